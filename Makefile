@@ -1,0 +1,54 @@
+# Every target makes .venv and installs what it needs. `make help` lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+CLIENTS := tests/e2e/clients/node_modules/.installed
+MINUTES ?= 10
+
+.PHONY: help run test test-all check bench soak format clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: $(STAMP) ## Start the demo agent on http://127.0.0.1:8000
+	$(BIN)/ambient serve demo
+
+test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones)
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest
+
+test-all: $(STAMP) $(CLIENTS) ## All tests, slow ones in their long form
+	$(BIN)/python -m pytest --long
+
+soak: $(STAMP) ## Random kills and disconnects for MINUTES minutes (200 kills at least)
+	$(BIN)/python -m pytest tests/e2e/test_kills.py --long --soak-minutes $(MINUTES) --timeout 0 -s
+
+check: $(STAMP) ## Lint, formatting and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(STAMP) ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.bench ## Measure side by side with the usual ways; writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove everything the targets made
+	rm -rf .venv tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints.txt requirements-dev.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r requirements-dev.txt
+	@touch $@
+
+.venv/.bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt sse-starlette psutil
+	@touch $@
+
+$(CLIENTS): tests/e2e/clients/package.json
+	@if command -v npm >/dev/null; then cd tests/e2e/clients && npm install --no-audit --no-fund --no-package-lock --loglevel=error; \
+	else echo "npm not found: the official-client tests will be skipped"; mkdir -p tests/e2e/clients/node_modules; fi
+	@touch $@

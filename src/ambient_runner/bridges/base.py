@@ -1,0 +1,76 @@
+"""The bridge contract: how a framework plugs in. Two methods, as the ADR says; everything else is optional.
+
+A bridge makes an adapter once per thread and configuration; the adapter runs turn after turn. What a bridge needs from the platform arrives
+as data: `PlatformContext` when the adapter is made, `current_run()` while it runs. Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ag_ui.core import RunAgentInput
+
+
+@dataclass
+class PlatformContext:
+    """Platform concepts provided to every framework bridge."""
+
+    workspace_path: str = ""
+    cwd_path: str = ""
+    add_dirs: list[str] = field(default_factory=list[str])
+    model: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    system_prompt_append: str = ""
+    mcp_servers: dict[str, Any] = field(default_factory=dict[str, Any])
+    custom_tools: list[Any] = field(default_factory=list[Any])
+    session_id: str = ""
+    is_continuation: bool = False
+
+
+@dataclass
+class FrameworkCapabilities:
+    """What this framework can do, declared by the bridge."""
+
+    file_system: bool = False
+    mcp: bool = False
+    session_persistence: bool = False
+    streaming: bool = True
+    thinking: bool = False
+    tool_use: bool = True
+
+
+class Adapter(Protocol):
+    """What `create_adapter` gives: an AG-UI agent. Events may be ours (`ambient_runner.protocol.events`) or `ag_ui.core` models.
+
+    It may also have `async def interrupt(self) -> None` (stop the running turn) and `async def aclose(self) -> None` (give up what it holds).
+    """
+
+    def run(self, input: RunAgentInput) -> AsyncIterator[Any]: ...  # noqa: A002  the ADR's name
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    async def interrupt(self) -> None: ...
+
+
+@runtime_checkable
+class Closeable(Protocol):
+    async def aclose(self) -> None: ...
+
+
+class PlatformBridge(ABC):
+    """One framework. Implement the two methods and pass an instance to `add_ambient_endpoints`."""
+
+    @abstractmethod
+    def create_adapter(self, ctx: PlatformContext) -> Any:
+        """Build the AG-UI adapter with platform config applied."""
+
+    @abstractmethod
+    def capabilities(self) -> FrameworkCapabilities:
+        """Declare what this framework supports."""

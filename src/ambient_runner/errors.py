@@ -1,0 +1,250 @@
+"""Every error this package raises on purpose.
+
+RunnerError                     code, status; the message defaults to the docstring
+├── Refused            4xx      nothing was started
+│   ├── InvalidCursor / InvalidPatch 400 · Unauthorized 401 · Forbidden 403
+│   ├── UnknownAgent / UnknownThread / UnknownRun 404
+│   ├── ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused / PatchConflict / StaleCursor 409
+│   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422 · Limited 429
+├── BridgeError        502      the framework failed; becomes RUN_ERROR
+│   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
+│   ├── BridgeTimeout 504
+│   └── ProtocolViolation       the bridge said something illegal that cannot be repaired
+├── LedgerError        503
+│   └── LeaseLost
+├── Draining           503      the server is shutting down
+└── ConfigError                 at start-up only; the CLI prints it and exits 2
+Parked                          not an error: the run waits for a human
+
+The docstring is what a stranger reads, so it says what to do next.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ambient_runner.protocol.events import Interrupt
+
+
+class RunnerError(Exception):
+    """The runner could not do this. The server's log has the reason."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.getdoc(type(self)))
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class Refused(RunnerError):
+    """The request was refused and nothing was started."""
+
+    code = "refused"
+    status = 400
+
+
+class InvalidCursor(Refused):
+    """The cursor is not one of ours. Send back the `id` of the last event you received, or leave it out to start at the beginning."""
+
+    code = "invalid_cursor"
+
+
+class InvalidPatch(Refused):
+    """The patch is not a valid RFC 6902 JSON Patch. Send an array of operations, each with `op` and `path`."""
+
+    code = "invalid_patch"
+
+
+class Unauthorized(Refused):
+    """You are not signed in. Send the credentials this server expects."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(Refused):
+    """This request is not allowed from here."""
+
+    code = "forbidden"
+    status = 403
+
+
+class UnknownAgent(Refused):
+    """There is no agent of that name. `GET /capabilities` lists the agents of this server."""
+
+    code = "unknown_agent"
+    status = 404
+
+
+class UnknownThread(Refused):
+    """There is no such thread. `GET /thread/list` lists yours."""
+
+    code = "unknown_thread"
+    status = 404
+
+
+class UnknownRun(Refused):
+    """There is no such run on this thread."""
+
+    code = "unknown_run"
+    status = 404
+
+
+class ThreadBusy(Refused):
+    """This thread already has a run. Wait for it to end, watch it at `GET /threads/{id}/events`, or stop it with `POST /interrupt`."""
+
+    code = "thread_busy"
+    status = 409
+
+
+class PendingInterrupts(Refused):
+    """The last run asked a question that is still open. Answer every open interrupt in `resume`."""
+
+    code = "pending_interrupts"
+    status = 409
+
+
+class NothingToResume(Refused):
+    """`resume` answers an interrupt that is not open. Read the thread again: it was answered, cancelled or has expired."""
+
+    code = "nothing_to_resume"
+    status = 409
+
+
+class NothingRunning(Refused):
+    """No run is active on this thread, so there is nothing to stop."""
+
+    code = "nothing_running"
+    status = 409
+
+
+class OtherAgent(Refused):
+    """This thread belongs to another agent. A thread keeps the agent of its first run: start a new thread for this one."""
+
+    code = "other_agent"
+    status = 409
+
+
+class KeyReused(Refused):
+    """This Idempotency-Key was used with another request. Use a new key for a new request."""
+
+    code = "key_reused"
+    status = 409
+
+
+class PatchConflict(Refused):
+    """The patch does not apply to the current state. Read `GET /state_snapshot/{id}` and patch that."""
+
+    code = "patch_conflict"
+    status = 409
+
+
+class StaleCursor(Refused):
+    """The cursor is ahead of this thread or belongs to an earlier life of it. Start again without a cursor."""
+
+    code = "stale_cursor"
+    status = 409
+
+
+class RunGone(Refused):
+    """The run this Idempotency-Key started has been erased."""
+
+    code = "run_gone"
+    status = 410
+
+
+class TooLarge(Refused):
+    """The request body is too large."""
+
+    code = "too_large"
+    status = 413
+
+
+class WrongType(Refused):
+    """Send the body as JSON, with `Content-Type: application/json`."""
+
+    code = "wrong_type"
+    status = 415
+
+
+class InvalidInput(Refused):
+    """The request body is not a valid RunAgentInput."""
+
+    code = "invalid_input"
+    status = 422
+
+
+class Limited(Refused):
+    """Too many requests. Wait a little and try again."""
+
+    code = "limited"
+    status = 429
+
+
+class BridgeError(RunnerError):
+    """The agent failed. The server's log has the reason."""
+
+    code = "agent_error"
+    status = 502
+
+
+class BridgeUnavailable(BridgeError):
+    """The agent cannot start because something it needs is not installed."""
+
+    code = "agent_unavailable"
+    status = 503
+
+
+class BridgeTimeout(BridgeError):
+    """The agent took too long and was stopped."""
+
+    code = "agent_timeout"
+    status = 504
+
+
+class ProtocolViolation(BridgeError):
+    """The agent sent something that cannot be made into a valid AG-UI stream."""
+
+    code = "protocol_violation"
+
+
+class LedgerError(RunnerError):
+    """The store cannot be reached or is too busy. Try again in a moment."""
+
+    code = "store_unavailable"
+    status = 503
+
+
+class LeaseLost(LedgerError):
+    """This run lost its right to write: another process has taken the thread over."""
+
+    code = "lease_lost"
+
+
+class Draining(RunnerError):
+    """The server is shutting down and takes no new work. Try again in a moment."""
+
+    code = "draining"
+    status = 503
+
+
+class ConfigError(RunnerError):
+    """The configuration is not valid."""
+
+    code = "config_error"
+
+
+class Parked(Exception):
+    """The run waits for a human: raise it from an adapter to end the run with these interrupts open."""
+
+    def __init__(self, interrupts: Sequence[Interrupt]) -> None:
+        super().__init__("the run waits for an answer")
+        self.interrupts = tuple(interrupts)

@@ -1,0 +1,288 @@
+"""The contract every store keeps: an append-only log of facts per thread, one writer at a time.
+
+A Ledger is opened with `async with`. Writing needs a Writer, which is the lease: it is got by `acquire`, and every append checks its fencing
+token in the appending transaction. Sequence numbers are given by the store in that transaction, from 1, without holes.
+Readers use `tail`, which hands out whole Batches: live ones from memory, late or slow ones from the store.
+This room knows bytes and keys. It does not know AG-UI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+from ambient_runner.errors import ThreadBusy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+RUNTIME = "runtime"
+"""The owner of a run's events. Only a Writer appends for it."""
+
+
+class ThreadKey(NamedTuple):
+    """Which thread: a client's thread id is only unique for one owner of one tenant."""
+
+    tenant: str
+    owner: str
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """Something to be stored. `body` is one line of JSON; for the owner `runtime` it is a whole AG-UI event and `kind` its type."""
+
+    owner: str
+    kind: str
+    body: bytes
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Batch:
+    """Consecutive entries of one thread and one owner, committed together.
+
+    `lines[i]` is the body of entry `first + i`. `kind` is empty for the owner `runtime`: there each line says its own type.
+    One Batch object serves all readers of a process, so what is derived from it can be cached in `derived`, under any key.
+    """
+
+    first: int
+    owner: str
+    kind: str
+    run: str
+    """Key of the run that wrote it; empty for a note."""
+    ts: int
+    """Milliseconds since 1970 when it was committed."""
+    lines: Sequence[bytes]
+    derived: dict[object, bytes] = field(default_factory=dict[object, bytes])
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ThreadInfo:
+    """What is known of a thread without folding it."""
+
+    key: ThreadKey
+    agent: str
+    epoch: str
+    """Random tag of this life of the thread: part of every cursor, new after an erasure."""
+    created: int
+    updated: int
+    first: int
+    """The oldest entry that is retained."""
+    last: int
+    """The newest entry; 0 when there is none."""
+    active: str = ""
+    """Key of the run that holds the lease; empty when the thread is free."""
+    queued: int = 0
+    """Requests waiting for the lease, in all processes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInfo:
+    """A run as the ledger knows it."""
+
+    key: str
+    thread: ThreadKey
+    run_id: str
+    """The client's id: not unique, never a key."""
+    first: int
+    """Seq of its first entry."""
+    last: int
+    """Seq of its terminal entry; 0 while it has none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyClaim:
+    """An Idempotency-Key as presented: `scope` is (actor, agent, key) in one string, `digest` a hash of the body."""
+
+    scope: str
+    digest: str
+
+
+class Held(ThreadBusy):
+    """This thread already has a run. Wait for it to end, watch it at `GET /threads/{id}/events`, or stop it with `POST /interrupt`."""
+
+    def __init__(self, run: str, claim: KeyClaim | None) -> None:
+        super().__init__()
+        self.run = run
+        """Key of the run that holds the lease; empty when only older tickets stand before the caller."""
+        self.claim = claim
+        """The Idempotency-Key the holder came with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyUse:
+    """What a key was used for. `run` is None when that run was erased, `digest` tells whether it is the same request."""
+
+    digest: str
+    thread: ThreadKey
+    run: RunInfo | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """The folded thread up to and including `seq`; what came before may have been dropped. `body` is opaque JSON."""
+
+    seq: int
+    body: bytes
+
+
+class Writer(Protocol):
+    """The right to write one run on one thread. Hold it in `async with`; leaving releases the lease.
+
+    `append` never waits and never touches the disk: it queues. `flushed` waits until everything queued so far is committed and
+    published. `room` waits while too much is queued (1,024 entries or 1 MiB by default).
+    After the lease is lost, `append` and `flushed` raise LeaseLost.
+    """
+
+    run: str
+    thread: ThreadKey
+    epoch: str
+    token: int
+    last: int
+    """The newest seq of the thread known to be committed when the lease was got."""
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    async def begin(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: KeyClaim | None) -> int:
+        """Append the run's first facts in one transaction with the run's record, the thread's row and the key. Gives the first seq.
+
+        Raises: OtherAgent, KeyReused, LeaseLost, LedgerError.
+        """
+        ...
+
+    def append(self, line: bytes) -> None:
+        """Queue one encoded runtime event."""
+        ...
+
+    def full(self) -> bool:
+        """Whether the caller should now wait for `room`."""
+        ...
+
+    async def room(self) -> None: ...
+
+    async def flushed(self) -> int:
+        """Wait until everything appended is committed and published; gives the newest committed seq of this run."""
+        ...
+
+    async def finish(self) -> None:
+        """Flush, and mark the run ended at its newest entry, in the transaction that writes it."""
+        ...
+
+    async def stop_requested(self) -> str:
+        """Wait until someone, in any process, asks this run to stop; gives the reason they named."""
+        ...
+
+
+class Tail(Protocol):
+    """A reader's place in a thread. `async for` over it never ends by itself, except when the thread is erased."""
+
+    position: int
+    """Seq of the last entry handed out (or the cursor it began with)."""
+
+    async def next(self) -> list[Batch]:
+        """The next batches, never empty, cut so that the first starts at `position + 1`. Waits when there is none.
+
+        Raises: UnknownThread when the thread was erased meanwhile; LedgerError.
+        """
+        ...
+
+    def ready(self) -> bool:
+        """Whether `next` would answer without waiting."""
+        ...
+
+
+class Ledger(Protocol):
+    """A store. Every call takes the whole ThreadKey: another owner's thread does not exist."""
+
+    url: str
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def acquire(
+        self, key: ThreadKey, run: str, *, claim: KeyClaim | None = None, ticket: int | None = None
+    ) -> Writer:
+        """The lease of this thread for this run. A lease whose owner is dead or past its time is taken over, with a higher token.
+
+        Those who wait in `queueing` go first, in order: without a ticket, or with a later one, the caller is refused while they wait.
+        Raises: Held when another run holds it; LedgerError.
+        """
+        ...
+
+    async def released(self, key: ThreadKey, timeout: float) -> bool:
+        """Wait until the lease may be free, in any process; False when `timeout` seconds passed first."""
+        ...
+
+    def queueing(self, key: ThreadKey, *, depth: int) -> AbstractAsyncContextManager[int]:
+        """Wait in line for the thread, across processes; gives a ticket for `acquire`. A dead process's tickets do not count.
+
+        Raises: ThreadBusy when `depth` others wait already.
+        """
+        ...
+
+    async def request_stop(self, key: ThreadKey, reason: str, *, run: str = "") -> bool:
+        """Ask the active run (or only that one) to stop, in whichever process it is; False when none is active."""
+        ...
+
+    async def note(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
+        """Append facts that belong to no run, of one owner that is not `runtime`, to an existing thread; gives the last seq.
+
+        With `expect`, only if no run holds the lease and the newest entry is still that one.
+        Raises: UnknownThread; ThreadBusy when a run is active, StaleCursor when there is a newer entry; ValueError for owner `runtime`.
+        """
+        ...
+
+    async def thread(self, key: ThreadKey) -> ThreadInfo | None: ...
+
+    async def threads(
+        self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
+    ) -> list[ThreadInfo]:
+        """Newest first; `before` is the `updated` of the last one seen."""
+        ...
+
+    async def run(self, key: ThreadKey, run: str) -> RunInfo | None: ...
+
+    async def run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
+        """The newest run of the thread that began at or before `seq`."""
+        ...
+
+    async def key_use(self, claim: KeyClaim) -> KeyUse | None:
+        """What this Idempotency-Key was used for in the last 24 hours."""
+        ...
+
+    async def read(self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20) -> list[Batch]:
+        """Stored batches after a seq, cut to begin there and end at `until`; about `limit` bytes at most; empty at the end."""
+        ...
+
+    def tail(self, key: ThreadKey, after: int) -> AbstractAsyncContextManager[Tail]:
+        """A live reader that begins after `after`."""
+        ...
+
+    async def abandoned(self) -> list[RunInfo]:
+        """Runs without a terminal entry whose lease is free or expired. `acquire(run.thread, run.key)` takes one over."""
+        ...
+
+    async def checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint at or before `at`."""
+        ...
+
+    async def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+        """Store the checkpoint, then drop the entries it covers. Raises: UnknownThread."""
+        ...
+
+    async def erase(self, key: ThreadKey) -> bool:
+        """Forget the thread: entries, runs, checkpoints and keys' targets, so that no byte of it stays on disk; end its readers.
+
+        A tombstone without content keeps used Idempotency-Keys answering "gone". False when there was no such thread.
+        """
+        ...

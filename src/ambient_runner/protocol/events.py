@@ -1,0 +1,462 @@
+"""The AG-UI 1.0 grammar as msgspec Structs: every event, message, part, outcome and the run input.
+
+Structs cost a fortieth of the pydantic models to build and encode, and that is the whole write budget. `agui.py` turns
+them into `ag_ui.core` models and back; `verify.py` knows which sequences are legal. Fields are camelCase on the wire, absent when None,
+and `type` always comes first, so a stored line's kind can be read from its prefix (`kind_of`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+PROTOCOL_VERSION = "1.0"
+
+Metadata = dict[str, Any]
+JsonPatch = list[dict[str, Any]]
+TextRole = Literal["developer", "system", "assistant", "user"]
+
+
+def _always(value: Any) -> Any:
+    """A constant that is written although it is the default: clients require it."""
+    return msgspec.field(default_factory=lambda: value)
+
+
+def _always_a_list() -> Any:
+    return msgspec.field(default_factory=list[Any])
+
+
+class _Model(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
+    """Shared shape: camelCase on the wire, nothing sent for None."""
+
+
+class DataSource(_Model, tag_field="type", tag="data", frozen=True, kw_only=True):
+    value: str
+    mime_type: str
+
+
+class UrlSource(_Model, tag_field="type", tag="url", frozen=True, kw_only=True):
+    value: str
+    mime_type: str | None = None
+
+
+class FileSource(_Model, tag_field="type", tag="file", frozen=True, kw_only=True):
+    value: str
+    provider: str | None = None
+    mime_type: str | None = None
+
+
+PartSource = DataSource | UrlSource | FileSource
+
+
+class TextPart(_Model, tag_field="type", tag="text", frozen=True, kw_only=True):
+    text: str
+    id: str | None = None
+    metadata: Any = None
+
+
+class _MediaPart(_Model, frozen=True, kw_only=True):
+    source: PartSource
+    id: str | None = None
+    metadata: Any = None
+
+
+class ImagePart(_MediaPart, tag_field="type", tag="image", frozen=True, kw_only=True): ...
+
+
+class AudioPart(_MediaPart, tag_field="type", tag="audio", frozen=True, kw_only=True): ...
+
+
+class VideoPart(_MediaPart, tag_field="type", tag="video", frozen=True, kw_only=True): ...
+
+
+class DocumentPart(_MediaPart, tag_field="type", tag="document", frozen=True, kw_only=True): ...
+
+
+ContentPart = TextPart | ImagePart | AudioPart | VideoPart | DocumentPart
+Content = str | list[ContentPart]
+
+
+class FunctionCall(_Model, frozen=True, kw_only=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(_Model, frozen=True, kw_only=True):
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = _always("function")
+    encrypted_value: str | None = None
+    metadata: Metadata | None = None
+
+
+class _Message(_Model, frozen=True, kw_only=True):
+    id: str
+    subagent_run_id: str | None = None
+    metadata: Metadata | None = None
+    encrypted_value: str | None = None
+
+
+class DeveloperMessage(_Message, tag_field="role", tag="developer", frozen=True, kw_only=True):
+    content: str
+    name: str | None = None
+
+
+class SystemMessage(_Message, tag_field="role", tag="system", frozen=True, kw_only=True):
+    content: str
+    name: str | None = None
+
+
+class AssistantMessage(_Message, tag_field="role", tag="assistant", frozen=True, kw_only=True):
+    content: str | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class UserMessage(_Message, tag_field="role", tag="user", frozen=True, kw_only=True):
+    content: Content
+    name: str | None = None
+
+
+class ToolMessage(_Message, tag_field="role", tag="tool", frozen=True, kw_only=True):
+    tool_call_id: str
+    content: Content
+    error: str | None = None
+
+
+class ActivityMessage(_Model, tag_field="role", tag="activity", frozen=True, kw_only=True):
+    id: str
+    activity_type: str
+    content: dict[str, Any]
+    subagent_run_id: str | None = None
+    metadata: Metadata | None = None
+
+
+class ReasoningMessage(_Message, tag_field="role", tag="reasoning", frozen=True, kw_only=True):
+    content: str
+
+
+Message = (
+    DeveloperMessage | SystemMessage | AssistantMessage | UserMessage | ToolMessage | ActivityMessage | ReasoningMessage
+)
+
+
+class Tool(_Model, frozen=True, kw_only=True):
+    name: str
+    description: str
+    parameters: Any = None
+    metadata: Metadata | None = None
+
+
+class Context(_Model, frozen=True, kw_only=True):
+    description: str
+    value: str
+
+
+class ResumeEntry(_Model, frozen=True, kw_only=True):
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+    metadata: Metadata | None = None
+
+
+class RunAgentInput(_Model, frozen=True, kw_only=True):
+    """What a client posts. `tools` and `context` are always on the wire: pre-1.0 clients require them."""
+
+    thread_id: str
+    run_id: str
+    messages: list[Message]
+    tools: list[Tool] = _always_a_list()
+    context: list[Context] = _always_a_list()
+    protocol_version: str | None = None
+    parent_run_id: str | None = None
+    state: Any = None
+    forwarded_props: Any = None
+    resume: list[ResumeEntry] | None = None
+
+
+class Interrupt(_Model, frozen=True, kw_only=True):
+    id: str
+    reason: str
+    message: str | None = None
+    tool_call_id: str | None = None
+    response_schema: dict[str, Any] | None = None
+    expires_at: str | None = None
+    metadata: Metadata | None = None
+    subagent_run_id: str | None = None
+
+
+class Success(_Model, tag_field="type", tag="success", frozen=True, kw_only=True):
+    pending_tool_call_ids: list[str] | None = None
+
+
+class Interrupted(_Model, tag_field="type", tag="interrupt", frozen=True, kw_only=True):
+    interrupts: list[Interrupt]
+
+
+class Cancelled(_Model, tag_field="type", tag="cancelled", frozen=True, kw_only=True): ...
+
+
+Outcome = Success | Interrupted | Cancelled
+
+
+class Suspended(_Model, tag_field="type", tag="suspended", frozen=True, kw_only=True):
+    interrupt_ids: list[str] | None = None
+
+
+class SubagentSuccess(_Model, tag_field="type", tag="success", frozen=True, kw_only=True): ...
+
+
+SubagentOutcome = SubagentSuccess | Suspended
+
+
+class TokenUsage(_Model, frozen=True, kw_only=True):
+    provider: str | None = None
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+
+
+class BaseEvent(_Model, tag_field="type", frozen=True, kw_only=True):
+    timestamp: int | None = None
+    raw_event: Any = None
+    metadata: Metadata | None = None
+
+
+class Attributed(BaseEvent, frozen=True, kw_only=True):
+    """An event that may belong to a subagent."""
+
+    subagent_run_id: str | None = None
+
+
+class RunStarted(BaseEvent, tag="RUN_STARTED", frozen=True, kw_only=True):
+    thread_id: str
+    run_id: str
+    protocol_version: str | None = None
+    parent_run_id: str | None = None
+    input: RunAgentInput | None = None
+
+
+class RunFinished(BaseEvent, tag="RUN_FINISHED", frozen=True, kw_only=True):
+    thread_id: str
+    run_id: str
+    result: Any = None
+    outcome: Outcome | None = None
+    usage: list[TokenUsage] | None = None
+
+
+class RunError(BaseEvent, tag="RUN_ERROR", frozen=True, kw_only=True):
+    message: str
+    code: str | None = None
+    usage: list[TokenUsage] | None = None
+
+
+class StepStarted(Attributed, tag="STEP_STARTED", frozen=True, kw_only=True):
+    step_name: str
+
+
+class StepFinished(Attributed, tag="STEP_FINISHED", frozen=True, kw_only=True):
+    step_name: str
+
+
+class TextMessageStart(Attributed, tag="TEXT_MESSAGE_START", frozen=True, kw_only=True):
+    message_id: str
+    role: TextRole | None = None
+    name: str | None = None
+
+
+class TextMessageContent(Attributed, tag="TEXT_MESSAGE_CONTENT", frozen=True, kw_only=True):
+    message_id: str
+    delta: str
+
+
+class TextMessageEnd(Attributed, tag="TEXT_MESSAGE_END", frozen=True, kw_only=True):
+    message_id: str
+
+
+class TextMessageChunk(Attributed, tag="TEXT_MESSAGE_CHUNK", frozen=True, kw_only=True):
+    message_id: str | None = None
+    role: TextRole | None = None
+    delta: str | None = None
+    name: str | None = None
+
+
+class ToolCallStart(Attributed, tag="TOOL_CALL_START", frozen=True, kw_only=True):
+    tool_call_id: str
+    tool_call_name: str
+    parent_message_id: str | None = None
+
+
+class ToolCallArgs(Attributed, tag="TOOL_CALL_ARGS", frozen=True, kw_only=True):
+    tool_call_id: str
+    delta: str
+
+
+class ToolCallEnd(Attributed, tag="TOOL_CALL_END", frozen=True, kw_only=True):
+    tool_call_id: str
+
+
+class ToolCallChunk(Attributed, tag="TOOL_CALL_CHUNK", frozen=True, kw_only=True):
+    tool_call_id: str | None = None
+    tool_call_name: str | None = None
+    parent_message_id: str | None = None
+    delta: str | None = None
+
+
+class ToolCallResult(Attributed, tag="TOOL_CALL_RESULT", frozen=True, kw_only=True):
+    message_id: str
+    tool_call_id: str
+    content: Content
+    role: Literal["tool"] | None = None
+
+
+class StateSnapshot(Attributed, tag="STATE_SNAPSHOT", frozen=True, kw_only=True):
+    snapshot: Any
+
+
+class StateDelta(Attributed, tag="STATE_DELTA", frozen=True, kw_only=True):
+    delta: JsonPatch
+
+
+class MessagesSnapshot(BaseEvent, tag="MESSAGES_SNAPSHOT", frozen=True, kw_only=True):
+    messages: list[Message]
+
+
+class ActivitySnapshot(Attributed, tag="ACTIVITY_SNAPSHOT", frozen=True, kw_only=True):
+    message_id: str
+    activity_type: str
+    content: dict[str, Any]
+    replace: bool | None = None
+
+
+class ActivityDelta(Attributed, tag="ACTIVITY_DELTA", frozen=True, kw_only=True):
+    message_id: str
+    activity_type: str
+    patch: JsonPatch
+
+
+class Raw(Attributed, tag="RAW", frozen=True, kw_only=True):
+    event: Any
+    source: str | None = None
+
+
+class Custom(Attributed, tag="CUSTOM", frozen=True, kw_only=True):
+    name: str
+    value: Any
+
+
+class ReasoningStart(Attributed, tag="REASONING_START", frozen=True, kw_only=True):
+    message_id: str
+
+
+class ReasoningEnd(Attributed, tag="REASONING_END", frozen=True, kw_only=True):
+    message_id: str
+
+
+class ReasoningMessageStart(Attributed, tag="REASONING_MESSAGE_START", frozen=True, kw_only=True):
+    message_id: str
+    role: Literal["reasoning"] = _always("reasoning")
+
+
+class ReasoningMessageContent(Attributed, tag="REASONING_MESSAGE_CONTENT", frozen=True, kw_only=True):
+    message_id: str
+    delta: str
+
+
+class ReasoningMessageEnd(Attributed, tag="REASONING_MESSAGE_END", frozen=True, kw_only=True):
+    message_id: str
+
+
+class ReasoningMessageChunk(Attributed, tag="REASONING_MESSAGE_CHUNK", frozen=True, kw_only=True):
+    message_id: str | None = None
+    delta: str | None = None
+
+
+class ReasoningEncryptedValue(Attributed, tag="REASONING_ENCRYPTED_VALUE", frozen=True, kw_only=True):
+    subtype: Literal["tool-call", "message"]
+    entity_id: str
+    encrypted_value: str
+
+
+class SubagentStarted(BaseEvent, tag="SUBAGENT_STARTED", frozen=True, kw_only=True):
+    subagent_run_id: str
+    name: str
+    description: str | None = None
+    parent_subagent_run_id: str | None = None
+    parent_tool_call_id: str | None = None
+    parent_message_id: str | None = None
+
+
+class SubagentFinished(BaseEvent, tag="SUBAGENT_FINISHED", frozen=True, kw_only=True):
+    subagent_run_id: str
+    result: Any = None
+    outcome: SubagentOutcome | None = None
+
+
+class SubagentError(BaseEvent, tag="SUBAGENT_ERROR", frozen=True, kw_only=True):
+    subagent_run_id: str
+    message: str
+    code: str | None = None
+
+
+Event = (
+    RunStarted
+    | RunFinished
+    | RunError
+    | StepStarted
+    | StepFinished
+    | TextMessageStart
+    | TextMessageContent
+    | TextMessageEnd
+    | TextMessageChunk
+    | ToolCallStart
+    | ToolCallArgs
+    | ToolCallEnd
+    | ToolCallChunk
+    | ToolCallResult
+    | StateSnapshot
+    | StateDelta
+    | MessagesSnapshot
+    | ActivitySnapshot
+    | ActivityDelta
+    | Raw
+    | Custom
+    | ReasoningStart
+    | ReasoningEnd
+    | ReasoningMessageStart
+    | ReasoningMessageContent
+    | ReasoningMessageEnd
+    | ReasoningMessageChunk
+    | ReasoningEncryptedValue
+    | SubagentStarted
+    | SubagentFinished
+    | SubagentError
+)
+EVENT_TYPES: tuple[type[BaseEvent], ...] = get_args(Event)
+Terminal = RunFinished | RunError
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+encode_event = _encoder.encode
+"""One event as one line of JSON, without a newline. Raises ValueError or TypeError for what JSON cannot hold."""
+
+decode_event = _decoder.decode
+"""The event a stored line holds."""
+
+_TYPE_AT = len(b'{"type":"')
+
+
+def type_of(event: BaseEvent) -> str:
+    """The event's AG-UI type, such as `TEXT_MESSAGE_START`."""
+    return str(event.__struct_config__.tag)
+
+
+def kind_of(line: bytes) -> str:
+    """The type of an encoded event, read from its first bytes without decoding it."""
+    return line[_TYPE_AT : line.index(b'"', _TYPE_AT)].decode()
