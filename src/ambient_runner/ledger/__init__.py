@@ -1,0 +1,41 @@
+"""The ledger: an append-only log per thread, one writer at a time. `base.py` is the contract, `open_ledger` the way in."""
+
+from __future__ import annotations
+
+from ambient_runner.ledger.base import (
+    RUNTIME,
+    Batch,
+    Checkpoint,
+    Fact,
+    Held,
+    KeyClaim,
+    KeyUse,
+    Ledger,
+    RunInfo,
+    Tail,
+    ThreadInfo,
+    ThreadKey,
+    Writer,
+)
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.sqlite import SqliteLedger
+from ambient_runner.ledger.urls import open_ledger
+
+__all__ = [
+    "RUNTIME",
+    "Batch",
+    "Checkpoint",
+    "Fact",
+    "Held",
+    "KeyClaim",
+    "KeyUse",
+    "Ledger",
+    "MemoryLedger",
+    "RunInfo",
+    "SqliteLedger",
+    "Tail",
+    "ThreadInfo",
+    "ThreadKey",
+    "Writer",
+    "open_ledger",
+]

@@ -1,7 +1,7 @@
 """The contract every store keeps: an append-only log of facts per thread, one writer at a time.
 
-A Ledger is opened with `async with`. Writing needs a Writer, which is the lease: it is got by `acquire`, and every append checks its fencing
-token in the appending transaction. Sequence numbers are given by the store in that transaction, from 1, without holes.
+A Ledger is opened with `async with`. Writing needs a Writer, which is the lease: it is got by `acquire`, and every append
+checks its fencing token in the appending transaction. Sequence numbers are given by the store in that transaction, from 1, without holes.
 Readers use `tail`, which hands out whole Batches: live ones from memory, late or slow ones from the store.
 This room knows bytes and keys. It does not know AG-UI.
 """
@@ -72,6 +72,7 @@ class ThreadInfo:
     """Random tag of this life of the thread: part of every cursor, new after an erasure."""
     created: int
     updated: int
+    """When a run last began or ended or a note was made, in ms since 1970; made unique per owner, so that it serves as a cursor."""
     first: int
     """The oldest entry that is retained."""
     last: int
@@ -137,7 +138,8 @@ class Writer(Protocol):
 
     `append` never waits and never touches the disk: it queues. `flushed` waits until everything queued so far is committed and
     published. `room` waits while too much is queued (1,024 entries or 1 MiB by default).
-    After the lease is lost, `append` and `flushed` raise LeaseLost.
+    After the lease is lost, everything raises LeaseLost; after a commit failed, its LedgerError. What was queued is dropped then and the
+    writer takes nothing more, for the next line would follow a hole: release it, and recovery closes the run when the store is well.
     """
 
     run: str
@@ -146,6 +148,8 @@ class Writer(Protocol):
     token: int
     last: int
     """The newest seq of the thread known to be committed when the lease was got."""
+    ended: bool
+    """Whether this run had its terminal entry already when the lease was got: nothing can be appended then."""
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
@@ -190,6 +194,8 @@ class Tail(Protocol):
     async def next(self) -> list[Batch]:
         """The next batches, never empty, cut so that the first starts at `position + 1`. Waits when there is none.
 
+        A first batch that starts later shows that retention dropped what was between.
+
         Raises: UnknownThread when the thread was erased meanwhile; LedgerError.
         """
         ...
@@ -219,8 +225,11 @@ class Ledger(Protocol):
         """
         ...
 
-    async def released(self, key: ThreadKey, timeout: float) -> bool:
-        """Wait until the lease may be free, in any process; False when `timeout` seconds passed first."""
+    async def released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
+        """Wait until the lease may be free, in any process, and with a ticket until it is also first in line.
+
+        False when `timeout` seconds passed first.
+        """
         ...
 
     def queueing(self, key: ThreadKey, *, depth: int) -> AbstractAsyncContextManager[int]:
@@ -277,7 +286,10 @@ class Ledger(Protocol):
         ...
 
     async def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
-        """Store the checkpoint, then drop the entries it covers. Raises: UnknownThread."""
+        """Store the checkpoint in place of the one before, and drop the entries it covers.
+
+        Raises: UnknownThread; ValueError when it is ahead of the thread.
+        """
         ...
 
     async def erase(self, key: ThreadKey) -> bool:

@@ -1,0 +1,112 @@
+"""From a word on the command line to a bridge: registered names, or `name=package.module:attribute`.
+
+Built-in bridges come through the same door as everyone's: the entry-point group `ambient_runner.bridges`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ambient_runner.bridges.base import PlatformBridge
+from ambient_runner.errors import BridgeUnavailable, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GROUP = "ambient_runner.bridges"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
+    """The agents of these specs by name, in the order given.
+
+    Raises: ConfigError as `load_agent` does, and for a name given twice.
+    """
+    agents: dict[str, PlatformBridge] = {}
+    for spec in specs:
+        name, bridge = load_agent(spec)
+        if name in agents:
+            raise ConfigError(f"Two agents are called {name}. Give one another name: other={spec.rpartition('=')[2]}")
+        agents[name] = bridge
+    return agents
+
+
+def load_agent(spec: str) -> tuple[str, PlatformBridge]:
+    """The name and the bridge of `demo` (or any registered name), `name=registered` or `name=package.module:attribute`.
+
+    The attribute is a bridge, a subclass of PlatformBridge, or a function without arguments that makes one.
+    Raises: ConfigError, saying which part of the spec is wrong.
+    """
+    name, given, target = spec.partition("=")
+    target = target.strip() if given else name.strip()
+    name = name.strip()
+    if not given and ":" in target:
+        raise ConfigError(f"Give {target} a name: mine={target}")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is not a name for an agent. Use 1 to 64 letters, digits, _ or -.")
+    return name, _bridge(target, _named(target) if ":" in target else _registered(target))
+
+
+def _registered(name: str) -> object:
+    known: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in known:
+        raise ConfigError(
+            f"There is no agent {name!r}. Known: {', '.join(sorted(known)) or 'none'}. "
+            "For your own, write name=package.module:attribute."
+        )
+    return _named(known[name].value)
+
+
+def _named(target: str) -> object:
+    module, _, path = target.partition(":")
+    if not module or not path:
+        raise ConfigError(f"{target!r} is not a place in a module. Write package.module:attribute.")
+    found: object = _module(module)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"The module {module} has no {path}.")
+        found = getattr(found, part)
+    return found
+
+
+def _module(name: str) -> object:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except BridgeUnavailable as error:
+        raise ConfigError(error.message) from error
+    except Exception as error:  # someone else's module may raise anything while it is imported
+        raise ConfigError(f"The module {name} cannot be imported: {_said(error)}") from error
+
+
+def _bridge(target: str, found: object) -> PlatformBridge:
+    if isinstance(found, PlatformBridge):
+        return found
+    made = _made(target, found) if callable(found) else found
+    if isinstance(made, PlatformBridge):
+        return made
+    raise ConfigError(
+        f"{target} is not a bridge but {type(made).__name__}. "
+        "It must be a PlatformBridge, a subclass of it, or a function without arguments that makes one."
+    )
+
+
+def _made(target: str, factory: object) -> object:
+    assert callable(factory)
+    try:
+        return factory()
+    except BridgeUnavailable as error:
+        raise ConfigError(error.message) from error
+    except Exception as error:  # someone else's factory may raise anything
+        raise ConfigError(f"{target} cannot be made without arguments: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,201 @@
+"""What a run looks like in a terminal. Pure: events in, pieces out; a piece becomes plain text or a rich renderable.
+
+`run.py` drives the run and prints; nothing here knows a console or waits for anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
+
+from ambient_runner.protocol import events as ev
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LONGEST_SHOWN = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A piece of the answer, to be printed without a line break."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A piece of reasoning, to be printed without a line break."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineEnd:
+    """The message is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool call with what it was given and what came back; None when nothing did."""
+
+    name: str
+    arguments: str
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something beside the answer: a step, a subagent, a state change."""
+
+    what: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run is over."""
+
+    outcome: str
+    """`success`, `interrupt`, `cancelled` or `error`."""
+    message: str
+
+
+Piece = Said | Thought | LineEnd | Called | Noted | Ended
+
+
+@dataclass(slots=True)
+class _Call:
+    name: str
+    arguments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Screen:
+    """Folds a run's events into pieces. A tool call is shown once, with its result, or at the end without one."""
+
+    _calls: dict[str, _Call] = field(default_factory=dict[str, _Call])
+
+    def feed(self, event: ev.Event) -> list[Piece]:
+        match event:
+            case ev.TextMessageContent():
+                return [Said(event.delta)]
+            case ev.ReasoningMessageContent():
+                return [Thought(event.delta)]
+            case ev.TextMessageEnd() | ev.ReasoningMessageEnd():
+                return [LineEnd()]
+            case ev.ToolCallStart() | ev.ToolCallArgs() | ev.ToolCallResult():
+                return self._called(event)
+            case ev.RunFinished() | ev.RunError():
+                return [*self._unanswered(), _ending(event)]
+            case _:
+                return _noted(event)
+
+    def _called(self, event: ev.ToolCallStart | ev.ToolCallArgs | ev.ToolCallResult) -> list[Piece]:
+        match event:
+            case ev.ToolCallStart():
+                self._calls[event.tool_call_id] = _Call(event.tool_call_name)
+            case ev.ToolCallArgs():
+                self._calls[event.tool_call_id].arguments.append(event.delta)
+            case ev.ToolCallResult():
+                call = self._calls.pop(event.tool_call_id, _Call("tool"))
+                return [Called(call.name, "".join(call.arguments), content_text(event.content))]
+        return []
+
+    def _unanswered(self) -> list[Piece]:
+        open_calls = list(self._calls.values())
+        self._calls.clear()
+        return [Called(call.name, "".join(call.arguments), None) for call in open_calls]
+
+
+def content_text(content: ev.Content | None) -> str:
+    """The words of a message's content; a part that is not text becomes its kind in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text if isinstance(part, ev.TextPart) else f"[{_kind(part)}]" for part in content)
+
+
+def _kind(part: ev.ContentPart) -> str:
+    return str(part.__struct_config__.tag)
+
+
+def _noted(event: ev.Event) -> list[Piece]:
+    match event:
+        case ev.StateSnapshot():
+            return [Noted("state", compact(event.snapshot))]
+        case ev.StateDelta():
+            return [Noted("state", compact(patch)) for patch in event.delta]
+        case ev.StepStarted():
+            return [Noted("step", event.step_name)]
+        case ev.SubagentStarted():
+            return [Noted("subagent", event.name)]
+        case ev.SubagentError():
+            return [Noted("subagent", event.message)]
+        case ev.Custom():
+            return [Noted(event.name, compact(event.value))]
+        case _:
+            return []
+
+
+def _ending(event: ev.RunFinished | ev.RunError) -> Ended:
+    if isinstance(event, ev.RunError):
+        return Ended("error", f"{event.message} ({event.code})" if event.code else event.message)
+    match event.outcome:
+        case ev.Interrupted(interrupts=interrupts):
+            return Ended("interrupt", "; ".join(each.message or each.reason for each in interrupts))
+        case ev.Cancelled():
+            return Ended("cancelled", "The run was stopped.")
+        case _:
+            return Ended("success", "")
+
+
+def compact(value: Any) -> str:
+    """JSON on one line, cut when it is very long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+
+
+def plain(piece: Piece) -> str:
+    """The piece as text for a pipe or a file."""
+    match piece:
+        case Said(text) | Thought(text):
+            return text
+        case LineEnd():
+            return "\n"
+        case Called(name, arguments, result):
+            return f"[tool] {name} {arguments}\n" + ("" if result is None else f"[result] {result}\n")
+        case Noted(what, detail):
+            return f"[{what}] {detail}\n"
+        case Ended(outcome, message):
+            return f"[{outcome}] {message}\n" if message else ""
+
+
+def styled(piece: Piece) -> RenderableType | None:
+    """The piece for a colour terminal. Agents' words are Text, never markup: they cannot restyle the screen."""
+    match piece:
+        case Said(text):
+            return Text(text, end="")
+        case Thought(text):
+            return Text(text, style="dim italic", end="")
+        case LineEnd():
+            return Text("")
+        case Called():
+            return _card(piece)
+        case Noted(what, detail):
+            return Text.assemble((f"{what} ", "cyan"), (detail, "dim"))
+        case Ended(outcome, message):
+            return Text(message, style=_ENDINGS[outcome]) if message else None
+
+
+_ENDINGS = {"error": "bold red", "cancelled": "yellow", "interrupt": "bold magenta", "success": "green"}
+
+
+def _card(call: Called) -> Panel:
+    answer = Text("no result", style="dim") if call.result is None else Text(call.result)
+    body = Group(Text(call.arguments, style="dim"), answer)
+    return Panel(body, title=Text(call.name), title_align="left", border_style="blue", expand=False)

@@ -1,0 +1,188 @@
+"""`ambient run`: one turn of a conversation in the terminal, questions included.
+
+The runner lives on an event loop in a thread of its own. The main thread waits, asks and is where Ctrl-C arrives.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import typer
+from anyio.from_thread import start_blocking_portal
+from rich.console import Console
+
+from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.registry import load_agent
+from ambient_runner.cli.questions import Field, fields
+from ambient_runner.cli.render import Ended, Piece, Screen, plain, styled
+from ambient_runner.errors import NothingRunning
+from ambient_runner.ledger import open_ledger
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.protocol.events import (
+    Interrupt,
+    Interrupted,
+    ResumeEntry,
+    RunAgentInput,
+    RunFinished,
+    UserMessage,
+)
+from ambient_runner.runs.run import Actor, Started, StartRequest
+from ambient_runner.runs.runner import Runner
+from ambient_runner.runs.views import load_view
+from ambient_runner.runs.watch import run_events
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from anyio.from_thread import BlockingPortal
+
+    from ambient_runner.bridges.base import PlatformBridge
+    from ambient_runner.config import Settings
+    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.protocol.events import Event, Message
+
+STOPPED = 130
+_CODES = {"success": 0, "interrupt": 0, "cancelled": STOPPED, "error": 1}
+
+
+def converse(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
+    """Say `prompt` to the agent, answer what it asks, and give the exit code."""
+    name, bridge = load_agent(agent)
+    with start_blocking_portal("asyncio") as portal:
+        opened = portal.wrap_async_context_manager(_open(settings, name, bridge, thread or f"cli-{uuid4().hex[:12]}"))
+        with opened as talk:
+            return _turns(portal, talk, prompt, Terminal(Console(highlight=False)))
+
+
+def _turns(portal: BlockingPortal, talk: Talk, prompt: str, terminal: Terminal) -> int:
+    _settle(portal, talk, terminal, portal.call(talk.open_questions))
+    message = UserMessage(id=f"user-{uuid4().hex}", content=prompt)
+    _settle(portal, talk, terminal, _turn(portal, talk, terminal, [message], []))
+    return _CODES[terminal.outcome]
+
+
+def _settle(portal: BlockingPortal, talk: Talk, terminal: Terminal, asked: list[Interrupt]) -> None:
+    """Ask and resume until nothing is left open."""
+    while asked:
+        asked = _turn(portal, talk, terminal, [], terminal.ask(asked))
+
+
+def _turn(
+    portal: BlockingPortal, talk: Talk, terminal: Terminal, messages: list[Message], resume: list[ResumeEntry]
+) -> list[Interrupt]:
+    """One run on the screen; gives the questions it ended with. Ctrl-C stops it; a second one leaves it behind."""
+    with terminal.waiting():
+        playing = portal.start_task_soon(talk.play, messages, resume, terminal.show)
+        try:
+            return playing.result()
+        except KeyboardInterrupt:
+            portal.call(talk.stop)
+            return playing.result()
+
+
+@dataclass(slots=True)
+class Talk:
+    """A conversation with one agent on one thread."""
+
+    ledger: Ledger
+    runner: Runner
+    agent: str
+    key: ThreadKey
+
+    async def play(
+        self, messages: list[Message], resume: list[ResumeEntry], show: Callable[[Event], None]
+    ) -> list[Interrupt]:
+        """Start a run, show its events to the end, and give the questions it leaves open."""
+        started = await self._start(messages, resume)
+        asked: list[Interrupt] = []
+        async for event in run_events(self.ledger, started):
+            show(event)
+            if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted):
+                asked = event.outcome.interrupts
+        return asked
+
+    async def _start(self, messages: list[Message], resume: list[ResumeEntry]) -> Started:
+        posted = RunAgentInput(
+            thread_id=self.key.id,
+            run_id=f"run-{uuid4().hex}",
+            messages=messages,
+            protocol_version="1.0",
+            resume=resume or None,
+        )
+        actor = Actor(tenant=self.key.tenant, owner=self.key.owner)
+        return await self.runner.start(StartRequest(agent=self.agent, actor=actor, input=posted))
+
+    async def stop(self) -> None:
+        with suppress(NothingRunning):
+            await self.runner.stop(self.key, reason="Stopped in the terminal.")
+
+    async def open_questions(self) -> list[Interrupt]:
+        """What an earlier run on this thread still waits for."""
+        view = await load_view(self.ledger, self.key)
+        return [waiting.interrupt for waiting in view.open_interrupts.values()]
+
+
+@asynccontextmanager
+async def _open(settings: Settings, name: str, bridge: PlatformBridge, thread: str) -> AsyncGenerator[Talk]:
+    actor = Actor()
+    async with (
+        open_ledger(settings.store, lease=settings.lease) as ledger,
+        Runner(ledger, {name: Hosted(name, bridge)}, settings) as runner,
+    ):
+        yield Talk(ledger, runner, name, ThreadKey(actor.tenant, actor.owner, thread))
+
+
+class Terminal:
+    """The screen and the keyboard. Colour and cards where a person looks, plain text in a pipe."""
+
+    def __init__(self, console: Console) -> None:
+        self.outcome = "success"
+        self._console = console
+        self._screen = Screen()
+        self._spinner = console.status("[dim]waiting[/]") if console.is_terminal else None
+
+    def waiting(self) -> AbstractContextManager[object]:
+        """Show that something is under way until the first words arrive."""
+        return self._spinner or nullcontext()
+
+    def show(self, event: Event) -> None:
+        for piece in self._screen.feed(event):
+            self._print(piece)
+            if isinstance(piece, Ended):
+                self.outcome = piece.outcome
+
+    def _print(self, piece: Piece) -> None:
+        if self._spinner is None:
+            sys.stdout.write(plain(piece))
+            sys.stdout.flush()
+            return
+        self._spinner.stop()
+        rendered = styled(piece)
+        if rendered is not None:
+            self._console.print(rendered, end="" if getattr(rendered, "end", "\n") == "" else "\n", soft_wrap=True)
+
+    def ask(self, asked: Sequence[Interrupt]) -> list[ResumeEntry]:
+        """An answer to every question. Whoever has none to give (end of input, Ctrl-C) cancels it."""
+        return [self._answer(interrupt) for interrupt in asked]
+
+    def _answer(self, interrupt: Interrupt) -> ResumeEntry:
+        typer.echo(interrupt.message or interrupt.reason)
+        try:
+            answers = {field.name: _read(field) for field in fields(interrupt)}
+        except (EOFError, KeyboardInterrupt, typer.Abort):
+            typer.echo("No answer: cancelled.")
+            return ResumeEntry(interrupt_id=interrupt.id, status="cancelled")
+        given = {name: value for name, value in answers.items() if value is not None}
+        return ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=given)
+
+
+def _read(field: Field) -> Any:
+    while True:
+        try:
+            return field.read(input(f"{field.prompt}: "))
+        except ValueError as error:
+            typer.echo(f"{error}")

@@ -1,0 +1,145 @@
+"""`ambient serve`: bind, start, and only then say where we listen."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from rich.console import Console
+from rich.table import Table
+
+from ambient_runner.bridges.registry import load_agents
+from ambient_runner.config import is_loopback
+from ambient_runner.errors import ConfigError, RunnerError
+from ambient_runner.server.app import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+
+    from fastapi import FastAPI
+
+    from ambient_runner.config import Settings
+
+_BODY = '{"threadId":"t1","runId":"r1","messages":[{"id":"m1","role":"user","content":"weather Lisbon"}]}'
+_BACKLOG = 2048
+
+
+def serve_agents(settings: Settings) -> None:
+    """Serve until stopped. Raises: ConfigError when it cannot start."""
+    require_loopback(settings.host)
+    bridges = load_agents(settings.agents or ("demo",))
+    app = create_app(settings, bridges)
+    _log(settings.log_level)
+    with bind(settings.host, settings.port) as listener, _plain_failures(app):
+        url = url_of(listener)
+        _Server(_uvicorn_config(app, settings), lambda: _announce(url, settings, bridges)).run(sockets=[listener])
+
+
+def require_loopback(host: str) -> None:
+    """Raises: ConfigError for an address others can reach: nobody would be asked who they are."""
+    if not is_loopback(host):
+        raise ConfigError(
+            f"{host} can be reached from other machines, and there is no authorization mode. Serve on 127.0.0.1 "
+            "behind a proxy that signs people in, or call add_ambient_endpoints(app, bridge, authorize=...)."
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises: ConfigError when the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"Cannot listen on {host} port {port}: {error.strerror}. Try --port 0.") from error
+    listener.set_inheritable(False)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def curl_line(url: str) -> str:
+    """A request to try the server with, ready to paste."""
+    return f"curl -N {url}/ -H 'Content-Type: application/json' -d {shlex.quote(_BODY)}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a word when it is really ready."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+
+def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="on",
+        log_config=None,
+        access_log=settings.log_level == "debug",
+        timeout_graceful_shutdown=round(settings.timeouts.grace) + 5,
+        server_header=False,
+    )
+
+
+@contextmanager
+def _plain_failures(app: FastAPI) -> Generator[None]:
+    """Raise our own errors of start-up as they are: uvicorn would log a traceback and exit with a code of its own."""
+    failures: list[RunnerError] = []
+    start = app.router.lifespan_context
+    log = logging.getLogger("uvicorn.error")
+
+    @asynccontextmanager
+    async def remembering(served: FastAPI) -> AsyncGenerator[Any]:
+        try:
+            async with start(served) as state:
+                yield state
+        except RunnerError as error:
+            failures.append(error)
+            log.disabled = True
+            raise
+
+    app.router.lifespan_context = remembering
+    try:
+        yield
+    except SystemExit:
+        if not failures:
+            raise
+    finally:
+        log.disabled = False
+    if failures:
+        raise failures[0]
+
+
+def _log(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if level == "info":
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+def _announce(url: str, settings: Settings, agents: Iterable[str]) -> None:
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_row("[dim]agents[/]", ", ".join(agents))
+    table.add_row("[dim]store[/]", settings.store_label)
+    console.print(f"Listening on {url}", style="bold green", soft_wrap=True)
+    console.print(table)
+    console.print("\nTry it:\n", style="dim")
+    console.print(curl_line(url), soft_wrap=True, markup=False)
+    console.print()
+    console.file.flush()

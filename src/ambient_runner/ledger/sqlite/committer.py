@@ -1,0 +1,309 @@
+"""The one thread that writes: it takes everything queued since its last commit into one transaction, and tells the loop afterwards.
+
+It also renews this worker's lease and polls for what other processes did, so that a blocked event loop loses no lease.
+Appends need no savepoint: they are checked before they write. Anything else runs inside one, so that a refusal undoes
+only itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from ambient_runner.errors import LedgerError, RunnerError
+from ambient_runner.ledger.sqlite.connect import begin, connect, ledger_error, prepare, primary_code
+from ambient_runner.ledger.sqlite.news import News, Reporter
+from ambient_runner.ledger.sqlite.wal import Checkpointer
+from ambient_runner.ledger.sqlite.writes import Lease, Published, Writes
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ambient_runner.ledger.sqlite.workers import Worker
+    from ambient_runner.ledger.writer import QueuedWriter
+
+POLL = 0.02
+"""Seconds between looks at what other processes did, while anybody here cares."""
+_PAGE = 4096
+# Errors of one job's data; the others in its transaction are tried again without it.
+_POISON = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Something to do in a transaction; the future gets its result once that is committed."""
+
+    work: Callable[[Writes], Any]
+    future: asyncio.Future[Any]
+    insist: bool = False
+    """Whether it must happen in the end: a failed one is answered, and tried again with every transaction that follows."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """Lines of one lease to append."""
+
+    lease: Lease
+    writer: QueuedWriter
+    lines: list[bytes]
+    ended: bool
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What a transaction did, for the loop. Everything in it is committed."""
+
+    news: News | None = None
+    published: list[Published] = field(default_factory=list[Published])
+    written: list[tuple[Entry, int]] = field(default_factory=list[tuple[Entry, int]])
+    """Appends, with the newest seq of their run."""
+    refused: list[tuple[Entry, LedgerError]] = field(default_factory=list[tuple[Entry, LedgerError]])
+    answers: list[tuple[Job, Any, BaseException | None]] = field(
+        default_factory=list[tuple[Job, Any, "BaseException | None"]]
+    )
+
+
+class Committer(threading.Thread):
+    """Owns the writing connection from `run` to the end."""
+
+    def __init__(
+        self,
+        path: Path,
+        worker: Worker,
+        deliver: Callable[[Outcome], None],
+        opened: Callable[[RunnerError | None], None],
+    ) -> None:
+        super().__init__(name="ledger-commits", daemon=True)
+        self.watched = False
+        """Set by the loop: whether anyone there waits for what other processes do."""
+        self.renewing = True
+        """Off, this worker's leases run out: what happens to a process that is stopped."""
+        self._path = path
+        self._worker = worker
+        self._deliver = deliver
+        self._opened = opened
+        self._queue: SimpleQueue[list[Entry] | Job | None] = SimpleQueue()
+        self._closing = False
+        self._renewed = 0.0
+        self._insisted: list[Job] = []
+
+    def submit(self, work: list[Entry] | Job) -> None:
+        self._queue.put(work)
+
+    def nudge(self) -> None:
+        """Look at once: somebody began to care."""
+        self._queue.put(None)
+
+    def close(self) -> None:
+        """Commit what is queued, give everything back, end the thread."""
+        self._closing = True
+        self._queue.put(None)
+        self.join()
+
+    def run(self) -> None:
+        try:
+            prepare(self._path)
+            connection = connect(self._path)
+        except RunnerError as error:
+            self._opened(error)
+            return
+        except sqlite3.Error as error:
+            self._opened(ledger_error(error))
+            return
+        with closing(connection):
+            self._work(connection)
+
+    def _work(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._writes = Writes(connection, self._worker)
+        self._checkpointer = Checkpointer(self._path)
+        try:
+            self._in_transaction(self._worker.join)
+            self._renewed = self._worker.clock()
+            self._reporter = Reporter(connection)
+        except sqlite3.Error as error:
+            self._opened(ledger_error(error))
+            return
+        self._checkpointer.start()
+        self._opened(None)
+        while not self._closing or not self._queue.empty():
+            self._turn()
+        self._leave()
+        self._checkpointer.close()
+
+    def _turn(self) -> None:
+        work = self._gather()
+        if work or self._insisted or self._renewal_is_due():
+            self._commit(work)
+        else:
+            self._poll()
+        if self._checkpointer.overdue:
+            self._catch_up()
+
+    def _gather(self) -> list[Entry | Job]:
+        """Everything that is queued; waits for something to do."""
+        work: list[Entry | Job] = []
+        try:
+            item = self._queue.get(timeout=self._patience())
+            while True:
+                if isinstance(item, list):
+                    work.extend(item)
+                elif item is not None:
+                    work.append(item)
+                item = self._queue.get_nowait()
+        except Empty:
+            return work
+
+    def _patience(self) -> float:
+        holding = bool(self._writes.leases or self._writes.tickets)
+        return POLL if self.watched or holding else self._worker.lease / 3
+
+    def _renewal_is_due(self) -> bool:
+        if not self.renewing or not (self._writes.leases or self._writes.tickets):
+            return False
+        return self._worker.clock() - self._renewed >= self._worker.lease / 3
+
+    def _poll(self) -> None:
+        try:
+            if news := self._read_news():
+                self._deliver(Outcome(news=news))
+        except sqlite3.Error:
+            logger.exception("cannot see what other processes wrote")
+
+    def _read_news(self) -> News | None:
+        if not self._reporter.changed():
+            return None
+        self._writes.generation += 1
+        return self._reporter.read(self._worker.id)
+
+    def _commit(self, work: list[Entry | Job]) -> None:
+        outcome = Outcome()
+        try:
+            self._attempt(work, outcome)
+        except sqlite3.Error as error:
+            self._roll_back()
+            if primary_code(error) in _POISON and len(work) > 1:
+                for one in work:
+                    self._commit([one])
+                return
+            outcome = self._failure(work, ledger_error(error), outcome.news)
+        self._deliver(outcome)
+
+    def _attempt(self, work: list[Entry | Job], outcome: Outcome) -> None:
+        writes = self._writes
+        begin(self._connection)
+        outcome.news = self._read_news()
+        writes.start()
+        if self._renewal_is_due():
+            self._worker.renew(self._connection)
+            writes.after_commit.append(self._note_renewal)
+        self._apply([*self._insisted, *work], outcome)
+        self._connection.execute("COMMIT")
+        self._insisted.clear()
+        for act in writes.after_commit:
+            act()
+        outcome.published = writes.published
+        self._account(writes.published)
+
+    def _apply(self, work: list[Entry | Job], outcome: Outcome) -> None:
+        pending: dict[Lease, Entry] = {}
+        for item in work:
+            if isinstance(item, Job):
+                self._append(pending, outcome)
+                pending = {}
+                self._do(item, outcome)
+            elif earlier := pending.get(item.lease):
+                pending[item.lease] = _merge(earlier, item)
+            else:
+                pending[item.lease] = item
+        self._append(pending, outcome)
+
+    def _append(self, pending: dict[Lease, Entry], outcome: Outcome) -> None:
+        for entry in pending.values():
+            try:
+                self._writes.append(entry.lease, entry.lines, entry.ended)
+            except LedgerError as error:
+                outcome.refused.append((entry, error))
+            else:
+                outcome.written.append((entry, entry.lease.newest))
+
+    def _do(self, job: Job, outcome: Outcome) -> None:
+        writes = self._writes
+        marks = len(writes.published), len(writes.after_commit)
+        self._connection.execute("SAVEPOINT job")
+        try:
+            result = job.work(writes)
+        except (RunnerError, ValueError) as error:
+            self._connection.execute("ROLLBACK TO job")
+            del writes.published[marks[0] :], writes.after_commit[marks[1] :]
+            outcome.answers.append((job, None, error))
+        else:
+            outcome.answers.append((job, result, None))
+        self._connection.execute("RELEASE job")
+
+    def _failure(self, work: list[Entry | Job], error: LedgerError, news: News | None) -> Outcome:
+        """Nothing of the transaction happened. Its writers are done for: their next lines would follow a hole."""
+        outcome = Outcome(news=news)
+        self._writes.generation += 1
+        for item in work:
+            if isinstance(item, Job) and item.insist:
+                self._insisted.append(item)
+                outcome.answers.append((item, None, None))
+            elif isinstance(item, Job):
+                outcome.answers.append((item, None, error))
+            else:
+                item.lease.error = error
+                outcome.refused.append((item, error))
+        return outcome
+
+    def _account(self, published: list[Published]) -> None:
+        if published:
+            row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'batch'").fetchone()
+            self._reporter.wrote(row[0])
+        size = sum(_PAGE + sum(map(len, item.batch.lines)) for item in published if item.batch)
+        self._checkpointer.wrote(size + _PAGE)
+
+    def _note_renewal(self) -> None:
+        self._renewed = self._worker.clock()
+
+    def _in_transaction(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        begin(self._connection)
+        try:
+            work(self._connection)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            logger.exception("cannot roll back")
+
+    def _catch_up(self) -> None:
+        self._checkpointer.overdue = False
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:
+            logger.exception("cannot move the WAL into the database")
+
+    def _leave(self) -> None:
+        try:
+            self._in_transaction(self._worker.leave)
+        except sqlite3.Error:
+            logger.exception("cannot sign out; the leases end when their time is over")
+
+
+def _merge(earlier: Entry, later: Entry) -> Entry:
+    return Entry(earlier.lease, earlier.writer, earlier.lines + later.lines, earlier.ended or later.ended)

@@ -1,0 +1,315 @@
+"""What is done inside a writing transaction. Used by the committing thread only; `committer.py` begins and commits around it.
+
+The thread remembers, for every lease it holds, the token's validity and the thread's newest seq. `PRAGMA data_version`
+says in each transaction whether any other connection has written since: if not, what is remembered is true and an append
+is one INSERT; if so, it is read again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from ambient_runner.errors import (
+    KeyReused,
+    LeaseLost,
+    LedgerError,
+    OtherAgent,
+    StaleCursor,
+    ThreadBusy,
+    UnknownThread,
+)
+from ambient_runner.ledger.base import RUNTIME, Batch, Checkpoint, Held, KeyClaim, ThreadKey
+from ambient_runner.ledger.sqlite import reads
+from ambient_runner.ledger.writer import same_batch
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Sequence
+
+    from ambient_runner.ledger.base import Fact
+    from ambient_runner.ledger.sqlite.workers import Worker
+
+_LEASE = "SELECT worker, run, scope, digest, token FROM lease WHERE tenant = ? AND owner = ? AND id = ?"
+_TAKE = "INSERT INTO lease (tenant, owner, id, run, worker, scope, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_THREAD = f"SELECT t.no, t.agent, t.epoch, {reads.NEWEST} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"  # noqa: S608
+_FENCE = f"SELECT {reads.NEWEST} FROM lease l LEFT JOIN thread t ON t.no = ? WHERE l.token = ?"  # noqa: S608
+_INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_NEWEST_OF_RUN = "SELECT last FROM batch WHERE thread_no = ? AND run = ? ORDER BY first DESC LIMIT 1"
+_NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE tenant = ? AND owner = ?"
+_NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_NEW_RUN = "INSERT INTO run (thread_no, key, run_id, first) VALUES (?, ?, ?, ?)"
+_NEW_KEY = "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CHECKPOINT = """
+INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET seq = excluded.seq, body = excluded.body
+"""
+_STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A lease this process holds, as the committing thread knows it."""
+
+    key: ThreadKey
+    run: str
+    epoch: str
+    token: int
+    thread_no: int
+    """0 until the thread exists."""
+    last: int
+    newest: int
+    """The newest entry of this run; 0 when it has none."""
+    begun: bool
+    ended: bool
+    checked: int
+    """The generation of knowledge in which `token` and `last` were true."""
+    error: LedgerError | None = None
+
+
+class Published(NamedTuple):
+    """Something readers must hear of once it is committed: a batch, or (None) the end of that life of the thread."""
+
+    key: ThreadKey
+    life: str
+    batch: Batch | None
+
+
+@dataclass(slots=True, eq=False)
+class Writes:
+    """The operations. Each checks everything before it changes anything, and leaves memory alone until `after_commit`."""
+
+    connection: sqlite3.Connection
+    worker: Worker
+    generation: int = 0
+    now: int = 0
+    """Milliseconds since 1970, one value per transaction."""
+    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
+    by_thread: dict[int, Lease] = field(default_factory=dict[int, Lease])
+    tickets: set[int] = field(default_factory=set[int])
+    published: list[Published] = field(default_factory=list[Published])
+    after_commit: list[Callable[[], None]] = field(default_factory=list["Callable[[], None]"])
+
+    def start(self) -> None:
+        self.now = time.time_ns() // 1_000_000
+        self.published = []
+        self.after_commit = []
+
+    def acquire(self, key: ThreadKey, run: str, claim: KeyClaim | None, ticket: int | None) -> Lease:
+        living = self.worker.living(self.connection)
+        held = self.connection.execute(_LEASE, key).fetchone()
+        if held and held[0] in living:
+            raise Held(held[1], KeyClaim(scope=held[2], digest=held[3]) if held[2] is not None else None)
+        if reads.tickets_before(self.connection, key, ticket, living):
+            raise Held("", None)
+        self.worker.renew(self.connection)
+        if held:
+            self.connection.execute("DELETE FROM lease WHERE token = ?", (held[4],))
+        self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
+        scope = (claim.scope, claim.digest) if claim else (None, None)
+        token = self.connection.execute(_TAKE, (*key, run, self.worker.id, *scope)).lastrowid or 0
+        lease = self._lease(key, run, token)
+        self.after_commit.append(lambda: self._hold(lease, ticket))
+        return lease
+
+    def begin(self, lease: Lease, facts: Sequence[Fact], run_id: str, agent: str, claim: KeyClaim | None) -> int:
+        self.verify(lease)
+        thread = self.connection.execute(_THREAD, lease.key).fetchone()
+        if thread and thread[1] != agent:
+            raise OtherAgent
+        if claim:
+            self._claim(lease, claim)
+        no = thread[0] if thread else self._new_thread(lease, agent)
+        first = lease.last + 1
+        self.connection.execute(_NEW_RUN, (no, lease.run, run_id, first))
+        last = self._write_facts(lease.key, lease.epoch, no, lease.run, facts, first)
+        self._touch(no, lease.key)
+        self.after_commit.append(lambda: self._begun(lease, no, last))
+        return first
+
+    def append(self, lease: Lease, lines: list[bytes], ended: bool) -> None:
+        """The hot path: one INSERT when nobody else wrote. Raises: LeaseLost."""
+        self.verify(lease)
+        if lines:
+            first = lease.last + 1
+            lease.last = lease.newest = first + len(lines) - 1
+            batch = Batch(first=first, owner=RUNTIME, kind="", run=lease.run, ts=self.now, lines=lines)
+            self._insert(lease.key, lease.epoch, lease.thread_no, batch)
+        if ended:
+            self._finish(lease)
+
+    def release(self, token: int) -> None:
+        self.connection.execute("DELETE FROM lease WHERE token = ?", (token,))
+        self.after_commit.append(lambda: self._drop(token))
+
+    def queue(self, key: ThreadKey, depth: int) -> int:
+        self.worker.renew(self.connection)
+        living = self.worker.living(self.connection)
+        rows = self.connection.execute("SELECT no, worker FROM ticket WHERE tenant = ? AND owner = ? AND id = ?", key)
+        waiting = rows.fetchall()
+        if sum(worker in living for _, worker in waiting) >= depth:
+            raise ThreadBusy
+        dead = [(no,) for no, worker in waiting if worker not in living]
+        self.connection.executemany("DELETE FROM ticket WHERE no = ?", dead)
+        insert = "INSERT INTO ticket (tenant, owner, id, worker) VALUES (?, ?, ?, ?)"
+        ticket = self.connection.execute(insert, (*key, self.worker.id)).lastrowid or 0
+        self.after_commit.append(lambda: self.tickets.add(ticket))
+        return ticket
+
+    def leave_queue(self, ticket: int) -> None:
+        self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
+        self.after_commit.append(lambda: self.tickets.discard(ticket))
+
+    def request_stop(self, key: ThreadKey, reason: str, run: str) -> int | None:
+        """The token of the lease that was asked; None when no living one fits."""
+        held = self.connection.execute(_LEASE, key).fetchone()
+        if not held or (run and held[1] != run) or held[0] not in self.worker.living(self.connection):
+            return None
+        self.connection.execute(_STOP, (reason, held[4]))
+        return held[4]
+
+    def note(self, key: ThreadKey, facts: Sequence[Fact], expect: int | None) -> int:
+        thread = self.connection.execute(_THREAD, key).fetchone()
+        if thread is None:
+            raise UnknownThread
+        no, _, epoch, last = thread
+        if expect is not None:
+            held = self.connection.execute(_LEASE, key).fetchone()
+            if held and held[0] in self.worker.living(self.connection):
+                raise ThreadBusy
+            if last != expect:
+                raise StaleCursor
+        if not facts:
+            return last
+        last = self._write_facts(key, epoch, no, "", facts, last + 1)
+        self._touch(no, key)
+        if lease := self.by_thread.get(no):
+            lease.last = last
+        return last
+
+    def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+        thread = self.connection.execute(_THREAD, key).fetchone()
+        if thread is None:
+            raise UnknownThread
+        no, last = thread[0], thread[3]
+        if checkpoint.seq > last:
+            raise ValueError("a checkpoint cannot be ahead of its thread")
+        self.connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
+        self._cut(no, checkpoint.seq)
+        self.connection.execute("DELETE FROM batch WHERE thread_no = ? AND last <= ?", (no, checkpoint.seq))
+        self.connection.execute("UPDATE thread SET floor = max(floor, ?) WHERE no = ?", (checkpoint.seq, no))
+
+    def erase(self, key: ThreadKey) -> bool:
+        thread = self.connection.execute(_THREAD, key).fetchone()
+        if thread is None:
+            return False
+        no, _, epoch, _ = thread
+        for table in ("batch", "checkpoint", "run"):
+            self.connection.execute(f"DELETE FROM {table} WHERE thread_no = ?", (no,))  # noqa: S608  names above
+        self.connection.execute("DELETE FROM thread WHERE no = ?", (no,))
+        self.connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
+        self.connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
+        self.connection.execute("DELETE FROM erased WHERE at < ?", (self.now - reads.KEY_AGE,))
+        tombstone = "INSERT INTO erased (tenant, owner, id, epoch, at) VALUES (?, ?, ?, ?, ?)"
+        self.connection.execute(tombstone, (*key, epoch, self.now))
+        if lease := self.by_thread.get(no):
+            lease.error = LeaseLost()
+        self.published.append(Published(key, epoch, None))
+        return True
+
+    def verify(self, lease: Lease) -> None:
+        """Fence: raises LeaseLost unless the token is still the thread's. Also refreshes the newest seq."""
+        if lease.error is None and lease.checked != self.generation:
+            row = self.connection.execute(_FENCE, (lease.thread_no, lease.token)).fetchone()
+            if row is None:
+                lease.error = LeaseLost()
+            else:
+                lease.last = row[0] or 0
+                lease.checked = self.generation
+        if lease.error is not None:
+            raise lease.error
+
+    def _lease(self, key: ThreadKey, run: str, token: int) -> Lease:
+        thread = self.connection.execute(_THREAD, key).fetchone()
+        no, _, epoch, last = thread or (0, "", secrets.token_urlsafe(9), 0)
+        row = self.connection.execute("SELECT last FROM run WHERE thread_no = ? AND key = ?", (no, run)).fetchone()
+        newest = self.connection.execute(_NEWEST_OF_RUN, (no, run)).fetchone() if row else None
+        return Lease(
+            key=key,
+            run=run,
+            epoch=epoch,
+            token=token,
+            thread_no=no,
+            last=last,
+            newest=newest[0] if newest else 0,
+            begun=row is not None,
+            ended=bool(row and row[0]),
+            checked=self.generation,
+        )
+
+    def _hold(self, lease: Lease, ticket: int | None) -> None:
+        self.leases[lease.token] = lease
+        if lease.thread_no:
+            self.by_thread[lease.thread_no] = lease
+        if ticket is not None:
+            self.tickets.discard(ticket)
+
+    def _begun(self, lease: Lease, no: int, last: int) -> None:
+        lease.thread_no, lease.begun = no, True
+        lease.last = lease.newest = last
+        self.by_thread[no] = lease
+
+    def _drop(self, token: int) -> None:
+        lease = self.leases.pop(token, None)
+        if lease and self.by_thread.get(lease.thread_no) is lease:
+            del self.by_thread[lease.thread_no]
+
+    def _claim(self, lease: Lease, claim: KeyClaim) -> None:
+        self.connection.execute("DELETE FROM idempotency WHERE used <= ?", (self.now - reads.KEY_AGE,))
+        if self.connection.execute("SELECT 1 FROM idempotency WHERE scope = ?", (claim.scope,)).fetchone():
+            raise KeyReused
+        self.connection.execute(_NEW_KEY, (claim.scope, claim.digest, self.now, *lease.key, lease.run))
+
+    def _new_thread(self, lease: Lease, agent: str) -> int:
+        row = (*lease.key, agent, lease.epoch, self.now, self._next_updated(lease.key))
+        return self.connection.execute(_NEW_THREAD, row).lastrowid or 0
+
+    def _touch(self, no: int, key: ThreadKey) -> None:
+        self.connection.execute("UPDATE thread SET updated = ? WHERE no = ?", (self._next_updated(key), no))
+
+    def _next_updated(self, key: ThreadKey) -> int:
+        return self.connection.execute(_NEXT_UPDATED, (self.now, key.tenant, key.owner)).fetchone()[0]
+
+    def _finish(self, lease: Lease) -> None:
+        ended = lease.newest or lease.last
+        self.connection.execute(
+            "UPDATE run SET last = ? WHERE thread_no = ? AND key = ?", (ended, lease.thread_no, lease.run)
+        )
+        self._touch(lease.thread_no, lease.key)
+
+    def _write_facts(self, key: ThreadKey, epoch: str, no: int, run: str, facts: Sequence[Fact], first: int) -> int:
+        for (owner, kind), group in groupby(facts, same_batch):
+            lines = [fact.body for fact in group]
+            batch = Batch(first=first, owner=owner, kind=kind, run=run, ts=self.now, lines=lines)
+            self._insert(key, epoch, no, batch)
+            first += len(lines)
+        return first - 1
+
+    def _insert(self, key: ThreadKey, epoch: str, no: int, batch: Batch) -> None:
+        body = b"\n".join(batch.lines)
+        row = (no, batch.first, batch.last, batch.run, batch.owner, batch.kind, batch.ts, body)
+        self.connection.execute(_INSERT, row)
+        self.published.append(Published(key, epoch, batch))
+
+    def _cut(self, no: int, seq: int) -> None:
+        """Rewrite the batch that a checkpoint covers in part."""
+        find = "SELECT id, first, body FROM batch WHERE thread_no = ? AND first <= ? AND last > ? ORDER BY first DESC LIMIT 1"
+        row = self.connection.execute(find, (no, seq, seq)).fetchone()
+        if row:
+            lines = row[2].split(b"\n")[seq - row[1] + 1 :]
+            self.connection.execute(
+                "UPDATE batch SET first = ?, body = ? WHERE id = ?", (seq + 1, b"\n".join(lines), row[0])
+            )

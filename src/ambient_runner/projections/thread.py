@@ -1,0 +1,363 @@
+"""A whole thread, folded from the ledger: messages, state, the last run, open questions and frontend calls that wait for an answer.
+
+Runs, admission and recovery ask this view instead of reading events. The facts other than events that it understands are named
+here; those of unknown owners are passed over. `to_checkpoint` is what retention keeps of the entries it drops.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ambient_runner.errors import LedgerError, Refused
+from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.projections.state import SharedState
+from ambient_runner.projections.transcript import Transcript
+from ambient_runner.protocol.events import (
+    AssistantMessage,
+    Cancelled,
+    Custom,
+    Interrupt,
+    Interrupted,
+    Message,
+    MessagesSnapshot,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StateSnapshot,
+    StepFinished,
+    StepStarted,
+    Success,
+    Terminal,
+    TextMessageContent,
+    ToolCallResult,
+    ToolMessage,
+    UserMessage,
+    decode_event,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from ambient_runner.ledger.base import Batch
+    from ambient_runner.protocol.events import Event
+
+__all__ = [
+    "INPUT",
+    "PATCHED",
+    "REPLACED",
+    "REWOUND",
+    "RUN_OWNER",
+    "STATE_OWNER",
+    "THREAD_OWNER",
+    "OpenInterrupt",
+    "RunSummary",
+    "ThreadView",
+    "fold",
+]
+
+RUN_OWNER, INPUT = "ambient.run", "input"
+"""`{"input": RunAgentInput, "answers": [interruptId], "calls": [toolCallId]}`, just before the RUN_STARTED of a run."""
+THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
+"""`{"to": messageId}`: everything after that message is no longer part of the conversation."""
+STATE_OWNER, PATCHED, REPLACED = "ambient.state", "patched", "replaced"
+"""`{"patch": operations}` or `{"state": state}`: a client changed the visible state between runs."""
+
+_VERSION = 1
+_PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
+_DELTA = b'","delta":'
+_encode = msgspec.json.encode
+_decode_texts = msgspec.json.Decoder(list[str]).decode
+
+Status = Literal["running", "finished", "error", "cancelled", "interrupted"]
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest run and how it ended."""
+
+    key: str
+    run_id: str
+    """The client's id, as it stands in the frames."""
+    status: Status
+    terminal: Terminal | None = None
+
+
+class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that waits for an answer, or whose answer has not been acted on yet."""
+
+    interrupt: Interrupt
+    run: str
+    """Key of the run that asked."""
+    digest: str
+    """SHA-256 of the arguments of its tool call as they were shown; empty without a call."""
+    answered: bool = False
+    """Whether the run going on has the answer. A run that fails before it acts gives the question back."""
+
+
+class _Input(msgspec.Struct):
+    answers: list[str] = []
+
+
+class _Rewound(msgspec.Struct):
+    to: str
+
+
+class _Patched(msgspec.Struct):
+    patch: Any
+
+
+class _Replaced(msgspec.Struct):
+    state: Any
+
+
+class _Saved(msgspec.Struct, kw_only=True):
+    version: int
+    messages: list[Message]
+    state: Any
+    failed: int
+    seen: Any
+    last_run: RunSummary | None
+    interrupts: list[OpenInterrupt]
+    pending_calls: dict[str, str]
+    imported: bool
+
+
+# What a resumed run may say before it has acted on the answers.
+_BEFORE_ACTING = (RunStarted, RunError, RunFinished, MessagesSnapshot, StateSnapshot, StepStarted, StepFinished)
+
+
+class ThreadView:
+    """The thread as of `seq`. `hidden` names the state keys clients do not see (`state.is_hidden`)."""
+
+    __slots__ = (
+        "_answering",
+        "_seen",
+        "hidden",
+        "imported",
+        "last_run",
+        "open_interrupts",
+        "pending_calls",
+        "seq",
+        "state",
+        "transcript",
+    )
+
+    def __init__(self, *, hidden: Collection[str] = ()) -> None:
+        self.seq = 0
+        self.hidden = hidden
+        self.transcript = Transcript()
+        self.state = SharedState()
+        self.last_run: RunSummary | None = None
+        self.open_interrupts: dict[str, OpenInterrupt] = {}
+        self.pending_calls: dict[str, str] = {}
+        """Frontend tool calls that wait for the client's result: id and tool name."""
+        self.imported = False
+        """Whether a client brought assistant messages that no run here has produced."""
+        self._seen: Any = {}
+        self._answering = False
+
+    @property
+    def state_seen(self) -> Any:
+        """The visible state at the last terminal event: what clients have."""
+        return SharedState(self._seen).visible(self.hidden)
+
+    def apply(self, batch: Batch) -> None:
+        """Fold what is new in this batch; entries already folded are passed over."""
+        new = batch.lines[max(0, self.seq + 1 - batch.first) :]
+        if batch.owner == RUNTIME:
+            self._events(batch.run, new)
+        else:
+            for body in new:
+                self._fact(batch.owner, batch.kind, body)
+        self.seq = max(self.seq, batch.last)
+
+    def _events(self, run: str, lines: Sequence[bytes]) -> None:
+        at = 0
+        while at < len(lines):
+            line = lines[at]
+            event = decode_event(line)
+            at += 1
+            if type(event) is TextMessageContent and not self._answering:
+                self.transcript.apply(event)
+                at = self._more_text(event.message_id, line, lines, at)
+            else:
+                self.apply_event(run, event)
+
+    def _more_text(self, message_id: str, first: bytes, lines: Sequence[bytes], at: int) -> int:
+        """Fold the deltas that only differ from `first` in their text, decoding nothing else; gives where they end.
+
+        Most lines of a thread are such. The encoder writes `delta` last, so what follows it is one JSON string and a brace.
+        """
+        if not first.startswith(_PLAIN_TEXT):
+            return at
+        head = first[: first.index(_DELTA) + len(_DELTA)]
+        end = at
+        while end < len(lines) and lines[end].startswith(head):
+            end += 1
+        if end > at:
+            texts = b",".join([line[len(head) : -1] for line in lines[at:end]])
+            self.transcript.append(message_id, "".join(_decode_texts(b"[%b]" % texts)))
+        return end
+
+    def apply_event(self, run: str, event: Event) -> None:
+        """Fold one event of this run. `apply` does it for batches; `seq` is not touched."""
+        self.transcript.apply(event)
+        if self._answering:
+            self._consume(event)
+        match event:
+            case RunStarted():
+                self._started(run, event)
+            case ToolCallResult():
+                self.pending_calls.pop(event.tool_call_id, None)
+            case RunFinished():
+                self._finished(run, event)
+            case RunError():
+                self._ended(run, event, "error")
+            case _:
+                self.state.apply(event)
+
+    def _started(self, run: str, event: RunStarted) -> None:
+        self.last_run = RunSummary(key=run, run_id=event.run_id, status="running")
+        for message in event.input.messages if event.input else ():
+            match message:
+                case UserMessage():
+                    self.pending_calls.clear()
+                case ToolMessage():
+                    self.pending_calls.pop(message.tool_call_id, None)
+                case AssistantMessage():
+                    self.imported = True
+                case _:
+                    pass
+
+    def _finished(self, run: str, event: RunFinished) -> None:
+        match event.outcome:
+            case Cancelled():
+                self._ended(run, event, "cancelled")
+            case Interrupted(interrupts=interrupts):
+                self.open_interrupts = {one.id: self._opened(run, one) for one in interrupts}
+                self._ended(run, event, "interrupted")
+            case Success() | None:
+                self._drop_answered()
+                named = event.outcome.pending_tool_call_ids if event.outcome else None
+                self.pending_calls.update({call: self._tool_name(call) for call in named or ()})
+                self._ended(run, event, "finished")
+
+    def _ended(self, run: str, event: Terminal, status: Status) -> None:
+        known = self.last_run
+        run_id = known.run_id if known and known.key == run else ""
+        self.last_run = RunSummary(key=run, run_id=run_id, status=status, terminal=event)
+        self._seen = self.state.value
+        self._answer(())
+
+    def _opened(self, run: str, interrupt: Interrupt) -> OpenInterrupt:
+        call = self.transcript.call(interrupt.tool_call_id) if interrupt.tool_call_id else None
+        digest = hashlib.sha256(call.function.arguments.encode()).hexdigest() if call else ""
+        return OpenInterrupt(interrupt=interrupt, run=run, digest=digest)
+
+    def _tool_name(self, tool_call_id: str) -> str:
+        call = self.transcript.call(tool_call_id)
+        return call.function.name if call else ""
+
+    def _answer(self, ids: Collection[str]) -> None:
+        """These interrupts, and no others, have an answer the run going on holds."""
+        self.open_interrupts = {name: replace(one, answered=name in ids) for name, one in self.open_interrupts.items()}
+        self._answering = any(one.answered for one in self.open_interrupts.values())
+
+    def _consume(self, event: Event) -> None:
+        """An answer is used up by the first event that follows the action it allowed."""
+        if isinstance(event, ToolCallResult):
+            self._drop_answered(event.tool_call_id)
+        if not isinstance(event, _BEFORE_ACTING) and not (
+            isinstance(event, Custom) and event.name.startswith("ambient:")
+        ):
+            self._drop_answered(None)
+
+    def _drop_answered(self, *tool_call_ids: str | None) -> None:
+        """Forget the answered interrupts, or only those about these calls (None: about no call)."""
+        self.open_interrupts = {
+            name: one
+            for name, one in self.open_interrupts.items()
+            if not one.answered or (tool_call_ids and one.interrupt.tool_call_id not in tool_call_ids)
+        }
+        self._answering = any(one.answered for one in self.open_interrupts.values())
+
+    def _fact(self, owner: str, kind: str, body: bytes) -> None:
+        match owner, kind:
+            case "ambient.run", "input":
+                self._answer(msgspec.json.decode(body, type=_Input).answers)
+            case "ambient.thread", "rewound":
+                self.transcript.rewind(msgspec.json.decode(body, type=_Rewound).to)
+                self.pending_calls.clear()
+            case "ambient.state", "patched":
+                self._patched(msgspec.json.decode(body, type=_Patched).patch)
+            case "ambient.state", "replaced":
+                state = msgspec.json.decode(body, type=_Replaced).state
+                self.state.value = self.state.replace_visible(state, self.hidden)
+            case _:
+                pass
+
+    def _patched(self, operations: Any) -> None:
+        try:
+            self.state.value = self.state.patch(operations, self.hidden)
+        except Refused:
+            self.state.failed += 1
+
+    def copy(self) -> ThreadView:
+        """A view that can go on by itself. Messages and state values are shared: neither view changes them in place."""
+        twin = ThreadView(hidden=self.hidden)
+        twin.seq = self.seq
+        twin.transcript = self.transcript.copy()
+        twin.state = self.state.copy()
+        twin.last_run = self.last_run
+        twin.open_interrupts = dict(self.open_interrupts)
+        twin.pending_calls = dict(self.pending_calls)
+        twin.imported = self.imported
+        twin._seen, twin._answering = self._seen, self._answering
+        return twin
+
+    def to_checkpoint(self) -> bytes:
+        """Everything but `seq` and `hidden`, as one line of JSON; also in the middle of a run."""
+        return _encode(
+            _Saved(
+                version=_VERSION,
+                messages=self.transcript.messages(),
+                state=self.state.value,
+                failed=self.state.failed,
+                seen=self._seen,
+                last_run=self.last_run,
+                interrupts=list(self.open_interrupts.values()),
+                pending_calls=self.pending_calls,
+                imported=self.imported,
+            )
+        )
+
+    @classmethod
+    def from_checkpoint(cls, seq: int, body: bytes, *, hidden: Collection[str] = ()) -> ThreadView:
+        """The view that was saved. Raises: LedgerError when a newer version of this program wrote it."""
+        try:
+            saved = msgspec.json.decode(body, type=_Saved)
+        except msgspec.ValidationError as error:
+            raise LedgerError("The checkpoint of this thread cannot be read by this version.") from error
+        if saved.version != _VERSION:
+            raise LedgerError("The checkpoint of this thread cannot be read by this version.")
+        view = cls(hidden=hidden)
+        view.seq = seq
+        view.transcript = Transcript(saved.messages)
+        view.state = SharedState(saved.state, failed=saved.failed)
+        view.last_run = saved.last_run
+        view.open_interrupts = {one.interrupt.id: one for one in saved.interrupts}
+        view.pending_calls = saved.pending_calls
+        view.imported = saved.imported
+        view._seen = saved.seen
+        view._answering = any(one.answered for one in saved.interrupts)
+        return view
+
+
+def fold(view: ThreadView, batches: Iterable[Batch]) -> ThreadView:
+    """The view, with these batches applied."""
+    for batch in batches:
+        view.apply(batch)
+    return view

@@ -1,0 +1,97 @@
+"""Which ids a run may use: a message or call id is unique in its thread, because clients append to an id they know.
+
+`repair.py` asks here for the id of whatever an event starts or refers to. An id that is taken is replaced by `id~2`, `id~3`, …
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Literal
+
+from ambient_runner.protocol.events import ActivityMessage, Message, ReasoningMessage, ToolMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+Kind = Literal["text", "reasoning", "result", "activity"]
+
+
+class Ids:
+    """The ids of one run. `known` are those of earlier runs and of the run's input."""
+
+    def __init__(self, known: Collection[str] = ()) -> None:
+        self._known = set(known)
+        self._messages: dict[str, Kind] = {}
+        self._calls: set[str] = set()
+        self._renamed_messages: dict[tuple[Kind, str], str] = {}
+        self._renamed_calls: dict[str, str] = {}
+
+    def know(self, ids: Iterable[str]) -> None:
+        """Ids that belong to others from now on."""
+        self._known.update(ids)
+
+    def message(self, kind: Kind, message_id: str) -> str:
+        """The id under which this run knows a message."""
+        return self._renamed_messages.get((kind, message_id), message_id)
+
+    def call(self, tool_call_id: str) -> str:
+        """The id under which this run knows a call. One that was not started here keeps its own."""
+        return self._renamed_calls.get(tool_call_id, tool_call_id)
+
+    def entity(self, message_id: str) -> str:
+        """The id of a message whose kind is not said: a reasoning message if there is one, else text."""
+        return self._renamed_messages.get(("reasoning", message_id)) or self.message("text", message_id)
+
+    def start_message(self, kind: Kind, message_id: str) -> str:
+        """The id to start a message under: its own unless an earlier run or a message of another kind has it."""
+        current = self.message(kind, message_id)
+        if self._messages.get(current) == kind:
+            return current
+        if current not in self._messages and current not in self._known:
+            self._messages[current] = kind
+            return current
+        renamed = self._renamed_messages[kind, message_id] = self._fresh(message_id)
+        self._messages[renamed] = kind
+        return renamed
+
+    def start_result(self, message_id: str) -> str:
+        """The id for the message that holds a result, which nothing else may have."""
+        taken = message_id in self._messages or message_id in self._known
+        unique = self._fresh(message_id) if taken else message_id
+        self._messages[unique] = "result"
+        return unique
+
+    def start_call(self, tool_call_id: str) -> str:
+        """The id to start a call under: its own unless an earlier run has it."""
+        if tool_call_id in self._known:
+            self._renamed_calls[tool_call_id] = tool_call_id = self._fresh(tool_call_id)
+        self._calls.add(tool_call_id)
+        return tool_call_id
+
+    def note_message(self, kind: Kind, message_id: str) -> None:
+        """A message that came to be without being started, such as the carrier of a call."""
+        if message_id not in self._known:
+            self._messages.setdefault(message_id, kind)
+
+    def note_messages(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.note_message(_kind_of(message), message.id)
+
+    def _fresh(self, taken: str) -> str:
+        candidates = (f"{taken}~{n}" for n in count(2))
+        return next(one for one in candidates if not self._is_taken(one))
+
+    def _is_taken(self, candidate: str) -> bool:
+        return candidate in self._known or candidate in self._messages or candidate in self._calls
+
+
+def _kind_of(message: Message) -> Kind:
+    match message:
+        case ReasoningMessage():
+            return "reasoning"
+        case ToolMessage():
+            return "result"
+        case ActivityMessage():
+            return "activity"
+        case _:
+            return "text"

@@ -1,0 +1,89 @@
+"""A run that is going on in this process: its task's handles, its deadlines, and why it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from ambient_runner.errors import BridgeTimeout
+from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
+
+if TYPE_CHECKING:
+    from ambient_runner.config import Timeouts
+    from ambient_runner.ledger.base import Writer
+    from ambient_runner.protocol.events import Terminal
+    from ambient_runner.runs.pipeline import Pipeline
+    from ambient_runner.runs.run import Agent, Run
+
+Cause = Literal["stopped", "idle", "total", "shutdown"]
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class ActiveRun:
+    """What the Runner holds of a run while it drives it."""
+
+    run: Run
+    agent: Agent
+    writer: Writer
+    pipeline: Pipeline
+    timeouts: Timeouts
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    cause: Cause | None = None
+    """Why it was cut short; None while nothing cuts it."""
+    unread: bool = False
+    """Whether everyone who read it has left."""
+    heard: float = 0.0
+    """When the agent last said something, on the loop's clock."""
+
+    def cut(self, cause: Cause) -> None:
+        """End the agent now. The first cause stays."""
+        self.cause = self.cause or cause
+        self.run.stopping.set()
+        self.scope.cancel()
+
+    def terminal(self) -> Terminal:
+        """The terminal event of a run that was cut short."""
+        match self.cause:
+            case "idle":
+                silent = f"The agent said nothing for {self.timeouts.idle:g} seconds and was stopped."
+                return RunError(message=silent, code=BridgeTimeout.code)
+            case "total":
+                long = f"The agent ran for {self.timeouts.total:g} seconds, the longest it may, and was stopped."
+                return RunError(message=long, code=BridgeTimeout.code)
+            case "shutdown":
+                return RunError(message="The server was shut down during this run. Send it again.", code="shutdown")
+            case _:
+                asked = self.run.input
+                return RunFinished(thread_id=asked.thread_id, run_id=asked.run_id, outcome=Cancelled())
+
+
+class Deadlines:
+    """Cuts a run that is silent or goes on for too long. Timers of the loop, so an event costs nothing but `heard`."""
+
+    def __init__(self, active: ActiveRun) -> None:
+        self._active = active
+        self._loop = asyncio.get_running_loop()
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def __enter__(self) -> None:
+        active, now = self._active, self._loop.time()
+        active.heard = now
+        self._timers = [
+            self._loop.call_later(active.timeouts.total, active.cut, "total"),
+            self._loop.call_later(active.timeouts.idle, self._check_idle),
+        ]
+
+    def __exit__(self, *_: object) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _check_idle(self) -> None:
+        left = self._active.heard + self._active.timeouts.idle - self._loop.time()
+        if left <= 0:
+            self._active.cut("idle")
+        else:
+            self._timers[1] = self._loop.call_later(left, self._check_idle)

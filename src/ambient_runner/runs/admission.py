@@ -1,0 +1,138 @@
+"""Who may run on a thread: the Idempotency-Key first, then the lease, then the policy for a busy thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ambient_runner.errors import KeyReused, RunGone, ThreadBusy
+from ambient_runner.ledger.base import RUNTIME, Held
+from ambient_runner.protocol.events import RunStarted, decode_event
+from ambient_runner.runs import metrics
+from ambient_runner.runs.run import Started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ambient_runner.config import OnBusy
+    from ambient_runner.ledger.base import KeyClaim, Ledger, RunInfo, ThreadKey, Writer
+    from ambient_runner.runs.run import StartRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """How long and how deep requests may queue for a thread."""
+
+    depth: int = 8
+    seconds: float = 30.0
+
+
+class Admission:
+    """Decides, for one ledger, whether a request gets the thread, joins the run that has it, or is refused."""
+
+    def __init__(self, ledger: Ledger, waiting: Waiting, is_read: Callable[[ThreadKey], bool]) -> None:
+        self._ledger = ledger
+        self._waiting = waiting
+        self._is_read = is_read
+
+    async def admit(self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy) -> Writer | Started:
+        """The lease for `run`, or the run to read instead.
+
+        Raises: ThreadBusy, KeyReused, RunGone, LedgerError.
+        """
+        while True:
+            used = await self._used(request.claim)
+            if used is not None:
+                return used
+            try:
+                return await self._ledger.acquire(key, run, claim=request.claim)
+            except Held as held:
+                joined = await self._same_request(request, key, held)
+                if joined is not None:
+                    return joined
+                if not _is_same_claim(request.claim, held.claim):
+                    return await self._when_busy(request, key, run, on_busy, held)
+
+    async def _used(self, claim: KeyClaim | None) -> Started | None:
+        use = await self._ledger.key_use(claim) if claim else None
+        if claim is None or use is None:
+            return None
+        if use.digest != claim.digest:
+            raise KeyReused
+        if use.run is None:
+            raise RunGone
+        metrics.REPLAYS.inc()
+        return await self._joined(use.run)
+
+    async def _same_request(self, request: StartRequest, key: ThreadKey, held: Held) -> Started | None:
+        """The holder's run when it is this very request: by key, or because it already has this request's newest message."""
+        if request.claim and held.claim and request.claim.scope == held.claim.scope:
+            if request.claim.digest != held.claim.digest:
+                raise KeyReused
+            await self._ledger.released(key, 0.05)
+        info = await self._ledger.run(key, held.run) if held.run else None
+        if info is None:
+            return None
+        if _is_same_claim(request.claim, held.claim) or await self._holds_newest(request, info):
+            return await self._joined(info)
+        return None
+
+    async def _holds_newest(self, request: StartRequest, info: RunInfo) -> bool:
+        if request.input.resume or not request.input.messages:
+            return False
+        newest = request.input.messages[-1].id
+        for batch in await self._ledger.read(info.thread, info.first - 1, limit=1 << 16):
+            if batch.owner == RUNTIME and batch.run == info.key:
+                begun = decode_event(batch.lines[0])
+                taken = begun.input.messages if isinstance(begun, RunStarted) and begun.input else []
+                return any(message.id == newest for message in taken)
+        return False
+
+    async def _when_busy(
+        self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy, held: Held
+    ) -> Writer | Started:
+        match on_busy:
+            case "join":
+                return await self._join_holder(key, held)
+            case "queue":
+                return await self._wait(request, key, run)
+            case "supersede":
+                return await self._supersede(request, key, run, held)
+            case "reject":
+                if held.run and request.input.messages and not self._is_read(key):
+                    return await self._supersede(request, key, run, held)
+                raise held
+
+    async def _join_holder(self, key: ThreadKey, held: Held) -> Started:
+        info = await self._ledger.run(key, held.run) if held.run else None
+        if info is None:
+            raise held
+        return await self._joined(info)
+
+    async def _supersede(self, request: StartRequest, key: ThreadKey, run: str, held: Held) -> Writer:
+        await self._ledger.request_stop(key, "superseded", run=held.run)
+        return await self._wait(request, key, run)
+
+    async def _wait(self, request: StartRequest, key: ThreadKey, run: str) -> Writer:
+        """Stand in line for the lease. The caller's place is given up on any way out."""
+        deadline = anyio.current_time() + self._waiting.seconds
+        async with self._ledger.queueing(key, depth=self._waiting.depth) as ticket:
+            while True:
+                try:
+                    return await self._ledger.acquire(key, run, claim=request.claim, ticket=ticket)
+                except Held as held:
+                    left = deadline - anyio.current_time()
+                    if left <= 0 or not await self._ledger.released(key, left):
+                        raise ThreadBusy from held
+
+    async def _joined(self, info: RunInfo) -> Started:
+        thread = await self._ledger.thread(info.thread)
+        if thread is None:
+            raise RunGone
+        return Started(thread=info.thread, run=info.key, epoch=thread.epoch, after=info.first - 1, joined=True)
+
+
+def _is_same_claim(mine: KeyClaim | None, theirs: KeyClaim | None) -> bool:
+    return mine is not None and mine == theirs

@@ -1,0 +1,147 @@
+"""`framed`: the innermost handler. It gives a run its RUN_STARTED, closing MESSAGES_SNAPSHOT and terminal event.
+
+What the agent itself says of these is absorbed, keeping outcome, result and usage, so an adapter may send them or not.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ambient_runner.errors import Parked, ProtocolViolation
+from ambient_runner.projections.state import SharedState, visible_patch
+from ambient_runner.protocol.agui import Coercer
+from ambient_runner.protocol.events import (
+    PROTOCOL_VERSION,
+    Interrupted,
+    MessagesSnapshot,
+    RunAgentInput,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StateDelta,
+    StateSnapshot,
+    Success,
+    TextMessageContent,
+    ToolCallArgs,
+    ToolCallResult,
+    ToolCallStart,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ambient_runner.protocol.events import Event, Outcome
+    from ambient_runner.runs.run import Agent, Run, RunHandler
+
+SNAPSHOT_HERE = MessagesSnapshot(messages=[])
+"""Stored instead of the messages: the frame is folded when it is read, so its cost is not stored again and again."""
+
+_DELTAS = frozenset({TextMessageContent, ToolCallArgs})
+
+
+def run_started(run: Run) -> RunStarted:
+    """The run's first event. Its input holds only what this run added to the thread."""
+    asked = run.input
+    return RunStarted(
+        thread_id=asked.thread_id,
+        run_id=asked.run_id,
+        protocol_version=PROTOCOL_VERSION,
+        parent_run_id=asked.parent_run_id,
+        metadata={"traceId": run.trace_id},
+        input=RunAgentInput(thread_id=asked.thread_id, run_id=asked.run_id, messages=list(run.accepted)),
+    )
+
+
+def framed(agent: Agent) -> RunHandler:
+    """A handler that runs `agent` inside a complete frame."""
+
+    async def handle(run: Run) -> AsyncGenerator[Event, None]:
+        yield run_started(run)
+        coerce = Coercer()
+        ending = _Ending(frontend={tool.name for tool in run.input.tools})
+        try:
+            async with aclosing(agent.run(run)) as events:
+                async for event in events:
+                    if type(event) in _DELTAS:
+                        yield event
+                    elif not ending.absorb(said := _coerced(coerce, event)):
+                        yield shown(said, agent.hidden_state)
+        except Parked as parked:
+            ending.outcome = Interrupted(interrupts=list(parked.interrupts))
+        yield SNAPSHOT_HERE
+        yield ending.event(run)
+
+    return handle
+
+
+def _coerced(coerce: Coercer, event: object) -> Event:
+    try:
+        return coerce(event)
+    except (TypeError, ValueError) as error:
+        raise ProtocolViolation from error
+
+
+def shown(event: Event, hidden: frozenset[str]) -> Event:
+    """A state event without the keys clients never see."""
+    match event:
+        case StateSnapshot():
+            return msgspec.structs.replace(event, snapshot=SharedState(event.snapshot).visible(hidden))
+        case StateDelta():
+            return msgspec.structs.replace(event, delta=visible_patch(event.delta, hidden))
+        case _:
+            return event
+
+
+@dataclass(kw_only=True, slots=True)
+class _Ending:
+    """What the agent said about how the run ends, and which frontend calls it leaves open."""
+
+    frontend: set[str]
+    outcome: Outcome | None = None
+    result: Any = None
+    error: RunError | None = None
+    finished: RunFinished | None = None
+    waiting: dict[str, None] = field(default_factory=dict[str, None])
+
+    def absorb(self, event: Event) -> bool:
+        """Take note of the event; True when it must not be passed on."""
+        match event:
+            case ToolCallStart(tool_call_id=id, tool_call_name=name) if name in self.frontend:
+                self.waiting[id] = None
+            case ToolCallResult(tool_call_id=id):
+                self.waiting.pop(id, None)
+            case RunFinished():
+                self.finished, self.outcome = event, event.outcome
+                return True
+            case RunError():
+                self.error = event
+                return True
+            case RunStarted():
+                return True
+            case MessagesSnapshot():
+                return True
+            case _:
+                pass
+        return False
+
+    def event(self, run: Run) -> Event:
+        if self.error is not None:
+            return self.error
+        said = self.finished
+        return RunFinished(
+            thread_id=run.input.thread_id,
+            run_id=run.input.run_id,
+            result=said.result if said else None,
+            usage=said.usage if said else None,
+            metadata=said.metadata if said else None,
+            outcome=self._outcome(),
+        )
+
+    def _outcome(self) -> Outcome:
+        if self.outcome is None or isinstance(self.outcome, Success):
+            return Success(pending_tool_call_ids=list(self.waiting) or None)
+        return self.outcome

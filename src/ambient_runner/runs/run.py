@@ -1,0 +1,111 @@
+"""One run as data, and the callables that handle one.
+
+`runs` knows agents only by the Agent protocol and handlers by RunHandler, so a bridge, a wrapped bridge and a test are all the same
+thing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+if TYPE_CHECKING:
+    from ambient_runner.config import OnBusy
+    from ambient_runner.ledger.base import KeyClaim, ThreadKey
+    from ambient_runner.protocol.events import Event, Message, RunAgentInput
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Actor:
+    """Who asks. Threads belong to a tenant and an owner; without an authorization mode the owner is `local`."""
+
+    tenant: str = "default"
+    owner: str = "local"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartRequest:
+    """A request for a run, as a door hands it to the Runner."""
+
+    agent: str
+    actor: Actor
+    input: RunAgentInput
+    claim: KeyClaim | None = None
+    on_busy: OnBusy | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """Where to read a run: its entries begin after `after`. `joined` when it was already there."""
+
+    thread: ThreadKey
+    run: str
+    epoch: str
+    after: int
+    joined: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One accepted run. `input` is what the agent gets: the whole conversation, not only what the client sent."""
+
+    key: str
+    thread: ThreadKey
+    agent: str
+    actor: Actor
+    trace_id: str
+    input: RunAgentInput
+    accepted: tuple[Message, ...] = ()
+    """The messages this run adds to the thread."""
+    is_continuation: bool = False
+    """Whether the thread had runs before this one."""
+    stopping: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the run has been asked to stop."""
+
+
+RunHandler = Callable[[Run], AsyncGenerator["Event", None]]
+Middleware = Callable[[RunHandler], RunHandler]
+
+
+class Agent(Protocol):
+    """A named, configured agent: what a bridge becomes on this server."""
+
+    name: str
+    hidden_state: frozenset[str]
+    """State keys that are never sent to clients and never taken from them."""
+
+    def run(self, run: Run) -> AsyncGenerator[Any, None]:
+        """The agent's own events, of any kind `protocol.agui.Coercer` understands."""
+        ...
+
+    async def interrupt(self, run: Run) -> bool:
+        """Ask the agent to end this run by itself; False when it cannot."""
+        ...
+
+    async def forget(self, thread: ThreadKey) -> None:
+        """Give up whatever is kept for a thread."""
+        ...
+
+    async def evict(self) -> None:
+        """Give up what has been idle for too long."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+_current: ContextVar[Run] = ContextVar("ambient_run")
+
+
+def current_run() -> Run:
+    """The run this code is part of. Raises: LookupError outside of one."""
+    return _current.get()
+
+
+def enter_run(run: Run) -> None:
+    """Make `run` the current one for this task and those it starts."""
+    _current.set(run)

@@ -1,0 +1,436 @@
+"""The Runner: admits runs, drives each in a task of its own, stops them, ends every one well, and recovers those left behind.
+
+It is the only one that appends a run's events, and it does not know who reads them: readers follow the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+import uuid
+from collections import Counter
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from typing import TYPE_CHECKING, Self
+
+import anyio
+import msgspec
+
+from ambient_runner.errors import (
+    BridgeError,
+    Draining,
+    LeaseLost,
+    LedgerError,
+    NothingRunning,
+    OtherAgent,
+    RunnerError,
+    ThreadBusy,
+    UnknownAgent,
+    UnknownThread,
+)
+from ambient_runner.ledger.base import RUNTIME, Fact, ThreadKey, Writer
+from ambient_runner.projections.redact import Redactor
+from ambient_runner.projections.thread import RUN_OWNER, THREAD_OWNER, ThreadView
+from ambient_runner.protocol.events import (
+    Cancelled,
+    Event,
+    Interrupted,
+    MessagesSnapshot,
+    RunAgentInput,
+    RunError,
+    RunFinished,
+    StateSnapshot,
+    Terminal,
+)
+from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs import metrics
+from ambient_runner.runs.active import ActiveRun, Deadlines
+from ambient_runner.runs.admission import Admission, Waiting
+from ambient_runner.runs.framing import framed, run_started
+from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.lowering import Lowered, lower, seen_state
+from ambient_runner.runs.pipeline import Pipeline, kept_out, storable
+from ambient_runner.runs.recovery import close_abandoned
+from ambient_runner.runs.run import Actor, Agent, Middleware, Run, RunHandler, Started, StartRequest, enter_run
+from ambient_runner.runs.views import Views
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+    from types import TracebackType
+
+    from ambient_runner.config import Settings
+    from ambient_runner.ledger.base import Ledger
+
+logger = logging.getLogger(__name__)
+
+_YIELD_EVERY = 63
+_LAST_WORDS = 10.0
+"""Seconds a run has to write its terminal event once it ends."""
+
+
+class Runner:
+    """Runs the agents of one server on one ledger. Use it in `async with`; leaving drains it."""
+
+    def __init__(
+        self, ledger: Ledger, agents: Mapping[str, Agent], settings: Settings, middleware: Sequence[Middleware] = ()
+    ) -> None:
+        self.ledger = ledger
+        self.agents = agents
+        self.settings = settings
+        self.views = Views(ledger)
+        self.draining = False
+        self._middleware = tuple(middleware)
+        self._active: dict[str, ActiveRun] = {}
+        self._by_thread: dict[ThreadKey, ActiveRun] = {}
+        self._readers: Counter[ThreadKey] = Counter()
+        self._exit = AsyncExitStack()
+        waiting = Waiting(depth=settings.queue_depth, seconds=settings.queue_wait)
+        self._admission = Admission(ledger, waiting, self._is_read)
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
+        await self._sweep()
+        self._tasks.start_soon(self._keep_sweeping)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.drain()
+            for agent in self.agents.values():
+                with isolate("closing an agent"):
+                    await agent.aclose()
+        self._tasks.cancel_scope.cancel()
+        await self._exit.__aexit__(kind, error, trace)
+
+    async def start(self, request: StartRequest) -> Started:
+        """Start a run, or find the one this request belongs to. The run goes on whatever becomes of the caller.
+
+        Raises: any Refused; Draining; LedgerError.
+        """
+        if self.draining:
+            raise Draining
+        agent = self.agents.get(request.agent)
+        if agent is None:
+            raise UnknownAgent
+        key = ThreadKey(request.actor.tenant, request.actor.owner, request.input.thread_id)
+        await self._check_agent(key, request.agent)
+        admitted = await self._admission.admit(request, key, uuid.uuid4().hex, request.on_busy or self.settings.on_busy)
+        return admitted if isinstance(admitted, Started) else await self._begin(request, agent, admitted)
+
+    async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
+        """Stop the thread's run, in whichever process it is; gives the run's key.
+
+        Raises: UnknownThread, NothingRunning, LedgerError.
+        """
+        info = await self.ledger.thread(key)
+        if info is None and key not in self._by_thread:
+            raise UnknownThread
+        if not await self.ledger.request_stop(key, reason):
+            raise NothingRunning
+        return info.active if info else ""
+
+    async def stop_run(self, started: Started, reason: str) -> None:
+        """Stop this one run if it still goes on."""
+        await self.ledger.request_stop(started.thread, reason, run=started.run)
+
+    async def erase(self, key: ThreadKey) -> None:
+        """Stop the thread's run and forget the thread everywhere. Raises: UnknownThread, LedgerError."""
+        active = self._by_thread.get(key)
+        await self.ledger.request_stop(key, "erased")
+        if active is not None:
+            with anyio.move_on_after(self.settings.timeouts.grace + _LAST_WORDS):
+                await active.done.wait()
+        else:
+            await self.ledger.released(key, self.settings.timeouts.grace)
+        if not await self.ledger.erase(key):
+            raise UnknownThread
+        self.views.forget(key)
+        for agent in self.agents.values():
+            with isolate("forgetting a thread"):
+                await agent.forget(key)
+
+    async def view(self, key: ThreadKey) -> ThreadView:
+        """The thread as it is now. Raises: UnknownThread, LedgerError."""
+        info = await self.ledger.thread(key)
+        if info is None:
+            raise UnknownThread
+        return await self.views.at(info, info.last)
+
+    def only_active(self, actor: Actor) -> ThreadKey:
+        """The thread of the actor's one run in this process. Raises: NothingRunning, ThreadBusy when there are several."""
+        mine = [key for key in self._by_thread if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
+        if not mine:
+            raise NothingRunning
+        if len(mine) > 1:
+            raise ThreadBusy('Several runs are active. Say which thread to stop: {"threadId": "…"}.')
+        return mine[0]
+
+    @contextmanager
+    def watching(self, key: ThreadKey) -> Generator[None]:
+        """Count a reader of the thread. A run whose readers have all left may be superseded by a newer message."""
+        self._readers[key] += 1
+        self._mark_read(key)
+        try:
+            yield
+        finally:
+            self._readers[key] -= 1
+            self._mark_read(key)
+            if not self._readers[key]:
+                del self._readers[key]
+
+    async def drain(self) -> None:
+        """Take no new work, give the runs their grace, then end them."""
+        self.draining = True
+        with anyio.move_on_after(self.settings.timeouts.grace):
+            await self._all_done()
+        for active in list(self._active.values()):
+            active.cut("shutdown")
+        with anyio.move_on_after(_LAST_WORDS):
+            await self._all_done()
+
+    async def _all_done(self) -> None:
+        for active in list(self._active.values()):
+            await active.done.wait()
+
+    def _mark_read(self, key: ThreadKey) -> None:
+        if key in self._by_thread:
+            self._by_thread[key].unread = not self._readers[key]
+
+    def _is_read(self, key: ThreadKey) -> bool:
+        """Unknown counts as read: another process's run is not ours to judge."""
+        active = self._by_thread.get(key)
+        return active is None or not active.unread
+
+    async def _check_agent(self, key: ThreadKey, agent: str) -> None:
+        info = await self.ledger.thread(key)
+        if info is not None and info.agent and info.agent != agent:
+            raise OtherAgent(f"This thread belongs to the agent {info.agent!r}. Start a new thread for {agent!r}.")
+
+    async def _begin(self, request: StartRequest, agent: Agent, writer: Writer) -> Started:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(writer)
+            active, after = await self._open(request, agent, writer)
+            self._active[active.run.key] = self._by_thread[active.run.thread] = active
+            metrics.RUNS_ACTIVE.inc()
+            self._tasks.start_soon(self._own, active, stack.pop_all())
+        return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after)
+
+    async def _open(self, request: StartRequest, agent: Agent, writer: Writer) -> tuple[ActiveRun, int]:
+        """Lower the input against the thread and write the run's first entries."""
+        view = await self._view_of(writer)
+        lowered = lower(view, request.input, self.settings.history_mode)
+        state, announce = seen_state(view, request.input.state, agent.hidden_state)
+        run = _accepted_run(request, writer, view, lowered, state)
+        redactor = Redactor(self.settings.secrets)
+        repairer = Repairer(
+            run.input.thread_id, run.input.run_id, _ids_before(view, lowered) | {m.id for m in run.accepted}
+        )
+        opening: list[Event] = [run_started(run)]
+        if lowered.replaces:
+            opening.append(MessagesSnapshot(messages=list(lowered.conversation)))
+        if announce:
+            opening.append(StateSnapshot(snapshot=state))
+        lines = [
+            storable(clean)
+            for event in opening
+            for repaired in repairer.feed(event)
+            for clean in redactor.feed(repaired)
+        ]
+        facts = [*_input_facts(request, lowered, redactor), *(_runtime(line) for line in lines)]
+        first = await writer.begin(facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
+        active = ActiveRun(
+            run=run,
+            agent=agent,
+            writer=writer,
+            pipeline=Pipeline(writer, repairer, redactor),
+            timeouts=self.settings.timeouts,
+        )
+        return active, first - 1
+
+    async def _view_of(self, writer: Writer) -> ThreadView:
+        info = await self.ledger.thread(writer.thread)
+        return ThreadView() if info is None else await self.views.at(info, info.last)
+
+    async def _own(self, active: ActiveRun, stack: AsyncExitStack) -> None:
+        """The run's task: drive it, end it, give the lease back."""
+        began = time.monotonic()
+        enter_run(active.run)
+        try:
+            async with stack:
+                await self._drive_to_end(active)
+        finally:
+            self._active.pop(active.run.key, None)
+            if self._by_thread.get(active.run.thread) is active:
+                del self._by_thread[active.run.thread]
+            active.done.set()
+            self._count(active, time.monotonic() - began)
+
+    async def _drive_to_end(self, active: ActiveRun) -> None:
+        terminal: Terminal | None = None
+        try:
+            async with anyio.create_task_group() as watchers:
+                watchers.start_soon(self._obey_stops, active)
+                terminal = await self._drive(active)
+                watchers.cancel_scope.cancel()
+        except* LeaseLost:
+            logger.warning("A run lost its lease and is left to its new owner")
+        except* LedgerError:
+            logger.exception("A run could not be written; recovery will close it")
+        if terminal is not None:
+            await self._end(active, terminal)
+
+    async def _drive(self, active: ActiveRun) -> Terminal:
+        """Push every event of the agent; gives the terminal event the run deserves."""
+        terminal: Terminal | None = None
+        try:
+            with active.scope, Deadlines(active):
+                terminal = await self._consume(active)
+        except LedgerError:
+            raise
+        except Exception as error:
+            return active.terminal() if active.cause else self._failure(error)
+        if active.cause is not None or terminal is None:
+            return active.terminal()
+        return terminal
+
+    def _failure(self, error: Exception) -> RunError:
+        """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest."""
+        known = error if isinstance(error, RunnerError) else BridgeError()
+        reason = "".join(traceback.format_exception(error))
+        logger.error("A run failed (%s)\n%s", known.code, Redactor(self.settings.secrets).redact_text(reason))
+        return RunError(message=known.message, code=known.code)
+
+    async def _consume(self, active: ActiveRun) -> Terminal | None:
+        pipeline, writer, now = active.pipeline, active.writer, asyncio.get_running_loop().time
+        push, full = pipeline.push, writer.full
+        count = 0
+        terminal: Terminal | None = None
+        async with aclosing(self._handler(active.agent)(active.run)) as events:
+            async for event in events:
+                active.heard = now()
+                if isinstance(event, RunFinished | RunError):
+                    terminal = terminal or event
+                elif not kept_out(event):
+                    push(event)
+                count += 1
+                if full():
+                    await writer.room()
+                elif not count & _YIELD_EVERY:
+                    await asyncio.sleep(0)
+        return terminal
+
+    def _handler(self, agent: Agent) -> RunHandler:
+        handler = framed(agent)
+        for wrap in reversed(self._middleware):
+            handler = wrap(handler)
+        return handler
+
+    async def _end(self, active: ActiveRun, terminal: Terminal) -> None:
+        """Write the terminal event even while everything is being cancelled."""
+        with anyio.move_on_after(_LAST_WORDS, shield=True):
+            try:
+                active.pipeline.end(terminal)
+                await active.writer.finish()
+            except LedgerError:
+                logger.exception("The end of a run could not be written; recovery will close it")
+
+    async def _obey_stops(self, active: ActiveRun) -> None:
+        """Wait for a stop request; ask the agent to end by itself, and cut it after the grace."""
+        await active.writer.stop_requested()
+        active.cause = active.cause or "stopped"
+        active.run.stopping.set()
+        with anyio.move_on_after(active.timeouts.grace), isolate("asking an agent to stop"):
+            if await active.agent.interrupt(active.run):
+                await active.done.wait()
+        active.scope.cancel()
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await anyio.sleep(self.settings.lease)
+            await self._sweep()
+            for agent in self.agents.values():
+                with isolate("evicting idle adapters"):
+                    await agent.evict()
+
+    async def _sweep(self) -> None:
+        """Close every run whose owner is gone."""
+        with isolate("looking for abandoned runs"):
+            for info in await self.ledger.abandoned():
+                with isolate("closing an abandoned run"):
+                    if await close_abandoned(self.ledger, info):
+                        metrics.RECOVERED.inc()
+                        metrics.RUNS.labels("abandoned").inc()
+
+    def _count(self, active: ActiveRun, seconds: float) -> None:
+        metrics.RUNS_ACTIVE.dec()
+        metrics.RUN_SECONDS.observe(seconds)
+        metrics.EVENTS.inc(active.pipeline.events)
+        metrics.RUNS.labels(_outcome_label(active.pipeline.ended)).inc()
+        for rule, times in active.pipeline.repairs.items():
+            metrics.REPAIRS.labels(rule).inc(times)
+
+
+def _accepted_run(request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: object) -> Run:
+    asked = request.input
+    return Run(
+        key=writer.run,
+        thread=writer.thread,
+        agent=request.agent,
+        actor=request.actor,
+        trace_id=request.trace_id or uuid.uuid4().hex,
+        accepted=lowered.accepted,
+        is_continuation=view.last_run is not None,
+        input=RunAgentInput(
+            thread_id=asked.thread_id,
+            run_id=asked.run_id,
+            parent_run_id=asked.parent_run_id,
+            protocol_version=asked.protocol_version,
+            messages=list(lowered.conversation),
+            tools=asked.tools,
+            context=asked.context,
+            state=state,
+            forwarded_props=asked.forwarded_props,
+            resume=list(lowered.answers) or None,
+        ),
+    )
+
+
+def _ids_before(view: ThreadView, lowered: Lowered) -> set[str]:
+    return view.transcript.ids() | {message.id for message in lowered.conversation}
+
+
+def _input_facts(request: StartRequest, lowered: Lowered, redactor: Redactor) -> list[Fact]:
+    """The full input, kept without a projector, and a rewind if there is one."""
+    body = redactor.redact_value(
+        {
+            "input": msgspec.to_builtins(request.input),
+            "answers": [entry.interrupt_id for entry in lowered.answers],
+            "imported": list(lowered.imported),
+        }
+    )
+    facts = [Fact(owner=RUN_OWNER, kind="input", body=msgspec.json.encode(body))]
+    if lowered.rewind_to:
+        rewind = msgspec.json.encode({"to": lowered.rewind_to})
+        facts.append(Fact(owner=THREAD_OWNER, kind="rewound", body=rewind))
+    return facts
+
+
+def _runtime(line: bytes) -> Fact:
+    return Fact(owner=RUNTIME, kind="", body=line)
+
+
+def _outcome_label(ended: Terminal | None) -> str:
+    match ended:
+        case None:
+            return "lost"
+        case RunError():
+            return "error"
+        case RunFinished(outcome=Interrupted()):
+            return "interrupt"
+        case RunFinished(outcome=Cancelled()):
+            return "cancelled"
+        case _:
+            return "success"

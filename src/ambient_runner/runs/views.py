@@ -1,0 +1,112 @@
+"""Folded threads, kept ready: what a new run stands on, and what snapshots are made of.
+
+Folding a long thread costs, so the newest view of each recent thread is kept and only brought up to date. A kept view belongs to one life
+of the thread (its epoch); nothing here is ever the truth, the ledger is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ambient_runner.projections.thread import ThreadView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ambient_runner.ledger.base import Ledger, ThreadInfo, ThreadKey
+
+_KEPT = 64
+
+
+async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None) -> ThreadView:
+    """The thread folded up to `until`, or to its end. An unknown thread is an empty view."""
+    checkpoint = await ledger.checkpoint(key, until)
+    view = ThreadView.from_checkpoint(checkpoint.seq, checkpoint.body) if checkpoint else ThreadView()
+    await advance(ledger, key, view, until=until)
+    return view
+
+
+async def advance(ledger: Ledger, key: ThreadKey, view: ThreadView, *, until: int | None = None) -> None:
+    """Fold what was written after the view, a mebibyte at a time."""
+    while until is None or view.seq < until:
+        batches = await ledger.read(key, view.seq, until=until)
+        if not batches:
+            return
+        for batch in batches:
+            view.apply(batch)
+
+
+class Views:
+    """The newest views of recent threads of one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._kept: OrderedDict[tuple[ThreadKey, str], ThreadView] = OrderedDict()
+        self._locks: dict[tuple[ThreadKey, str], anyio.Lock] = {}
+
+    async def at(self, info: ThreadInfo, seq: int) -> ThreadView:
+        """The thread as of `seq`. Do not change it: others may hold the same view."""
+        slot = (info.key, info.epoch)
+        async with self._one_at_a_time(slot):
+            kept = self._kept.get(slot)
+            if kept is not None and kept.seq == seq:
+                self._kept.move_to_end(slot)
+                return kept
+            if kept is None or kept.seq > seq:
+                view = await load_view(self._ledger, info.key, until=seq)
+            else:
+                view = kept.copy()
+                await advance(self._ledger, info.key, view, until=seq)
+            if kept is None or view.seq >= kept.seq:
+                self._keep(slot, view)
+            return view
+
+    def is_past(self, info: ThreadInfo, seq: int) -> bool:
+        """Whether the kept view is already beyond `seq`, so that it cannot serve."""
+        kept = self._kept.get((info.key, info.epoch))
+        return kept is not None and kept.seq > seq
+
+    def forget(self, key: ThreadKey) -> None:
+        for slot in [slot for slot in self._kept if slot[0] == key]:
+            del self._kept[slot]
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, slot: tuple[ThreadKey, str]) -> AsyncGenerator[None, None]:
+        """A hundred readers of one run need its snapshot at the same moment; one of them folds it."""
+        lock = self._locks.setdefault(slot, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.statistics().tasks_waiting:
+                self._locks.pop(slot, None)
+
+    def _keep(self, slot: tuple[ThreadKey, str], view: ThreadView) -> None:
+        self._kept[slot] = view
+        self._kept.move_to_end(slot)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+
+class Replay:
+    """One reader's way through the past: the thread as of one snapshot after another, each fold going on from the last."""
+
+    def __init__(self, views: Views, ledger: Ledger, info: ThreadInfo) -> None:
+        self._views = views
+        self._ledger = ledger
+        self._info = info
+        self._own: ThreadView | None = None
+
+    async def at(self, seq: int) -> ThreadView:
+        """The thread as of `seq`, shared with other readers where possible. Do not change it."""
+        if not self._views.is_past(self._info, seq):
+            return await self._views.at(self._info, seq)
+        if self._own is None or self._own.seq > seq:
+            self._own = await load_view(self._ledger, self._info.key, until=seq)
+        else:
+            await advance(self._ledger, self._info.key, self._own, until=seq)
+        return self._own

@@ -1,0 +1,89 @@
+"""Wiring: our routes on an app, ours or anyone's."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.config import Settings, read_settings
+from ambient_runner.server.cors import Cors
+from ambient_runner.server.errors import http_refusal
+from ambient_runner.server.guard import Authorize, Guard
+from ambient_runner.server.runs import run_routes
+from ambient_runner.server.service import Service
+from ambient_runner.server.status import status_routes
+from ambient_runner.server.threads import thread_routes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from fastapi import Request, Response
+
+    from ambient_runner.bridges.base import PlatformBridge, PlatformContext
+    from ambient_runner.runs.run import Middleware, Run
+
+__all__ = ["add_ambient_endpoints", "create_app"]
+
+
+def add_ambient_endpoints(
+    app: FastAPI,
+    bridge: PlatformBridge | None = None,
+    *,
+    agents: Mapping[str, PlatformBridge] | None = None,
+    prefix: str = "",
+    settings: Settings | None = None,
+    authorize: Authorize | None = None,
+    context: Callable[[Run], PlatformContext] | None = None,
+    middleware: Sequence[Middleware] = (),
+) -> Service:
+    """Add every route to an app, under any prefix. The first agent is also the default one.
+
+    `bridge` is one agent called `default`; `agents` are several by name. `authorize` gives the Actor of a request: without it only this
+    machine is served. `settings` are read from `ambient.toml` and `AMBIENT_*` when not given. `context` says what the platform offers
+    a run.
+    Raises: ConfigError.
+    """
+    settings = settings or read_settings()
+    bridges = dict(agents or {}) if bridge is None else {"default": bridge, **(agents or {})}
+    hosted = {
+        name: Hosted(name, one, context=context, kept=settings.adapters_kept, idle=settings.adapter_idle)
+        for name, one in bridges.items()
+    }
+    service = Service(settings, hosted, middleware=middleware)
+    guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+    for routes in (run_routes, thread_routes, status_routes):
+        app.include_router(routes(service, guard), prefix=prefix)
+    if settings.allowed_origins:
+        app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
+    _wrap_lifespan(app, service)
+    return service
+
+
+def create_app(
+    settings: Settings, agents: Mapping[str, PlatformBridge], *, authorize: Authorize | None = None
+) -> FastAPI:
+    """An app that is only this server: what `ambient serve` runs. Raises: ConfigError."""
+    app = FastAPI(title="Ambient Runner", docs_url=None, redoc_url=None)
+    app.state.ambient = add_ambient_endpoints(app, agents=agents, settings=settings, authorize=authorize)
+
+    @app.exception_handler(HTTPException)
+    async def refuse(request: Request, error: HTTPException) -> Response:
+        return http_refusal(error)
+
+    return app
+
+
+def _wrap_lifespan(app: FastAPI, service: Service) -> None:
+    """Run the service around the app's own lifespan, so that the app may use it in there."""
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(served: Any) -> AsyncGenerator[Any, None]:
+        async with service.running(), inner(served) as state:
+            yield state
+
+    app.router.lifespan_context = lifespan

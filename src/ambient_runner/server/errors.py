@@ -1,0 +1,69 @@
+"""Every failure of our routes as JSON: a code that does not change and a sentence that says what to do."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from ambient_runner.errors import RunnerError
+from ambient_runner.runs import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+logger = logging.getLogger(__name__)
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+class Json(Response):
+    """A JSON body of Structs, lists and dicts."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return content if isinstance(content, bytes) else msgspec.json.encode(content)
+
+
+def refusal(code: str, message: str, status: int, headers: dict[str, str] | None = None) -> Json:
+    """The one shape of an error."""
+    return Json({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
+
+
+class AmbientRoute(APIRoute):
+    """A route whose failures are answered here, so that a foreign app's own error handling stays as it is."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RunnerError as error:
+                return _ours(error)
+            except HTTPException as error:
+                return http_refusal(error)
+            except Exception:
+                logger.exception("A request failed")
+                return _ours(RunnerError())
+
+        return guarded
+
+
+def http_refusal(error: HTTPException) -> Json:
+    """A framework's own refusal in our shape."""
+    code = _HTTP_CODES.get(error.status_code, "refused")
+    return refusal(code, str(error.detail), error.status_code, dict(error.headers or {}))
+
+
+def _ours(error: RunnerError) -> Json:
+    metrics.REFUSALS.labels(error.code).inc()
+    if error.status >= 500:
+        logger.warning("Answered %s", error.code, exc_info=error)
+    headers = {"Retry-After": "1"} if error.status in {429, 503} else None
+    return refusal(error.code, error.message, error.status, headers)

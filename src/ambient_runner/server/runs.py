@@ -1,0 +1,141 @@
+"""The doors to runs: start one, stop one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import partial
+from typing import TYPE_CHECKING, cast, get_args
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from ambient_runner.config import OnBusy, OnDisconnect
+from ambient_runner.errors import InvalidInput, RunGone
+from ambient_runner.ledger.base import KeyClaim, ThreadKey
+from ambient_runner.projections.frames import Framer
+from ambient_runner.protocol.encode import negotiate
+from ambient_runner.protocol.inbound import read_input
+from ambient_runner.protocol.profiles import profile_of
+from ambient_runner.runs.run import Actor, StartRequest
+from ambient_runner.server.body import read_body
+from ambient_runner.server.errors import AmbientRoute, Json
+from ambient_runner.server.stream import EventStream, UntilRunEnds
+
+if TYPE_CHECKING:
+    from ambient_runner.server.guard import Guard
+    from ambient_runner.server.service import Service
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+_KEY = re.compile(r"[\x21-\x7e]{1,256}")
+_MAX_STOP_BODY = 4096
+
+
+def run_routes(service: Service, guard: Guard) -> APIRouter:
+    """`POST /`, `POST /agents/{name}` and `POST /interrupt`."""
+    router = APIRouter(route_class=AmbientRoute)
+
+    @router.post("/")
+    async def run_default(request: Request) -> Response:
+        return await _run(service, request, await guard(request), service.default_agent)
+
+    @router.post("/agents/{name}")
+    async def run_named(request: Request, name: str) -> Response:
+        return await _run(service, request, await guard(request), service.default_agent if name == "default" else name)
+
+    @router.post("/interrupt")
+    async def interrupt(request: Request) -> Response:
+        return await _interrupt(service, request, await guard(request))
+
+    return router
+
+
+async def _run(service: Service, request: Request, actor: Actor, agent: str) -> Response:
+    body = await read_body(request, service.settings.max_body)
+    posted = read_input(body).input
+    on_disconnect = (
+        _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
+    )
+    runner = await service.runner()
+    started = await runner.start(
+        StartRequest(
+            agent=agent,
+            actor=actor,
+            input=posted,
+            claim=_claim(request, actor, agent, body),
+            on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
+            trace_id=_trace_id(request),
+        )
+    )
+    info = await runner.ledger.thread(started.thread)
+    if info is None:
+        raise RunGone
+    form = negotiate(request.headers.get("accept"))
+    return EventStream(
+        service,
+        runner,
+        info,
+        Framer(
+            started.epoch,
+            profile_of(posted.protocol_version),
+            form=form,
+            event_lines=request.query_params.get("event_lines") == "1",
+        ),
+        form=form,
+        after=started.after,
+        until=UntilRunEnds(started.run),
+        headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _header(started.thread.id)},
+        on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
+    )
+
+
+async def _interrupt(service: Service, request: Request, actor: Actor) -> Response:
+    runner = await service.runner()
+    thread_id = _thread_id(await read_body(request, _MAX_STOP_BODY, types=("application/json", "")))
+    key = ThreadKey(actor.tenant, actor.owner, thread_id) if thread_id else runner.only_active(actor)
+    run = await runner.stop(key)
+    return Json({"message": "Interrupt signal sent", "threadId": key.id, "runId": run})
+
+
+def _thread_id(body: bytes) -> str:
+    """The thread a stop names; empty for an empty body. The ADR's `thread_id` is accepted too."""
+    if not body.strip():
+        return ""
+    try:
+        given = msgspec.json.decode(body, type=dict[str, object])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidInput('Send {"threadId": "…"}, or an empty body when only one run is active.') from error
+    named = given.get("threadId", given.get("thread_id", ""))
+    if not isinstance(named, str):
+        raise InvalidInput("`threadId` must be a string.")
+    return named
+
+
+def _choice(request: Request, header: str, allowed: tuple[str, ...]) -> str | None:
+    value = request.headers.get(header)
+    if value is None:
+        return None
+    if value.lower() not in allowed:
+        raise InvalidInput(f"{header} must be one of {', '.join(allowed)}.")
+    return value.lower()
+
+
+def _claim(request: Request, actor: Actor, agent: str, body: bytes) -> KeyClaim | None:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not _KEY.fullmatch(key):
+        raise InvalidInput("Idempotency-Key must be 1 to 256 visible ASCII characters.")
+    scope = msgspec.json.encode([actor.tenant, actor.owner, agent, key]).decode()
+    return KeyClaim(scope=scope, digest=hashlib.sha256(body).hexdigest())
+
+
+def _trace_id(request: Request) -> str | None:
+    found = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    return found[1] if found and found[1] != "0" * 32 else None
+
+
+def _header(text: str) -> str:
+    """A thread id as a header value: what is not ASCII is percent-encoded."""
+    return quote(text, safe="!#$&'()*+,/:;=?@[]~ ")

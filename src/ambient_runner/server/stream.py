@@ -1,0 +1,234 @@
+"""A stream of frames as a bare ASGI response: a tail of the ledger, whoever wrote what is in it.
+
+Live, late, resumed and replayed readers all come through here. One task pumps; another notices that the client has left, sends pings, and
+cuts a reader that has stopped reading. Plain asyncio on the way from batch to socket: nothing awaits per event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from starlette.responses import Response
+
+from ambient_runner.errors import LedgerError, UnknownThread
+from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.projections.frames import snapshot_places
+from ambient_runner.protocol.encode import PING
+from ambient_runner.protocol.events import MessagesSnapshot, kind_of
+from ambient_runner.runs import metrics
+from ambient_runner.runs.views import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from ambient_runner.ledger.base import Batch, Ledger, Tail, ThreadInfo, ThreadKey
+    from ambient_runner.projections.frames import Form, Framer
+    from ambient_runner.runs.runner import Runner
+    from ambient_runner.server.service import Service
+
+_TERMINAL = frozenset({"RUN_FINISHED", "RUN_ERROR"})
+_TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
+_IDLE_LOOK = 0.05
+_CHUNK = 1 << 20
+
+
+class Until(Protocol):
+    """When a stream ends: asked after every batch that was sent and whenever there is nothing to send."""
+
+    def after(self, batch: Batch) -> bool: ...
+    async def when_idle(self, tail: Tail) -> bool: ...
+    @property
+    def looks(self) -> bool:
+        """Whether `when_idle` has to be asked again and again while waiting."""
+        ...
+
+
+class UntilRunEnds:
+    """For the answer to a POST: up to the run's terminal event."""
+
+    looks = False
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def after(self, batch: Batch) -> bool:
+        return batch.run == self._run and batch.owner == RUNTIME and kind_of(batch.lines[-1]) in _TERMINAL
+
+    async def when_idle(self, tail: Tail) -> bool:
+        return False
+
+
+class UntilIdle:
+    """Until all that is stored has been sent, no lease is held and nothing is queued."""
+
+    looks = True
+
+    def __init__(self, ledger: Ledger, key: ThreadKey) -> None:
+        self._ledger = ledger
+        self._key = key
+
+    def after(self, batch: Batch) -> bool:
+        return False
+
+    async def when_idle(self, tail: Tail) -> bool:
+        info = await self._ledger.thread(self._key)
+        return info is None or (not info.active and not info.queued and tail.position >= info.last)
+
+
+class Never:
+    """For a reader that follows the thread for good."""
+
+    looks = False
+
+    def after(self, batch: Batch) -> bool:
+        return False
+
+    async def when_idle(self, tail: Tail) -> bool:
+        return False
+
+
+class EventStream(Response):
+    """Sends a thread's frames after `after`, until `until` says so, the client leaves, or the server ends it."""
+
+    def __init__(
+        self,
+        service: Service,
+        runner: Runner,
+        info: ThreadInfo,
+        framer: Framer,
+        *,
+        form: Form,
+        after: int,
+        until: Until,
+        preface: bytes = b"",
+        headers: dict[str, str] | None = None,
+        on_disconnect: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(status_code=200, headers=headers)
+        self._service = service
+        self._runner = runner
+        self._key = info.key
+        self._framer = framer
+        self._form: Form = form
+        self._after = after
+        self._until = until
+        self._preface = preface
+        self._on_disconnect = on_disconnect
+        self._replay = Replay(runner.views, runner.ledger, info)
+        self._scope = anyio.CancelScope()
+        self._sent_at = 0.0
+        self._sending = False
+        self._left = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+        self._service.streams.add(self)
+        metrics.STREAMS.inc()
+        try:
+            with self._runner.watching(self._key):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._attend, receive, send)
+                    with self._scope:
+                        await self._pump(send)
+                    tasks.cancel_scope.cancel()
+        finally:
+            metrics.STREAMS.dec()
+            self._service.streams.discard(self)
+        if not self._left:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif self._on_disconnect is not None:
+            await self._on_disconnect()
+
+    def finish(self) -> None:
+        """End the stream as if it had nothing more to say."""
+        self._scope.cancel()
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        kept = [pair for pair in self.raw_headers if pair[0] not in {b"content-length", b"content-type"}]
+        return [
+            *kept,
+            (b"content-type", _TYPES[self._form]),
+            (b"cache-control", b"no-cache, no-transform"),
+            (b"x-accel-buffering", b"no"),
+        ]
+
+    async def _pump(self, send: Send) -> None:
+        if self._preface:
+            await self._send(send, self._preface)
+        try:
+            async with self._runner.ledger.tail(self._key, self._after) as tail:
+                while True:
+                    batches = await self._next(tail)
+                    if batches is None or await self._deliver(send, batches):
+                        return
+        except (UnknownThread, LedgerError):
+            # Erased, or the store is gone: the stream ends here and a resume says which.
+            return
+
+    async def _next(self, tail: Tail) -> list[Batch] | None:
+        """What comes next, or None when the stream is over."""
+        if not self._until.looks or tail.ready():
+            return await tail.next()
+        while not await self._until.when_idle(tail):
+            with anyio.move_on_after(_IDLE_LOOK):
+                return await tail.next()
+        return None
+
+    async def _deliver(self, send: Send, batches: list[Batch]) -> bool:
+        """Send the batches, about a mebibyte at a time; True when the stream is over."""
+        frames: list[bytes] = []
+        size = 0
+        over = False
+        for batch in batches:
+            frame = await self._frames(batch)
+            frames.append(frame)
+            size += len(frame)
+            over = self._until.after(batch)
+            if size >= _CHUNK or over:
+                await self._send(send, b"".join(frames))
+                frames, size = [], 0
+            if over:
+                return True
+        if size:
+            await self._send(send, frames[0] if len(frames) == 1 else b"".join(frames))
+        return False
+
+    async def _frames(self, batch: Batch) -> bytes:
+        if self._framer.is_shared(batch):
+            return self._framer.render(batch, {})
+        snapshots = {seq: await self._snapshot(seq) for seq in snapshot_places(batch)}
+        return self._framer.render(batch, snapshots)
+
+    async def _snapshot(self, seq: int) -> MessagesSnapshot:
+        view = await self._replay.at(seq)
+        return MessagesSnapshot(messages=view.transcript.messages())
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        if not body:
+            return
+        self._sending = True
+        self._sent_at = asyncio.get_running_loop().time()
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        self._sending = False
+
+    async def _attend(self, receive: Receive, send: Send) -> None:
+        """Notice the client leaving; ping it when nothing else was sent; cut it when it does not read."""
+        settings, now = self._service.settings, asyncio.get_running_loop().time
+        self._sent_at = now()
+        while not self._left:
+            with anyio.move_on_after(min(settings.heartbeat, settings.slow_reader)):
+                message = await receive()
+                self._left = message["type"] == "http.disconnect"
+                continue
+            silent = now() - self._sent_at
+            if self._sending and silent >= settings.slow_reader:
+                metrics.SLOW_CUT.inc()
+                self._left = True
+            elif not self._sending and silent >= settings.heartbeat and self._form == "sse":
+                self._sent_at = now()
+                await send({"type": "http.response.body", "body": PING, "more_body": True})
+        self._scope.cancel()

@@ -1,0 +1,205 @@
+"""The doors to threads: watch and resume one, and the history API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from ambient_runner.errors import InvalidInput, InvalidPatch, Refused, StaleCursor, UnknownThread
+from ambient_runner.ledger.base import Fact, ThreadInfo, ThreadKey
+from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.redact import Redactor
+from ambient_runner.projections.state import SharedState
+from ambient_runner.projections.thread import STATE_OWNER
+from ambient_runner.protocol.encode import negotiate, parse_cursor
+from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
+from ambient_runner.protocol.profiles import Profile, profile_of
+from ambient_runner.runs import metrics
+from ambient_runner.runs.resume import gap, reopening
+from ambient_runner.runs.views import load_view
+from ambient_runner.server.body import read_body
+from ambient_runner.server.errors import AmbientRoute, Json
+from ambient_runner.server.stream import EventStream, Never, UntilIdle
+
+if TYPE_CHECKING:
+    from ambient_runner.runs.run import Actor
+    from ambient_runner.runs.runner import Runner
+    from ambient_runner.server.guard import Guard
+    from ambient_runner.server.service import Service
+
+_PATCH_TYPES = ("application/json", "application/json-patch+json")
+_MAX_PATCH = 1 << 20
+_MAX_PAGE = 1000
+
+
+def thread_routes(service: Service, guard: Guard) -> APIRouter:
+    """`GET /threads/{id}/events`, `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`, `/state_snapshot/{id}` and `/state/{id}`."""
+    router = APIRouter(route_class=AmbientRoute)
+
+    @router.get("/threads/{id}/events")
+    async def events(request: Request, id: str) -> Response:  # noqa: A002  the route's name
+        return await _events(service, request, _key(await guard(request), id))
+
+    @router.get("/thread/list")
+    async def threads(request: Request) -> Response:
+        return await _list(service, request, await guard(request))
+
+    @router.get("/message_snapshot/{id}")
+    async def message_snapshot(request: Request, id: str) -> Response:  # noqa: A002
+        key = _key(await guard(request), id)
+        view = await (await service.runner()).view(key)
+        return Json(encode_event(MessagesSnapshot(messages=view.transcript.messages())))
+
+    @router.get("/state_snapshot/{id}")
+    async def state_snapshot(request: Request, id: str) -> Response:  # noqa: A002
+        key = _key(await guard(request), id)
+        runner = await service.runner()
+        view = await runner.view(key)
+        return _state(view.state, await _hidden(runner, key))
+
+    @router.patch("/state/{id}")
+    async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
+        return await _patch(service, request, _key(await guard(request), id))
+
+    @router.delete("/thread/{id}")
+    async def delete(request: Request, id: str) -> Response:  # noqa: A002
+        key = _key(await guard(request), id)
+        await (await service.runner()).erase(key)
+        return Json({"threadId": id, "deleted": True})
+
+    return router
+
+
+def _key(actor: Actor, id: str) -> ThreadKey:  # noqa: A002
+    return ThreadKey(actor.tenant, actor.owner, id)
+
+
+async def _events(service: Service, request: Request, key: ThreadKey) -> Response:
+    runner = await service.runner()
+    info = await runner.ledger.thread(key)
+    if info is None:
+        raise UnknownThread
+    form = negotiate(request.headers.get("accept"))
+    query = request.query_params
+    framer = Framer(
+        info.epoch,
+        _profile(query.get("protocol")),
+        form=form,
+        event_lines=query.get("event_lines") == "1",
+        strict=query.get("strict") == "1",
+    )
+    after = _resume_after(request, info)
+    begin, preface = await _opening(runner, info, framer, after)
+    return EventStream(
+        service,
+        runner,
+        info,
+        framer,
+        form=form,
+        after=begin,
+        preface=preface,
+        until=UntilIdle(runner.ledger, key) if _until_idle(query.get("until")) else Never(),
+    )
+
+
+def _profile(asked: str | None) -> Profile:
+    return Profile.V1 if asked is None else profile_of(asked)
+
+
+def _until_idle(asked: str | None) -> bool:
+    if asked not in {None, "idle"}:
+        raise InvalidInput("`until` can only be `idle`.")
+    return asked == "idle"
+
+
+def _resume_after(request: Request, info: ThreadInfo) -> int:
+    """The seq a reader has already seen; 0 for none. Raises: InvalidCursor, StaleCursor."""
+    text = request.query_params.get("after", request.headers.get("last-event-id"))
+    if text is None:
+        return 0
+    try:
+        cursor = parse_cursor(text)
+        if cursor.epoch != info.epoch or cursor.seq > info.last:
+            raise StaleCursor
+    except Refused:
+        metrics.RESUMES.labels("refused").inc()
+        raise
+    return cursor.seq
+
+
+async def _opening(runner: Runner, info: ThreadInfo, framer: Framer, after: int) -> tuple[int, bytes]:
+    """Where to begin, and the frames this reader needs before that."""
+    if after < info.first - 1:
+        view = await load_view(runner.ledger, info.key, until=info.first - 1)
+        metrics.RESUMES.labels("gap").inc()
+        return info.first - 1, framer.bare(gap(info, after, view, await _hidden(runner, info.key)))
+    if not after:
+        return 0, b""
+    metrics.RESUMES.labels("exact").inc()
+    return after, framer.bare(await reopening(runner.ledger, info.key, after))
+
+
+async def _list(service: Service, request: Request, actor: Actor) -> Response:
+    runner = await service.runner()
+    limit = _number(request, "limit", 100)
+    before = _number(request, "before", None)
+    page = await runner.ledger.threads(
+        actor.tenant, actor.owner, limit=min(max(limit or 1, 1), _MAX_PAGE), before=before
+    )
+    threads = [
+        {
+            "threadId": info.key.id,
+            "agent": info.agent,
+            "createdAt": info.created,
+            "updatedAt": info.updated,
+            "running": bool(info.active),
+        }
+        for info in page
+    ]
+    return Json({"threads": threads, "next": page[-1].updated if len(page) == limit else None})
+
+
+def _number(request: Request, name: str, default: int | None) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InvalidInput(f"`{name}` must be a whole number.")
+    return int(text)
+
+
+async def _patch(service: Service, request: Request, key: ThreadKey) -> Response:
+    body = await read_body(request, _MAX_PATCH, types=_PATCH_TYPES)
+    operations = _operations(body)
+    runner = await service.runner()
+    redacted = Redactor(service.settings.secrets).redact_value(operations)
+    fact = Fact(owner=STATE_OWNER, kind="patched", body=msgspec.json.encode({"patch": redacted}))
+    while True:
+        hidden = await _hidden(runner, key)
+        view = await runner.view(key)
+        patched = view.state.patch(redacted, hidden)
+        try:
+            await runner.ledger.note(key, [fact], expect=view.seq)
+        except StaleCursor:
+            continue
+        return _state(SharedState(patched), hidden)
+
+
+def _operations(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidPatch from error
+
+
+def _state(state: SharedState, hidden: frozenset[str]) -> Json:
+    return Json(encode_event(StateSnapshot(snapshot=state.visible(hidden))))
+
+
+async def _hidden(runner: Runner, key: ThreadKey) -> frozenset[str]:
+    """The state keys this thread's agent keeps to itself."""
+    info = await runner.ledger.thread(key)
+    agent = runner.agents.get(info.agent) if info else None
+    return agent.hidden_state if agent else frozenset()

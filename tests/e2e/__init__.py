@@ -1,0 +1,1 @@
+"""The server as strangers meet it: the real command, real sockets, official clients, kills."""

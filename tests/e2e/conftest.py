@@ -1,0 +1,29 @@
+"""One server for the tests that only talk to it. Tests that kill, stop or measure a server start their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from .server import serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from .server import Child
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """A demo server on a SQLite file, shared: use thread ids of your own."""
+    with serving(tmp_path_factory.mktemp("shared") / "ambient.db") as child:
+        yield child
+
+
+@pytest.fixture
+async def http(server: Child) -> AsyncIterator[httpx.AsyncClient]:
+    """A plain HTTP client of the shared server."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        yield client

@@ -1,0 +1,225 @@
+"""What pre-1.0 clients are told instead. That their schemas accept it is proved in `tests/e2e/test_profiles_official.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from ambient_runner.protocol.events import (
+    AssistantMessage,
+    Cancelled,
+    ContentPart,
+    DataSource,
+    DocumentPart,
+    Event,
+    FileSource,
+    ImagePart,
+    Interrupt,
+    Interrupted,
+    MessagesSnapshot,
+    RunAgentInput,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    SubagentError,
+    SubagentFinished,
+    SubagentStarted,
+    Success,
+    TextMessageContent,
+    TextMessageStart,
+    TextPart,
+    TokenUsage,
+    ToolCallResult,
+    ToolMessage,
+    UserMessage,
+    encode_event,
+    type_of,
+)
+from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade, profile_of
+
+from .samples import every_event
+
+PICTURE = ImagePart(source=DataSource(value="aGk=", mime_type="image/png"))
+FILE = DocumentPart(source=FileSource(value="file-1"))
+PARTS: list[ContentPart] = [TextPart(text="see"), PICTURE, TextPart(text="this"), FILE]
+
+
+def told(profile: Profile, *events: Event) -> list[Event]:
+    downgrader = Downgrader(profile)
+    return [given for event in events for given in downgrader.feed(event)]
+
+
+@pytest.mark.parametrize(
+    ("version", "profile"),
+    [
+        ("1.0", Profile.V1),
+        ("1", Profile.V1),
+        ("1.1", Profile.V1),
+        ("2.0.3", Profile.V1),
+        (None, Profile.V0),
+        ("", Profile.V0),
+        ("0", Profile.V0),
+        ("0.0", Profile.V0),
+        ("0.0.59", Profile.V0),
+        ("0.0.60", Profile.V0),
+        ("0.1.20", Profile.V0),
+        ("0.0.58", Profile.V0_OLD),
+        ("0.0.9", Profile.V0_OLD),
+        ("latest", Profile.V0),
+        ("1.0-beta", Profile.V0),
+        ("9" * 5000, Profile.V0),
+    ],
+)
+def test_the_declared_version_picks_the_profile(version: str | None, profile: Profile) -> None:
+    assert profile_of(version) is profile
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_an_event_that_needs_no_downgrade_is_told_as_it_is(profile: Profile) -> None:
+    for event in every_event():
+        if not needs_downgrade(type_of(event), profile):
+            assert told(profile, event) == [event]
+
+
+def test_ordinary_events_need_no_downgrade_for_the_clients_in_the_field() -> None:
+    assert {type_of(event) for event in every_event() if needs_downgrade(type_of(event), Profile.V0)} == {
+        "RUN_STARTED",
+        "RUN_FINISHED",
+        "TOOL_CALL_RESULT",
+        "MESSAGES_SNAPSHOT",
+    }
+    assert not any(needs_downgrade(type_of(event), Profile.V1) for event in every_event())
+
+
+def test_a_stop_is_an_abort() -> None:
+    usage = [TokenUsage(input_tokens=1)]
+    stopped = RunFinished(thread_id="t", run_id="r", outcome=Cancelled(), usage=usage, timestamp=3, metadata={"k": 1})
+    assert told(Profile.V0, stopped) == [
+        RunError(message="The run was stopped.", code="abort", usage=usage, timestamp=3, metadata={"k": 1})
+    ]
+
+
+def test_pending_tool_calls_are_not_named() -> None:
+    finished = RunFinished(thread_id="t", run_id="r", result=1, outcome=Success(pending_tool_call_ids=["c"]))
+    assert told(Profile.V0, finished) == [RunFinished(thread_id="t", run_id="r", result=1, outcome=Success())]
+
+
+def test_an_interrupt_stays() -> None:
+    asked = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[Interrupt(id="i", reason="q")]))
+    assert told(Profile.V0, asked) == [asked]
+
+
+def test_a_tool_result_becomes_text_with_a_note_for_each_medium() -> None:
+    result = ToolCallResult(message_id="m", tool_call_id="c", content=PARTS)
+    assert told(Profile.V0, result) == [
+        ToolCallResult(message_id="m", tool_call_id="c", content="see\n[image]\nthis\n[document]")
+    ]
+    assert told(Profile.V0, ToolCallResult(message_id="m", tool_call_id="c", content=[])) == [
+        ToolCallResult(message_id="m", tool_call_id="c", content="")
+    ]
+
+
+def test_messages_lose_only_what_cannot_be_read() -> None:
+    before = [
+        UserMessage(id="u1", content=PARTS),
+        UserMessage(id="u2", content=[FILE]),
+        UserMessage(id="u3", content=[PICTURE]),
+        UserMessage(id="u4", content="plain"),
+        ToolMessage(id="t1", tool_call_id="c", content=[TextPart(text="a"), PICTURE], error="e"),
+    ]
+    after = [
+        UserMessage(id="u1", content=PARTS[:3]),
+        UserMessage(id="u2", content=""),
+        UserMessage(id="u3", content=[PICTURE]),
+        UserMessage(id="u4", content="plain"),
+        ToolMessage(id="t1", tool_call_id="c", content="a\n[image]", error="e"),
+    ]
+
+    def started(messages: list[UserMessage | ToolMessage]) -> RunStarted:
+        given = RunAgentInput(thread_id="t", run_id="r", messages=[*messages])
+        return RunStarted(thread_id="t", run_id="r", input=given)
+
+    assert told(Profile.V0, MessagesSnapshot(messages=[*before])) == [MessagesSnapshot(messages=[*after])]
+    assert told(Profile.V0, started(before)) == [started(after)]
+
+
+def test_subagents_become_steps_for_older_clients() -> None:
+    assert told(
+        Profile.V0_OLD,
+        SubagentStarted(subagent_run_id="s1", name="research", timestamp=1),
+        TextMessageStart(message_id="m", subagent_run_id="s1"),
+        SubagentFinished(subagent_run_id="s1", result=4, timestamp=2),
+    ) == [
+        StepStarted(step_name="research", timestamp=1),
+        TextMessageStart(message_id="m"),
+        StepFinished(step_name="research", timestamp=2),
+    ]
+
+
+def test_steps_that_only_their_owner_told_apart_get_different_names() -> None:
+    assert told(
+        Profile.V0_OLD,
+        StepStarted(step_name="plan"),
+        SubagentStarted(subagent_run_id="s1", name="plan"),
+        SubagentStarted(subagent_run_id="s2", name="plan"),
+        StepStarted(step_name="plan", subagent_run_id="s2"),
+        SubagentError(subagent_run_id="s1", message="no"),
+        StepFinished(step_name="plan", subagent_run_id="s2"),
+        SubagentFinished(subagent_run_id="s2"),
+        StepFinished(step_name="plan"),
+        SubagentStarted(subagent_run_id="s3", name="plan"),
+    ) == [
+        StepStarted(step_name="plan"),
+        StepStarted(step_name="plan (2)"),
+        StepStarted(step_name="plan (3)"),
+        StepStarted(step_name="plan (4)"),
+        StepFinished(step_name="plan (2)"),
+        StepFinished(step_name="plan (4)"),
+        StepFinished(step_name="plan (3)"),
+        StepFinished(step_name="plan"),
+        StepStarted(step_name="plan"),
+    ]
+
+
+def test_an_end_without_a_beginning_is_not_told_to_older_clients() -> None:
+    assert told(Profile.V0_OLD, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
+
+
+def test_a_new_run_begins_with_nothing_open() -> None:
+    start = RunStarted(thread_id="t", run_id="r")
+    assert told(Profile.V0_OLD, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
+        start,
+        StepStarted(step_name="x"),
+        start,
+        StepStarted(step_name="x"),
+    ]
+
+
+def test_owners_are_left_out_everywhere_for_older_clients() -> None:
+    owned = AssistantMessage(id="a", content="x", subagent_run_id="s")
+    free = AssistantMessage(id="a", content="x")
+
+    def started(message: AssistantMessage) -> RunStarted:
+        return RunStarted(thread_id="t", run_id="r", input=RunAgentInput(thread_id="t", run_id="r", messages=[message]))
+
+    def asked(owner: str | None) -> RunFinished:
+        interrupt = Interrupt(id="i", reason="q", subagent_run_id=owner)
+        return RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[interrupt]))
+
+    assert told(
+        Profile.V0_OLD,
+        started(owned),
+        TextMessageContent(message_id="m", delta="d", subagent_run_id="s"),
+        MessagesSnapshot(messages=[owned]),
+        asked("s"),
+    ) == [started(free), TextMessageContent(message_id="m", delta="d"), MessagesSnapshot(messages=[free]), asked(None)]
+
+
+def test_no_owner_is_left_in_anything_an_older_client_is_told() -> None:
+    events = [
+        event for event in every_event() if not isinstance(event, StepFinished | SubagentFinished | SubagentError)
+    ]
+    lines = b"".join(encode_event(event) for event in told(Profile.V0_OLD, *events))
+    assert b'"subagentRunId"' not in lines
+    assert b"SUBAGENT" not in lines

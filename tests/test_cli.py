@@ -1,0 +1,391 @@
+"""The `ambient` command: rendering and questions by value, the verbs through the real command line, in this process and in a child."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from ambient_runner.cli import main
+from ambient_runner.cli.questions import Field, fields
+from ambient_runner.cli.render import (
+    Called,
+    Ended,
+    LineEnd,
+    Noted,
+    Piece,
+    Said,
+    Screen,
+    Thought,
+    content_text,
+    plain,
+    styled,
+)
+from ambient_runner.protocol import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AMBIENT = str(Path(sys.executable).with_name("ambient"))
+DOCS = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+
+
+def shown(*events: ev.Event) -> list[Piece]:
+    screen = Screen()
+    return [piece for event in events for piece in screen.feed(event)]
+
+
+FINISHED = ev.RunFinished(thread_id="t", run_id="r")
+
+
+@pytest.mark.parametrize(
+    ("event", "pieces"),
+    [
+        (ev.TextMessageStart(message_id="m"), []),
+        (ev.TextMessageContent(message_id="m", delta="hi "), [Said("hi ")]),
+        (ev.TextMessageEnd(message_id="m"), [LineEnd()]),
+        (ev.ReasoningMessageContent(message_id="m", delta="hm"), [Thought("hm")]),
+        (ev.ReasoningMessageEnd(message_id="m"), [LineEnd()]),
+        (ev.StateSnapshot(snapshot={"a": 1}), [Noted("state", '{"a": 1}')]),
+        (
+            ev.StateDelta(delta=[{"op": "remove", "path": "/a"}]),
+            [Noted("state", '{"op": "remove", "path": "/a"}')],
+        ),
+        (ev.StepStarted(step_name="plan"), [Noted("step", "plan")]),
+        (ev.SubagentStarted(subagent_run_id="s", name="helper"), [Noted("subagent", "helper")]),
+        (ev.SubagentError(subagent_run_id="s", message="lost"), [Noted("subagent", "lost")]),
+        (ev.Custom(name="ambient:gap", value=1), [Noted("ambient:gap", "1")]),
+        (ev.MessagesSnapshot(messages=[]), []),
+        (FINISHED, [Ended("success", "")]),
+        (
+            ev.RunFinished(thread_id="t", run_id="r", outcome=ev.Cancelled()),
+            [Ended("cancelled", "The run was stopped.")],
+        ),
+        (
+            ev.RunFinished(
+                thread_id="t",
+                run_id="r",
+                outcome=ev.Interrupted(interrupts=[ev.Interrupt(id="i", reason="confirmation", message="May I?")]),
+            ),
+            [Ended("interrupt", "May I?")],
+        ),
+        (ev.RunError(message="It failed.", code="agent_error"), [Ended("error", "It failed. (agent_error)")]),
+    ],
+)
+def test_each_event_becomes_its_pieces(event: ev.Event, pieces: list[Piece]) -> None:
+    assert shown(event) == pieces
+
+
+def test_a_tool_call_is_shown_once_with_its_result() -> None:
+    assert shown(
+        ev.ToolCallStart(tool_call_id="c", tool_call_name="add"),
+        ev.ToolCallArgs(tool_call_id="c", delta='{"a":'),
+        ev.ToolCallArgs(tool_call_id="c", delta="1}"),
+        ev.ToolCallEnd(tool_call_id="c"),
+        ev.ToolCallResult(message_id="m", tool_call_id="c", content="2"),
+        FINISHED,
+    ) == [Called("add", '{"a":1}', "2"), Ended("success", "")]
+
+
+def test_a_tool_call_without_a_result_is_shown_at_the_end() -> None:
+    assert shown(ev.ToolCallStart(tool_call_id="c", tool_call_name="paint"), FINISHED) == [
+        Called("paint", "", None),
+        Ended("success", ""),
+    ]
+
+
+def test_content_in_parts_reads_as_its_words_and_kinds() -> None:
+    image = ev.ImagePart(source=ev.UrlSource(value="https://example.com/x.png"))
+    assert content_text([ev.TextPart(text="see "), image]) == "see [image]"
+
+
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [
+        (Said("hi "), "hi "),
+        (LineEnd(), "\n"),
+        (Called("add", "{}", "2"), "[tool] add {}\n[result] 2\n"),
+        (Called("paint", "{}", None), "[tool] paint {}\n"),
+        (Noted("state", "{}"), "[state] {}\n"),
+        (Ended("success", ""), ""),
+        (Ended("error", "It failed."), "[error] It failed.\n"),
+    ],
+)
+def test_a_pipe_gets_plain_text(piece: Piece, text: str) -> None:
+    assert plain(piece) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        Said("[bold]not markup[/bold]"),
+        Thought("[bold]not markup[/bold]"),
+        Called("[bold]not markup[/bold]", "", None),
+        Called("tool", "[bold]not markup[/bold]", None),
+        Called("tool", "", "[bold]not markup[/bold]"),
+        Noted("x", "[bold]not markup[/bold]"),
+        Ended("error", "[bold]not markup[/bold]"),
+    ],
+)
+def test_an_agents_words_are_never_taken_for_markup(piece: Piece) -> None:
+    screen = io.StringIO()
+    Console(file=screen, width=120, force_terminal=True, color_system=None).print(styled(piece))
+    assert "[bold]not markup[/bold]" in screen.getvalue()
+
+
+def asking(schema: dict[str, Any] | None) -> list[Field]:
+    return fields(ev.Interrupt(id="i", reason="input_required", response_schema=schema))
+
+
+def test_a_question_without_a_schema_is_a_yes_or_no() -> None:
+    assert asking(None) == [Field("approved", "boolean", True)]
+
+
+def test_a_schemas_fields_are_asked_one_by_one() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"approved": {"type": "boolean"}, "comment": {"type": "string"}, "count": {"type": "integer"}},
+        "required": ["approved"],
+    }
+    assert asking(schema) == [
+        Field("approved", "boolean", True),
+        Field("comment", "string", False),
+        Field("count", "integer", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "value"),
+    [
+        ("boolean", " Y ", True),
+        ("boolean", "no", False),
+        ("string", "two words", "two words"),
+        ("string", "", None),
+        ("integer", "7", 7),
+        ("array", "[1]", [1]),
+    ],
+)
+def test_an_answer_is_read_as_its_kind(kind: str, line: str, value: object) -> None:
+    assert Field("x", kind, required=False).read(line) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"), [("boolean", "maybe"), ("boolean", ""), ("integer", "seven"), ("string", "")]
+)
+def test_an_answer_that_is_none_is_asked_for_again(kind: str, line: str) -> None:
+    with pytest.raises(ValueError):
+        Field("x", kind, required=True).read(line)
+
+
+@pytest.fixture
+def ambient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """The command line in this process: arguments in, (exit code, stdout, stderr) out. Threads are kept in a file of the test."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AMBIENT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AMBIENT_STORE", f"sqlite:///{tmp_path / 'threads.db'}")
+
+    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ambient", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+def test_help_names_every_command_and_so_do_the_docs(ambient: Callable[..., Any]) -> None:
+    code, out, _ = ambient("--help")
+    page = DOCS.read_text(encoding="utf-8")
+    assert code == 0
+    assert [
+        name for name in ("serve", "run", "threads", "doctor") if name not in out or f"ambient {name}" not in page
+    ] == []
+    _, out, _ = ambient("threads", "--help")
+    verbs = ("list", "show", "tail", "export")
+    assert [name for name in verbs if name not in out or f"ambient threads {name}" not in page] == []
+
+
+def test_the_version_is_printed(ambient: Callable[..., Any]) -> None:
+    from importlib.metadata import version
+
+    assert ambient("--version") == (0, f"ambient-runner {version('ambient-runner')}\n", "")
+
+
+def test_an_answer_in_a_pipe_is_plain_text(ambient: Callable[..., Any]) -> None:
+    assert ambient("run", "demo", "say hello there") == (0, "hello there\n", "")
+
+
+def test_a_prompt_can_come_from_standard_input(ambient: Callable[..., Any]) -> None:
+    assert ambient("run", "demo", "-", stdin="say from a pipe") == (0, "from a pipe\n", "")
+
+
+def test_a_tool_call_is_shown_with_arguments_and_result(ambient: Callable[..., Any]) -> None:
+    code, out, _ = ambient("run", "demo", "weather Oslo")
+    assert code == 0
+    assert out.splitlines()[0] == '[tool] get_weather {"city": "Oslo"}'
+    assert out.splitlines()[1].startswith('[result] {"city": "Oslo"')
+
+
+def test_a_failed_run_exits_with_one_and_keeps_the_reason_to_itself(ambient: Callable[..., Any]) -> None:
+    code, out, _ = ambient("run", "demo", "crash")
+    assert code == 1
+    assert "[error]" in out
+    assert "sk-demo" not in out
+
+
+@pytest.mark.parametrize(
+    ("stdin", "decided"),
+    [("y\n\n", "Approved"), ("n\ntoo early\n", "Declined"), ("perhaps\ny\n\n", "Approved"), ("", "Cancelled")],
+)
+def test_a_question_is_asked_and_the_run_goes_on(ambient: Callable[..., Any], stdin: str, decided: str) -> None:
+    code, out, _ = ambient("run", "demo", "approve deploy", stdin=stdin)
+    assert code == 0
+    assert f"{decided}: I" in out
+
+
+def test_a_question_works_without_a_stored_thread_too(ambient: Callable[..., Any]) -> None:
+    _, out, _ = ambient("run", "demo", "approve deploy", "--store", "memory://", stdin="y\n\n")
+    assert "Approved: I may deploy." in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "dmeo", "hello"),
+        ("run", "demo", "hello", "--store", "nowhere"),
+        ("run", "demo", "hello", "--store", "carrier-pigeon://x"),
+        ("serve", "--host", "0.0.0.0"),
+        ("serve", "demo", "demo"),
+        ("serve", "--port", "99999"),
+        ("serve", "--store", "carrier-pigeon://x", "--port", "0"),
+        ("serve", "--config", "absent.toml"),
+    ],
+)
+def test_a_wrong_configuration_is_a_sentence_and_exit_code_two(
+    ambient: Callable[..., Any], arguments: tuple[str, ...]
+) -> None:
+    code, out, err = ambient(*arguments)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_port_that_is_taken_is_a_sentence(ambient: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _, err = ambient("serve", "--port", str(taken.getsockname()[1]))
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_threads_are_listed_shown_followed_and_exported(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    assert ambient("threads", "list")[:2] == (0, "No threads yet.\n")
+    ambient("run", "demo", "say hello", "--thread", "t1")
+    ambient("run", "demo", "say again", "--thread", "t1")
+
+    code, out, _ = ambient("threads", "list")
+    assert (code, "t1" in out, "demo" in out) == (0, True, True)
+
+    assert ambient("threads", "show", "t1")[:2] == (
+        0,
+        "user: say hello\nassistant: hello\nuser: say again\nassistant: again\n",
+    )
+
+    code, out, _ = ambient("threads", "export", "t1")
+    entries = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert {tuple(entry) for entry in entries} == {("seq", "ts", "owner", "kind", "body")}
+    assert [entry["kind"] for entry in entries].count("RUN_FINISHED") == 2
+
+    ambient("threads", "export", "t1", "-o", str(tmp_path / "t1.jsonl"))
+    assert (tmp_path / "t1.jsonl").read_text() == out
+
+    code, followed, _ = ambient("threads", "tail", "t1", "--until-idle")
+    lines = followed.splitlines()
+    assert (code, len(lines)) == (0, len(entries))
+    cursor = lines[-2].split()[0]
+    assert ambient("threads", "tail", "t1", "--until-idle", "--after", cursor)[:2] == (0, lines[-1] + "\n")
+
+
+@pytest.mark.parametrize("verb", ["show", "tail", "export"])
+def test_a_thread_that_is_not_there_is_a_sentence(ambient: Callable[..., Any], verb: str) -> None:
+    code, out, err = ambient("threads", verb, "absent")
+    assert (code, out) == (1, "")
+    assert "absent" in err
+
+
+def test_a_cursor_of_another_thread_is_refused(ambient: Callable[..., Any]) -> None:
+    ambient("run", "demo", "say hello", "--thread", "t1")
+    code, out, _ = ambient("threads", "tail", "t1", "--after", "AAAAAAAAAAAA.1")
+    assert (code, out) == (1, "")
+
+
+def test_the_doctor_finds_this_machine_well(ambient: Callable[..., Any]) -> None:
+    code, out, _ = ambient("doctor", "--port", "0")
+    assert (code, "missing" in out) == (0, False)
+
+
+def test_the_doctor_says_what_is_wrong(ambient: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, out, _ = ambient("doctor", "--port", str(taken.getsockname()[1]))
+    assert (code, "missing" in out) == (1, True)
+
+
+def child(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AMBIENT_")}
+    return subprocess.Popen(
+        [AMBIENT, *arguments],
+        cwd=tmp_path,
+        env=clean,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Output of a child up to these words, byte by byte: they may come without a line break."""
+    assert process.stdout is not None
+    seen = ""
+    while words not in seen:
+        ready, _, _ = select.select([process.stdout], [], [], 20)
+        byte = os.read(process.stdout.fileno(), 1) if ready else b""
+        assert byte, f"the child said only: {seen}"
+        seen += byte.decode("latin-1")
+    return seen
+
+
+def test_ctrl_c_stops_the_run_and_says_so(tmp_path: Path) -> None:
+    with child(tmp_path, "run", "demo", "hang", "--thread", "t1") as process:
+        read_until(process, "hanging")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    assert (process.returncode, "[cancelled]" in out, "Traceback" in out) == (130, True, False)
+
+
+def test_serving_on_port_zero_says_where_and_answers_at_once(tmp_path: Path) -> None:
+    from urllib.request import urlopen
+
+    with child(tmp_path, "serve", "--port", "0") as process:
+        try:
+            said = read_until(process, "Listening on http://127.0.0.1:") + read_until(process, "\n")
+            url = said.splitlines()[-1].removeprefix("Listening on ")
+            with urlopen(f"{url}/health", timeout=10) as response:
+                assert response.status == 200
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ambient_runner.config import OPTIONS, Settings, Timeouts, is_loopback, read_settings
+from ambient_runner.errors import ConfigError
+
+DOCS = Path(__file__).parent.parent / "docs" / "reference" / "config.md"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def file(text: str, name: str = "ambient.toml") -> Path:
+    path = Path(name)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(config: Path | None = None, environ: dict[str, str] | None = None, **overrides: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_settings(config, environ or {}, **overrides)
+    return caught.value.message
+
+
+def test_nothing_written_anywhere_gives_the_defaults() -> None:
+    assert read_settings(environ={}) == Settings()
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file() -> None:
+    file('port = 1\nhost = "localhost"\nlease = 3\n')
+    settings = read_settings(environ={"AMBIENT_PORT": "2", "AMBIENT_HOST": "::1"}, port=3, host=None)
+    assert settings == Settings(port=3, host="::1", lease=3.0)
+
+
+def test_every_option_can_be_written_in_the_file() -> None:
+    path = file(
+        """
+        host = "::1"
+        port = 0
+        store = "memory://"
+        lease = 2.5
+        on_busy = "queue"
+        queue_depth = 3
+        queue_wait = "500ms"
+        on_disconnect = "stop"
+        history = "client"
+        adapters_kept = 4
+        adapter_idle = "1h"
+        max_body = "1MiB"
+        slow_reader = "2m"
+        heartbeat = "5s"
+        allowed_hosts = ["a.example", "b.example"]
+        allowed_origins = ["https://a.example"]
+        log_level = "debug"
+
+        [timeouts]
+        idle = 1
+        total = 2
+        grace = 3
+
+        [agents]
+        mine = "package.module:bridge"
+        copy = "demo"
+
+        [secrets]
+        names = ["PIN"]
+        """,
+        "other.toml",
+    )
+    assert read_settings(path, {"PIN": "12345678"}) == Settings(
+        host="::1",
+        port=0,
+        store="memory://",
+        lease=2.5,
+        on_busy="queue",
+        queue_depth=3,
+        queue_wait=0.5,
+        on_disconnect="stop",
+        history="client",
+        timeouts=Timeouts(idle=1.0, total=2.0, grace=3.0),
+        adapters_kept=4,
+        adapter_idle=3600.0,
+        max_body=1 << 20,
+        slow_reader=120.0,
+        heartbeat=5.0,
+        allowed_hosts=("a.example", "b.example"),
+        allowed_origins=("https://a.example",),
+        agents=("mine=package.module:bridge", "copy=demo"),
+        log_level="debug",
+        secrets=("12345678",),
+    )
+
+
+def test_every_option_can_be_written_in_the_environment() -> None:
+    values = {
+        "host": "::1",
+        "port": "9",
+        "store": "memory://",
+        "lease": "1",
+        "on_busy": "JOIN",
+        "queue_depth": "1",
+        "queue_wait": "1",
+        "on_disconnect": "stop",
+        "history": "server",
+        "idle_timeout": "1",
+        "total_timeout": "1",
+        "stop_grace": "1",
+        "adapters_kept": "1",
+        "adapter_idle": "1",
+        "max_body": "1",
+        "slow_reader": "1",
+        "heartbeat": "1",
+        "allowed_hosts": "a, b",
+        "allowed_origins": "c",
+        "agents": "demo,mine=p:a",
+        "log_level": "error",
+        "secret_names": "PIN",
+    }
+    assert set(values) == {option.name for option in OPTIONS}
+    environ = {f"AMBIENT_{name.upper()}": value for name, value in values.items()}
+    assert read_settings(environ=environ | {"PIN": "abcdefgh"}) == Settings(
+        host="::1",
+        port=9,
+        store="memory://",
+        lease=1.0,
+        on_busy="join",
+        queue_depth=1,
+        queue_wait=1.0,
+        on_disconnect="stop",
+        history="server",
+        timeouts=Timeouts(idle=1.0, total=1.0, grace=1.0),
+        adapters_kept=1,
+        adapter_idle=1.0,
+        max_body=1,
+        slow_reader=1.0,
+        heartbeat=1.0,
+        allowed_hosts=("a", "b"),
+        allowed_origins=("c",),
+        agents=("demo", "mine=p:a"),
+        log_level="error",
+        secrets=("abcdefgh",),
+    )
+
+
+def test_every_option_is_documented() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    assert [option.env for option in OPTIONS if f"`{option.env}`" not in page] == []
+    assert [option.path for option in OPTIONS if f"`{'.'.join(option.path)}`" not in page] == []
+
+
+def test_a_file_named_in_the_environment_is_read() -> None:
+    file("port = 7", "named.toml")
+    assert read_settings(environ={"AMBIENT_CONFIG": "named.toml"}) == Settings(port=7)
+
+
+def test_a_named_file_that_is_not_there_is_refused() -> None:
+    assert "absent.toml" in refusal(Path("absent.toml"))
+
+
+def test_a_file_that_is_not_toml_is_refused() -> None:
+    file("port = = 1")
+    assert "ambient.toml" in refusal()
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert read_settings(environ={"AMBIENT_PORT": ""}) == Settings()
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
+    assert "AMBIENT_ON_BUSY?" in refusal(environ={"AMBIENT_BUSY": "queue"})
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [("prot = 1", "port?"), ("[timeouts]\nidel = 1", "timeouts.idle?"), ("[timeout]\nidle = 1", "timeouts.idle?")],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(text: str, nearest: str) -> None:
+    file(text)
+    assert nearest in refusal()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "eighty"),
+        ("PORT", "65536"),
+        ("PORT", "-1"),
+        ("PORT", "²"),
+        ("LEASE", "0"),
+        ("LEASE", "-1"),
+        ("LEASE", "nan"),
+        ("LEASE", "inf"),
+        ("LEASE", "5 days"),
+        ("MAX_BODY", "10MB"),
+        ("ON_BUSY", "wait"),
+        ("HISTORY", "both"),
+        ("STORE", "ambient.db"),
+        ("STORE", "postgresql://[bad"),
+        ("QUEUE_DEPTH", "0"),
+    ],
+)
+def test_a_bad_value_is_refused_where_it_stands(name: str, value: str) -> None:
+    assert refusal(environ={f"AMBIENT_{name}": value}).startswith(f"AMBIENT_{name} must be ")
+
+
+@pytest.mark.parametrize(
+    "text", ["port = true", "port = 1.5", "host = 1", "allowed_hosts = [1]", "timeouts = 5", "lease = true"]
+)
+def test_a_value_of_the_wrong_type_in_the_file_is_refused(text: str) -> None:
+    file(text)
+    assert "ambient.toml" in refusal()
+
+
+def test_secrets_are_found_by_the_names_of_their_variables_longest_first() -> None:
+    environ = {
+        "OPENAI_API_KEY": "sk-12345678",
+        "db_password": "a-longer-secret-value",
+        "GITHUB_TOKEN": "sk-12345678",
+        "SHORT_KEY": "1234567",
+        "HOME": "/home/somebody",
+    }
+    assert read_settings(environ=environ).secrets == ("a-longer-secret-value", "sk-12345678")
+
+
+def test_a_named_secret_too_short_to_be_redacted_is_refused() -> None:
+    assert "PIN" in refusal(environ={"PIN": "1234", "AMBIENT_SECRET_NAMES": "PIN"})
+
+
+def test_a_named_secret_that_is_not_set_is_no_matter() -> None:
+    assert read_settings(environ={"AMBIENT_SECRET_NAMES": "PIN"}) == Settings()
+
+
+def test_the_password_of_the_store_is_a_secret_and_is_never_shown() -> None:
+    settings = read_settings(environ={"AMBIENT_STORE": "postgresql://me:p%40ssw0rd!@db/x"})
+    assert settings.secrets == ("p%40ssw0rd!", "p@ssw0rd!")
+    assert settings.store_label == "postgresql://me:***@db/x"
+    assert "ssw0rd" not in repr(settings)
+
+
+def test_the_representation_shows_no_secret() -> None:
+    assert "sk-12345678" not in repr(read_settings(environ={"API_KEY": "sk-12345678"}))
+
+
+def test_history_is_the_servers_where_threads_are_stored() -> None:
+    modes = [Settings(store=store).history_mode for store in ("sqlite:///x.db", "memory://")]
+    assert modes == ["server", "client"]
+    assert Settings(store="memory://", history="server").history_mode == "server"
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("127.9.9.9", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("example.com", False),
+    ],
+)
+def test_only_loopback_addresses_are_local(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
