@@ -60,9 +60,7 @@ def _is_typing_only(path: Path, module: str) -> bool:
         for inner in ast.walk(node)
         if isinstance(inner, ast.ImportFrom)
     }
-    plain = {
-        node.module for node in tree.body if isinstance(node, ast.ImportFrom)
-    }
+    plain = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     return module in guarded and module not in plain
 
 
@@ -87,11 +85,17 @@ def test_protocol_and_projections_are_pure(path: Path) -> None:
 
 
 def test_no_bridge_imports_another_framework_room() -> None:
-    assert {path.name for path in _modules() if _room(path) == "bridges" and "ambient_runner.server" in str(_imports(path))} == set()
+    assert {
+        path.name for path in _modules() if _room(path) == "bridges" and "ambient_runner.server" in str(_imports(path))
+    } == set()
 
 
 def test_the_environment_is_read_only_in_config() -> None:
-    readers = {str(path.relative_to(SOURCE)) for path in _modules() if "environ" in path.read_text() or "getenv" in path.read_text()}
+    readers = {
+        str(path.relative_to(SOURCE))
+        for path in _modules()
+        if "environ" in path.read_text() or "getenv" in path.read_text()
+    }
     assert readers == {"config.py"}
 
 

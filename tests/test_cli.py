@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
+import runpy
 import select
 import signal
 import socket
@@ -17,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from ambient_runner.cli import main
+from ambient_runner.cli.logs import RedactingFormatter
 from ambient_runner.cli.questions import Field, fields
 from ambient_runner.cli.render import (
     Called,
@@ -34,10 +37,12 @@ from ambient_runner.cli.render import (
 from ambient_runner.protocol import events as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 AMBIENT = str(Path(sys.executable).with_name("ambient"))
-DOCS = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs" / "reference" / "cli.md"
+EXAMPLES = ROOT / "examples"
 
 
 def shown(*events: ev.Event) -> list[Piece]:
@@ -143,6 +148,24 @@ def test_an_agents_words_are_never_taken_for_markup(piece: Piece) -> None:
     assert "[bold]not markup[/bold]" in screen.getvalue()
 
 
+def test_an_agents_words_cannot_control_the_terminal() -> None:
+    screen = io.StringIO()
+    Console(file=screen, width=120, force_terminal=True, color_system=None).print(
+        styled(Said("red \x1b[31m bell \x07 \x9b2J end"))
+    )
+    assert screen.getvalue().rstrip("\n") == "red [31m bell  2J end"
+
+
+def test_the_log_shows_no_secret_not_even_in_a_traceback() -> None:
+    formatter = RedactingFormatter(("hunter2-hunter2",))
+    try:
+        raise RuntimeError("the password is hunter2-hunter2")
+    except RuntimeError:
+        record = logging.LogRecord("x", logging.ERROR, "f", 1, "tried %s", ("hunter2-hunter2",), sys.exc_info())
+    line = formatter.format(record)
+    assert ("hunter2" in line, "RuntimeError: the password is" in line) == (False, True)
+
+
 def asking(schema: dict[str, Any] | None) -> list[Field]:
     return fields(ev.Interrupt(id="i", reason="input_required", response_schema=schema))
 
@@ -188,12 +211,15 @@ def test_an_answer_that_is_none_is_asked_for_again(kind: str, line: str) -> None
 
 
 @pytest.fixture
-def ambient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def ambient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Any]]:
     """The command line in this process: arguments in, (exit code, stdout, stderr) out. Threads are kept in a file of the test."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("AMBIENT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AMBIENT_STORE", f"sqlite:///{tmp_path / 'threads.db'}")
+    before = signal.getsignal(signal.SIGTERM)
 
     def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ambient", *arguments])
@@ -203,7 +229,8 @@ def ambient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         out, err = capfd.readouterr()
         return int(ended.value.code or 0), out, err
 
-    return call
+    yield call
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_help_names_every_command_and_so_do_the_docs(ambient: Callable[..., Any]) -> None:
@@ -246,6 +273,14 @@ def test_a_failed_run_exits_with_one_and_keeps_the_reason_to_itself(ambient: Cal
     assert "sk-demo" not in out
 
 
+def test_the_example_bridge_runs_by_its_place_in_the_current_directory(
+    ambient: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert ambient("run", "parrot=own_bridge:ParrotBridge", "hello there") == (0, "hello there \n", "")
+
+
 @pytest.mark.parametrize(
     ("stdin", "decided"),
     [("y\n\n", "Approved"), ("n\ntoo early\n", "Declined"), ("perhaps\ny\n\n", "Approved"), ("", "Cancelled")],
@@ -254,6 +289,7 @@ def test_a_question_is_asked_and_the_run_goes_on(ambient: Callable[..., Any], st
     code, out, _ = ambient("run", "demo", "approve deploy", stdin=stdin)
     assert code == 0
     assert f"{decided}: I" in out
+    assert out.count("May I deploy?") == 1
 
 
 def test_a_question_works_without_a_stored_thread_too(ambient: Callable[..., Any]) -> None:
@@ -377,7 +413,8 @@ def test_ctrl_c_stops_the_run_and_says_so(tmp_path: Path) -> None:
     assert (process.returncode, "[cancelled]" in out, "Traceback" in out) == (130, True, False)
 
 
-def test_serving_on_port_zero_says_where_and_answers_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_serving_on_port_zero_says_where_answers_at_once_and_ends_well(tmp_path: Path, ending: signal.Signals) -> None:
     from urllib.request import urlopen
 
     with child(tmp_path, "serve", "--port", "0") as process:
@@ -386,6 +423,9 @@ def test_serving_on_port_zero_says_where_and_answers_at_once(tmp_path: Path) -> 
             url = said.splitlines()[-1].removeprefix("Listening on ")
             with urlopen(f"{url}/health", timeout=10) as response:
                 assert response.status == 200
+            events = runpy.run_path(str(EXAMPLES / "hello.py"))["ask"]("say hello", f"{url}/")
+            assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["hello"]
         finally:
-            process.terminate()
-            process.communicate(timeout=20)
+            process.send_signal(ending)
+            out, _ = process.communicate(timeout=20)
+    assert (process.returncode, "Traceback" in out) == (0, False)

@@ -13,6 +13,7 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
 from ambient_runner.bridges.demo import COMMANDS, DemoAdapter, DemoBridge
 from ambient_runner.errors import Parked
 from ambient_runner.protocol import events as ev
+from ambient_runner.protocol.verify import Verifier
 
 
 def counting_ids() -> Any:
@@ -280,6 +281,16 @@ async def test_closing_a_hanging_run_early_leaves_nothing_waiting() -> None:
     with anyio.fail_after(5):
         async with aclosing(adapter().run(said("hang"))) as run:
             await anext(run)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in {"approve", "crash", "hang"}])
+async def test_every_command_that_ends_is_a_legal_run(command: str) -> None:
+    verifier = Verifier()
+    verifier.check(ev.RunStarted(thread_id="t", run_id="r"))
+    for event in await events_of(said(f"{command} 5", tools=[COLOR_TOOL])):
+        verifier.check(event)
+    verifier.check(ev.RunFinished(thread_id="t", run_id="r"))
+    verifier.finish()
 
 
 @pytest.mark.parametrize("asked", ["help", "what is this?", "", "   "])

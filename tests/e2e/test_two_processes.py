@@ -24,6 +24,9 @@ Pair = tuple["Child", "Child"]
 Answer = tuple[int, bytes, list["Frame"]]
 """Status, body when refused, frames when not."""
 TRIES = 6
+PACE = 0.04
+COUNTING = "count 100000 every 40ms"
+"""Slow enough that a random moment lies between two commits more often than inside one."""
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +218,8 @@ async def put_to_sleep(pair: Pair, thread: str, dice: random.Random) -> bool:
     """Stop A at a random moment of its run and wait until B has closed the run. False when A fell asleep inside a commit."""
     a, b = pair
     async with open_stream(f"{b.url}/threads/{thread}/events") as watched:
-        await watched.read(dice.randrange(20, 200))
+        await watched.read(dice.randrange(5, 25))
+        await anyio.sleep(dice.random() * PACE)
         a.signal(signal.SIGSTOP)
         with anyio.move_on_after(8 * LEASE) as patience:
             await watched.until("RUN_ERROR")
@@ -226,7 +230,7 @@ async def a_zombie_wakes_up(pair: Pair, dice: random.Random) -> bool:
     """One try; False when A fell asleep inside a commit, which blocks the file and proves nothing."""
     a, b = pair
     thread, taken, closed = new_id("thread"), list["Frame"](), False
-    async with open_stream(f"{a.url}/", "POST", body=run_input(thread, "count 100000 every 1ms")) as zombie:
+    async with open_stream(f"{a.url}/", "POST", body=run_input(thread, COUNTING)) as zombie:
         begun = await zombie.until("TEXT_MESSAGE_CONTENT")
         try:
             if closed := await put_to_sleep(pair, thread, dice):

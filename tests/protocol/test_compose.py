@@ -11,7 +11,7 @@ from ambient_runner.protocol.verify import Verifier
 from .strategies import REMARKS, RUN, TERMINALS, THREAD, Remark, compose, numbered
 
 STARTED = e.RunStarted(thread_id=THREAD, run_id=RUN)
-quick = settings(max_examples=200, deadline=None)
+quick = settings(max_examples=150, deadline=None)
 
 
 def verify(events: list[e.Event]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STARTED = e.RunStarted(thread_id=THREAD, run_id=RUN)
 FINISHED = e.RunFinished(thread_id=THREAD, run_id=RUN)
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=100, deadline=None)
 
 
 def repair(*events: e.Event, known: Iterable[str] = ()) -> tuple[list[e.Event], dict[str, int]]:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
 
@@ -38,6 +38,7 @@ _ANSWER_SCHEMA = {
 }
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Wait so many seconds, or until stopped when None."""
@@ -87,10 +88,10 @@ class DemoAdapter:
         command, turn = _understand(input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()
         for step in command(turn):
-            if step.__class__ is Pause:
-                await self._rest(cast("Pause", step).seconds)
+            if type(step) is Pause:
+                await self._rest(step.seconds)
             else:
-                yield cast("Event", step)
+                yield step
         for event in turn.composer.close():
             yield event
 
@@ -152,7 +153,7 @@ def _count(turn: Turn) -> Iterator[Step]:
     message_id = turn.new_id("message")
     yield TextMessageStart(message_id=message_id, role="assistant")
     for number in range(1, int(asked[1]) + 1):
-        if pause:
+        if pause is not None:
             yield pause
         if turn.stopped:
             break

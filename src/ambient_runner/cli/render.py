@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LONGEST_SHOWN = 2000
+_CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,11 @@ def compact(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
+def harmless(text: str) -> str:
+    """The text without control characters, line breaks and tabs excepted."""
+    return text.translate(_CONTROLS)
+
+
 def plain(piece: Piece) -> str:
     """The piece as text for a pipe or a file."""
     match piece:
@@ -176,26 +182,26 @@ def plain(piece: Piece) -> str:
 
 
 def styled(piece: Piece) -> RenderableType | None:
-    """The piece for a colour terminal. Agents' words are Text, never markup: they cannot restyle the screen."""
+    """The piece for a colour terminal. Agents' words are never markup nor control sequences: they cannot rule the screen."""
     match piece:
         case Said(text):
-            return Text(text, end="")
+            return Text(harmless(text), end="")
         case Thought(text):
-            return Text(text, style="dim italic", end="")
+            return Text(harmless(text), style="dim italic", end="")
         case LineEnd():
             return Text("")
         case Called():
             return _card(piece)
         case Noted(what, detail):
-            return Text.assemble((f"{what} ", "cyan"), (detail, "dim"))
+            return Text.assemble((f"{harmless(what)} ", "cyan"), (harmless(detail), "dim"))
         case Ended(outcome, message):
-            return Text(message, style=_ENDINGS[outcome]) if message else None
+            return Text(harmless(message), style=_ENDINGS[outcome]) if message else None
 
 
 _ENDINGS = {"error": "bold red", "cancelled": "yellow", "interrupt": "bold magenta", "success": "green"}
 
 
 def _card(call: Called) -> Panel:
-    answer = Text("no result", style="dim") if call.result is None else Text(call.result)
-    body = Group(Text(call.arguments, style="dim"), answer)
-    return Panel(body, title=Text(call.name), title_align="left", border_style="blue", expand=False)
+    answer = Text("no result", style="dim") if call.result is None else Text(harmless(call.result))
+    body = Group(Text(harmless(call.arguments), style="dim"), answer)
+    return Panel(body, title=Text(harmless(call.name)), title_align="left", border_style="blue", expand=False)

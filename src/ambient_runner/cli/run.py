@@ -17,8 +17,9 @@ from rich.console import Console
 
 from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.bridges.registry import load_agent
+from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.cli.questions import Field, fields
-from ambient_runner.cli.render import Ended, Piece, Screen, plain, styled
+from ambient_runner.cli.render import Ended, Piece, Screen, harmless, plain, styled
 from ambient_runner.errors import NothingRunning
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import ThreadKey
@@ -51,6 +52,7 @@ _CODES = {"success": 0, "interrupt": 0, "cancelled": STOPPED, "error": 1}
 
 def converse(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
     """Say `prompt` to the agent, answer what it asks, and give the exit code."""
+    log_to_stderr(settings)
     name, bridge = load_agent(agent)
     with start_blocking_portal("asyncio") as portal:
         opened = portal.wrap_async_context_manager(_open(settings, name, bridge, thread or f"cli-{uuid4().hex[:12]}"))
@@ -151,9 +153,11 @@ class Terminal:
 
     def show(self, event: Event) -> None:
         for piece in self._screen.feed(event):
-            self._print(piece)
             if isinstance(piece, Ended):
                 self.outcome = piece.outcome
+                if piece.outcome == "interrupt":
+                    continue  # the question itself comes next
+            self._print(piece)
 
     def _print(self, piece: Piece) -> None:
         if self._spinner is None:
@@ -170,7 +174,7 @@ class Terminal:
         return [self._answer(interrupt) for interrupt in asked]
 
     def _answer(self, interrupt: Interrupt) -> ResumeEntry:
-        typer.echo(interrupt.message or interrupt.reason)
+        typer.echo(harmless(interrupt.message or interrupt.reason))
         try:
             answers = {field.name: _read(field) for field in fields(interrupt)}
         except (EOFError, KeyboardInterrupt, typer.Abort):

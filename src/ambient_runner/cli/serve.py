@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import shlex
+import signal
 import socket
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+import sys
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvicorn
 from rich.console import Console
 from rich.table import Table
 
 from ambient_runner.bridges.registry import load_agents
+from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.server.app import create_app
@@ -30,13 +33,19 @@ _BACKLOG = 2048
 
 def serve_agents(settings: Settings) -> None:
     """Serve until stopped. Raises: ConfigError when it cannot start."""
+    log_to_stderr(settings)
+    signal.signal(signal.SIGTERM, _asked_to_end)
     require_loopback(settings.host)
     bridges = load_agents(settings.agents or ("demo",))
     app = create_app(settings, bridges)
-    _log(settings.log_level)
-    with bind(settings.host, settings.port) as listener, _plain_failures(app):
+    with bind(settings.host, settings.port) as listener, _plain_failures(app), suppress(KeyboardInterrupt):
         url = url_of(listener)
         _Server(_uvicorn_config(app, settings), lambda: _announce(url, settings, bridges)).run(sockets=[listener])
+
+
+def _asked_to_end(number: int, frame: object) -> NoReturn:
+    """An ending that was asked for is a success. uvicorn raises the signal again once it has shut down well."""
+    sys.exit(0)
 
 
 def require_loopback(host: str) -> None:
@@ -124,12 +133,6 @@ def _plain_failures(app: FastAPI) -> Generator[None]:
         log.disabled = False
     if failures:
         raise failures[0]
-
-
-def _log(level: str) -> None:
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if level == "info":
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 def _announce(url: str, settings: Settings, agents: Iterable[str]) -> None:

@@ -2,7 +2,8 @@
 
 A thread that is read or written has a Channel: the newest batches, up to 1 MiB, and the seq the store is known to have.
 Readers hold a position and no queue of their own, so a slow one costs nothing: what it no longer finds in the channel it
-reads from the store. Stores publish after their commit, never before. Plain asyncio futures, one per waiting reader, woken once per publish.
+reads from the store. Stores publish after their commit, never before.
+Plain asyncio futures, one per waiting reader, woken once per publish.
 """
 
 from __future__ import annotations

@@ -11,40 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from ambient_runner.protocol.events import (
-    Content,
-    Custom,
-    Event,
-    JsonPatch,
-    Metadata,
-    ReasoningEncryptedValue,
-    ReasoningEnd,
-    ReasoningMessageContent,
-    ReasoningMessageEnd,
-    ReasoningMessageStart,
-    ReasoningStart,
-    StateDelta,
-    StateSnapshot,
-    StepFinished,
-    StepStarted,
-    SubagentError,
-    SubagentFinished,
-    SubagentOutcome,
-    SubagentStarted,
-    Terminal,
-    TextMessageContent,
-    TextMessageEnd,
-    TextMessageStart,
-    TextRole,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallResult,
-    ToolCallStart,
-)
+from ambient_runner.protocol import events as e
 from ambient_runner.protocol.open import Open, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ambient_runner.protocol.events import Content, Event, JsonPatch, Metadata, SubagentOutcome, Terminal, TextRole
 
 
 def random_id(kind: str) -> str:
@@ -110,9 +83,9 @@ class Composer:
             state.carrier = state.text if role == "assistant" else None
             state.unanswered = set()
             events += self._say(
-                TextMessageStart(message_id=state.text, role=role, name=name, subagent_run_id=lane),
+                e.TextMessageStart(message_id=state.text, role=role, name=name, subagent_run_id=lane),
             )
-        return [*events, TextMessageContent(message_id=state.text, delta=delta, subagent_run_id=lane)]
+        return [*events, e.TextMessageContent(message_id=state.text, delta=delta, subagent_run_id=lane)]
 
     def end_text(self, lane: Owner = None) -> list[Event]:
         """The end of the lane's text message, if one is open."""
@@ -120,7 +93,7 @@ class Composer:
         if state.text is None:
             return []
         message_id, state.text = state.text, None
-        return self._say(TextMessageEnd(message_id=message_id, subagent_run_id=lane))
+        return self._say(e.TextMessageEnd(message_id=message_id, subagent_run_id=lane))
 
     def reasoning(
         self, delta: str, *, lane: Owner = None, key: str | None = None, complete: bool = False
@@ -131,7 +104,7 @@ class Composer:
             return []
         events = self._begin_thought(lane, key)
         thought = self._lane(lane).thought or ""
-        return [*events, ReasoningMessageContent(message_id=thought, delta=delta, subagent_run_id=lane)]
+        return [*events, e.ReasoningMessageContent(message_id=thought, delta=delta, subagent_run_id=lane)]
 
     def reasoning_encrypted(
         self,
@@ -151,7 +124,7 @@ class Composer:
         tag = owners.get(entity_id, lane)
         return [
             *events,
-            ReasoningEncryptedValue(subtype=subtype, entity_id=entity_id, encrypted_value=value, subagent_run_id=tag),
+            e.ReasoningEncryptedValue(subtype=subtype, entity_id=entity_id, encrypted_value=value, subagent_run_id=tag),
         ]
 
     def end_reasoning(self, lane: Owner = None) -> list[Event]:
@@ -161,8 +134,8 @@ class Composer:
             return []
         thought, state.thought = state.thought, None
         return self._say(
-            ReasoningMessageEnd(message_id=thought, subagent_run_id=lane),
-            ReasoningEnd(message_id=thought, subagent_run_id=lane),
+            e.ReasoningMessageEnd(message_id=thought, subagent_run_id=lane),
+            e.ReasoningEnd(message_id=thought, subagent_run_id=lane),
         )
 
     def tool_start(
@@ -176,7 +149,7 @@ class Composer:
         state = self._lane(lane)
         state.carrier = state.carrier or self._new_id("message")
         state.unanswered.add(tool_call_id)
-        start = ToolCallStart(
+        start = e.ToolCallStart(
             tool_call_id=tool_call_id,
             tool_call_name=name,
             parent_message_id=state.carrier,
@@ -191,7 +164,7 @@ class Composer:
             return []
         call = self._calls[tool_call_id]
         call.args.append(delta)
-        return [ToolCallArgs(tool_call_id=tool_call_id, delta=delta, subagent_run_id=call.lane)]
+        return [e.ToolCallArgs(tool_call_id=tool_call_id, delta=delta, subagent_run_id=call.lane)]
 
     def tool_args_full(self, tool_call_id: str, json_text: str) -> list[Event]:
         """A call's whole arguments: what was not sent yet. Nothing if they are not what was being sent."""
@@ -203,7 +176,7 @@ class Composer:
         """The end of a call's arguments, if they are open."""
         if tool_call_id not in self._open.calls:
             return []
-        return self._say(ToolCallEnd(tool_call_id=tool_call_id, subagent_run_id=self._calls[tool_call_id].lane))
+        return self._say(e.ToolCallEnd(tool_call_id=tool_call_id, subagent_run_id=self._calls[tool_call_id].lane))
 
     def tool_result(
         self,
@@ -223,7 +196,7 @@ class Composer:
         events += self.tool_args_full(tool_call_id, args or "")
         events += self.tool_end(tool_call_id)
         self._answer(call.lane, tool_call_id)
-        result = ToolCallResult(
+        result = e.ToolCallResult(
             message_id=self._new_id("result"),
             tool_call_id=tool_call_id,
             content=content,
@@ -236,13 +209,13 @@ class Composer:
         """A step begins, unless it is open."""
         if (lane, name) in self._open.steps:
             return []
-        return self._say(StepStarted(step_name=name, subagent_run_id=lane))
+        return self._say(e.StepStarted(step_name=name, subagent_run_id=lane))
 
     def end_step(self, name: str, lane: Owner = None) -> list[Event]:
         """A step ends, if it is open."""
         if (lane, name) not in self._open.steps:
             return []
-        return self._say(StepFinished(step_name=name, subagent_run_id=lane))
+        return self._say(e.StepFinished(step_name=name, subagent_run_id=lane))
 
     def subagent(
         self,
@@ -257,7 +230,7 @@ class Composer:
         """A subagent begins and its id becomes a lane. An id that was used before says nothing."""
         if subagent_run_id in self._open.subagents or subagent_run_id in self._open.finished_subagents:
             return []
-        started = SubagentStarted(
+        started = e.SubagentStarted(
             subagent_run_id=subagent_run_id,
             name=name,
             description=description,
@@ -281,22 +254,22 @@ class Composer:
         lane = self._lane(subagent_run_id)
         lane.text = lane.thought = None
         if error is None:
-            end = SubagentFinished(subagent_run_id=subagent_run_id, result=result, outcome=outcome)
+            end = e.SubagentFinished(subagent_run_id=subagent_run_id, result=result, outcome=outcome)
         else:
-            end = SubagentError(subagent_run_id=subagent_run_id, message=error)
+            end = e.SubagentError(subagent_run_id=subagent_run_id, message=error)
         return self._say(*self._open.ends_of(subagent_run_id), end)
 
     def state(self, snapshot: Any, lane: Owner = None) -> list[Event]:
         """The whole state."""
-        return [StateSnapshot(snapshot=snapshot, subagent_run_id=lane)]
+        return [e.StateSnapshot(snapshot=snapshot, subagent_run_id=lane)]
 
     def state_delta(self, patch: JsonPatch, lane: Owner = None) -> list[Event]:
         """A change of state; nothing for an empty patch."""
-        return [StateDelta(delta=patch, subagent_run_id=lane)] if patch else []
+        return [e.StateDelta(delta=patch, subagent_run_id=lane)] if patch else []
 
     def custom(self, name: str, value: Any, lane: Owner = None) -> list[Event]:
         """A signal of your own, named `<namespace>:<name>`."""
-        return [Custom(name=name, value=value, subagent_run_id=lane)]
+        return [e.Custom(name=name, value=value, subagent_run_id=lane)]
 
     def close(self, terminal: Terminal | None = None) -> list[Event]:
         """The ends of everything open, in legal order. `terminal` says whether open subagents finished, wait or are lost."""
@@ -330,8 +303,8 @@ class Composer:
         state.thought = state.last_thought = thought = self._new_id("reasoning")
         state.thought_key = key
         return events + self._say(
-            ReasoningStart(message_id=thought, subagent_run_id=lane),
-            ReasoningMessageStart(message_id=thought, subagent_run_id=lane),
+            e.ReasoningStart(message_id=thought, subagent_run_id=lane),
+            e.ReasoningMessageStart(message_id=thought, subagent_run_id=lane),
         )
 
     def _answer(self, lane: Owner, tool_call_id: str) -> None:

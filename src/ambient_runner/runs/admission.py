@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import StartRequest
 
 
+_HAND_OVER = 0.05
+"""Seconds to wait, at most, for what another task is about to do."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
     """How long and how deep requests may queue for a thread."""
@@ -49,11 +53,35 @@ class Admission:
             try:
                 return await self._ledger.acquire(key, run, claim=request.claim)
             except Held as held:
-                joined = await self._same_request(request, key, held)
-                if joined is not None:
-                    return joined
-                if not _is_same_claim(request.claim, held.claim):
-                    return await self._when_busy(request, key, run, on_busy, held)
+                answer = await self._held(request, key, run, on_busy, held)
+                if answer is not None:
+                    return answer
+
+    async def _held(
+        self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy, held: Held
+    ) -> Writer | Started | None:
+        """What to do about the holder; None to try again."""
+        holder = await self._ledger.run(key, held.run) if held.run else None
+        if holder is not None and holder.last:
+            # Its terminal event is out and the lease about to be: a client that answers it at once must not be refused.
+            await self._ledger.released(key, _HAND_OVER)
+            return None
+        if _is_same_scope(request.claim, held.claim):
+            return await self._same_key(request.claim, key, held, holder)
+        if holder is not None and await self._holds_newest(request, holder):
+            return await self._joined(holder)
+        return await self._when_busy(request, key, run, on_busy, held)
+
+    async def _same_key(
+        self, claim: KeyClaim | None, key: ThreadKey, held: Held, holder: RunInfo | None
+    ) -> Started | None:
+        """The holder came with this request's key: join it, as soon as it has begun."""
+        if claim != held.claim:
+            raise KeyReused
+        if holder is not None:
+            return await self._joined(holder)
+        await self._ledger.released(key, _HAND_OVER)
+        return None
 
     async def _used(self, claim: KeyClaim | None) -> Started | None:
         use = await self._ledger.key_use(claim) if claim else None
@@ -65,19 +93,6 @@ class Admission:
             raise RunGone
         metrics.REPLAYS.inc()
         return await self._joined(use.run)
-
-    async def _same_request(self, request: StartRequest, key: ThreadKey, held: Held) -> Started | None:
-        """The holder's run when it is this very request: by key, or because it already has this request's newest message."""
-        if request.claim and held.claim and request.claim.scope == held.claim.scope:
-            if request.claim.digest != held.claim.digest:
-                raise KeyReused
-            await self._ledger.released(key, 0.05)
-        info = await self._ledger.run(key, held.run) if held.run else None
-        if info is None:
-            return None
-        if _is_same_claim(request.claim, held.claim) or await self._holds_newest(request, info):
-            return await self._joined(info)
-        return None
 
     async def _holds_newest(self, request: StartRequest, info: RunInfo) -> bool:
         if request.input.resume or not request.input.messages:
@@ -134,5 +149,5 @@ class Admission:
         return Started(thread=info.thread, run=info.key, epoch=thread.epoch, after=info.first - 1, joined=True)
 
 
-def _is_same_claim(mine: KeyClaim | None, theirs: KeyClaim | None) -> bool:
-    return mine is not None and mine == theirs
+def _is_same_scope(mine: KeyClaim | None, theirs: KeyClaim | None) -> bool:
+    return mine is not None and theirs is not None and mine.scope == theirs.scope

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 _BARE = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent, MessagesSnapshot})
 
+RUNNERS_OWN = frozenset({RunStarted, MessagesSnapshot, Raw})
+"""Types an agent's stream may hold that are not written from there: the Runner writes its own, and RAW is not stored."""
+
 MAX_EVENT = 8 << 20
 """Bytes of one event. The official client refuses an SSE event of 10 MiB."""
 
@@ -87,11 +90,6 @@ def stamped(event: Event) -> Event:
     if event.timestamp is not None or type(event) in _BARE:
         return event
     return msgspec.structs.replace(event, timestamp=time.time_ns() // 1_000_000)
-
-
-def kept_out(event: Event) -> bool:
-    """Whether the Runner itself is responsible for this event, or it is not stored: an agent's own copy is left out."""
-    return isinstance(event, RunStarted | MessagesSnapshot | Raw)
 
 
 def storable(event: Event) -> bytes:

@@ -12,7 +12,7 @@ import traceback
 import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, aclosing, contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import anyio
 import msgspec
@@ -50,7 +50,7 @@ from ambient_runner.runs.admission import Admission, Waiting
 from ambient_runner.runs.framing import framed, run_started
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering import Lowered, lower, seen_state
-from ambient_runner.runs.pipeline import Pipeline, kept_out, storable
+from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline, storable
 from ambient_runner.runs.recovery import close_abandoned
 from ambient_runner.runs.run import Actor, Agent, Middleware, Run, RunHandler, Started, StartRequest, enter_run
 from ambient_runner.runs.views import Views
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_TERMINALS = frozenset({RunFinished, RunError})
 _YIELD_EVERY = 63
 _LAST_WORDS = 10.0
 """Seconds a run has to write its terminal event once it ends."""
@@ -311,9 +312,10 @@ class Runner:
         async with aclosing(self._handler(active.agent)(active.run)) as events:
             async for event in events:
                 active.heard = now()
-                if isinstance(event, RunFinished | RunError):
-                    terminal = terminal or event
-                elif not kept_out(event):
+                kind = type(event)
+                if kind in _TERMINALS:
+                    terminal = terminal or cast("Terminal", event)
+                elif kind not in RUNNERS_OWN:
                     push(event)
                 count += 1
                 if full():

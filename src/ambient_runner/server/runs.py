@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from functools import partial
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import quote
 
+import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Request, Response
 
@@ -24,12 +26,16 @@ from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.stream import EventStream, UntilRunEnds
 
 if TYPE_CHECKING:
+    from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _KEY = re.compile(r"[\x21-\x7e]{1,256}")
 _MAX_STOP_BODY = 4096
+_LARGE = 1 << 18
+
+logger = logging.getLogger(__name__)
 
 
 def run_routes(service: Service, guard: Guard) -> APIRouter:
@@ -53,7 +59,7 @@ def run_routes(service: Service, guard: Guard) -> APIRouter:
 
 async def _run(service: Service, request: Request, actor: Actor, agent: str) -> Response:
     body = await read_body(request, service.settings.max_body)
-    posted = read_input(body).input
+    posted = await _read(body)
     on_disconnect = (
         _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
     )
@@ -88,6 +94,14 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
         headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _header(started.thread.id)},
         on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
     )
+
+
+async def _read(body: bytes) -> RunAgentInput:
+    """The input of a body. A large one is read off the loop: checking it takes time that other streams need."""
+    read = await anyio.to_thread.run_sync(read_input, body) if len(body) > _LARGE else read_input(body)
+    for warning in read.warnings:
+        logger.info("Input: %s", warning)
+    return read.input
 
 
 async def _interrupt(service: Service, request: Request, actor: Actor) -> Response:

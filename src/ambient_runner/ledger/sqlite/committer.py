@@ -235,6 +235,7 @@ class Committer(threading.Thread):
                 outcome.refused.append((entry, error))
             else:
                 outcome.written.append((entry, entry.lease.newest))
+        self._writes.insert_rows()
 
     def _do(self, job: Job, outcome: Outcome) -> None:
         writes = self._writes
@@ -266,9 +267,7 @@ class Committer(threading.Thread):
         return outcome
 
     def _account(self, published: list[Published]) -> None:
-        if published:
-            row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'batch'").fetchone()
-            self._reporter.wrote(row[0])
+        self._reporter.wrote(self._writes.newest_id)
         size = sum(_PAGE + sum(map(len, item.batch.lines)) for item in published if item.batch)
         self._checkpointer.wrote(size + _PAGE)
 

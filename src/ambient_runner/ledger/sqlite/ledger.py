@@ -214,6 +214,10 @@ class SqliteLedger:
         self._bell.ring(key)
         return True
 
+    def pause_renewal(self) -> None:
+        """Let this ledger's leases run out, as those of a stopped process do. For tests of takeover."""
+        self._committer.renewing = False
+
     async def _read_life(self, key: ThreadKey, life: str, after: int) -> list[Batch]:
         return await self._read(reads.batches, key, life, after, None, 1 << 20)
 
@@ -267,7 +271,7 @@ class SqliteLedger:
             self._learn(outcome.news)
         for key, life, batch in outcome.published:
             if batch is None:
-                self._hub.erase(key, life)
+                self._end(key, life)
             else:
                 self._hub.publish(key, life, batch)
         for entry, newest in outcome.written:
@@ -277,9 +281,16 @@ class SqliteLedger:
         for job, result, error in outcome.answers:
             _answer(job.future, result, error)
 
+    def _end(self, key: ThreadKey, life: str) -> None:
+        """That life of the thread was erased."""
+        self._hub.erase(key, life)
+        for writer in self._writers.values():
+            if writer.thread == key and writer.epoch == life:
+                writer.failed(LeaseLost())
+
     def _learn(self, news: News) -> None:
         for key, life in news.erased:
-            self._hub.erase(key, life)
+            self._end(key, life)
         for key, life, last in news.grown:
             self._hub.learn(key, life, last)
         for token, reason in news.stops:

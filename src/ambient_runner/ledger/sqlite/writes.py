@@ -37,7 +37,10 @@ _LEASE = "SELECT worker, run, scope, digest, token FROM lease WHERE tenant = ? A
 _TAKE = "INSERT INTO lease (tenant, owner, id, run, worker, scope, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _THREAD = f"SELECT t.no, t.agent, t.epoch, {reads.NEWEST} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"  # noqa: S608
 _FENCE = f"SELECT {reads.NEWEST} FROM lease l LEFT JOIN thread t ON t.no = ? WHERE l.token = ?"  # noqa: S608
-_INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES "
+# Every call into SQLite gives up the GIL and waits to get it back, so many rows go in one statement.
+# Powers of two, to prepare each statement once.
+_INSERTS = {count: _INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in (128, 64, 32, 16, 8, 4, 2, 1)}
 _NEWEST_OF_RUN = "SELECT last FROM batch WHERE thread_no = ? AND run = ? ORDER BY first DESC LIMIT 1"
 _NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE tenant = ? AND owner = ?"
 _NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -90,12 +93,16 @@ class Writes:
     leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
     by_thread: dict[int, Lease] = field(default_factory=dict[int, Lease])
     tickets: set[int] = field(default_factory=set[int])
+    newest_id: int = 0
+    """Id of the last batch inserted."""
     published: list[Published] = field(default_factory=list[Published])
+    _rows: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     after_commit: list[Callable[[], None]] = field(default_factory=list["Callable[[], None]"])
 
     def start(self) -> None:
         self.now = time.time_ns() // 1_000_000
         self.published = []
+        self._rows = []
         self.after_commit = []
 
     def acquire(self, key: ThreadKey, run: str, claim: KeyClaim | None, ticket: int | None) -> Lease:
@@ -131,7 +138,7 @@ class Writes:
         return first
 
     def append(self, lease: Lease, lines: list[bytes], ended: bool) -> None:
-        """The hot path: one INSERT when nobody else wrote. Raises: LeaseLost."""
+        """The hot path: no SQL at all when nobody else wrote; `insert_rows` must follow. Raises: LeaseLost."""
         self.verify(lease)
         if lines:
             first = lease.last + 1
@@ -140,6 +147,16 @@ class Writes:
             self._insert(lease.key, lease.epoch, lease.thread_no, batch)
         if ended:
             self._finish(lease)
+
+    def insert_rows(self) -> None:
+        """Write the batches that were appended."""
+        rows, self._rows = self._rows, []
+        start = 0
+        for count, statement in _INSERTS.items():
+            while len(rows) - start >= count:
+                values = [value for row in rows[start : start + count] for value in row]
+                self.newest_id = self.connection.execute(statement, values).lastrowid or 0
+                start += count
 
     def release(self, token: int) -> None:
         self.connection.execute("DELETE FROM lease WHERE token = ?", (token,))
@@ -296,12 +313,12 @@ class Writes:
             batch = Batch(first=first, owner=owner, kind=kind, run=run, ts=self.now, lines=lines)
             self._insert(key, epoch, no, batch)
             first += len(lines)
+        self.insert_rows()
         return first - 1
 
     def _insert(self, key: ThreadKey, epoch: str, no: int, batch: Batch) -> None:
         body = b"\n".join(batch.lines)
-        row = (no, batch.first, batch.last, batch.run, batch.owner, batch.kind, batch.ts, body)
-        self.connection.execute(_INSERT, row)
+        self._rows.append((no, batch.first, batch.last, batch.run, batch.owner, batch.kind, batch.ts, body))
         self.published.append(Published(key, epoch, batch))
 
     def _cut(self, no: int, seq: int) -> None:

@@ -1,0 +1,398 @@
+"""What SQLite adds to the contract: other ledgers on the same file, and what is on the disk."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from ambient_runner.errors import ConfigError, KeyReused, LeaseLost, LedgerError, UnknownThread
+from ambient_runner.ledger import RUNTIME, Batch, Checkpoint, Fact, Held, KeyClaim, SqliteLedger, ThreadKey, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from ambient_runner.ledger import Tail
+
+KEY = ThreadKey("acme", "ann", "trip")
+STARTED = Fact(owner=RUNTIME, kind="RUN_STARTED", body=b"started")
+NOTE = Fact(owner="ambient.feedback", kind="thumb", body=b"note")
+
+
+class Clock:
+    """The machine's monotonic clock, in our hands."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store" / "ledger.db"
+
+
+@asynccontextmanager
+async def two_ledgers(
+    path: Path, clock: Clock | None = None
+) -> AsyncGenerator[tuple[SqliteLedger, SqliteLedger], None]:
+    clock = clock or Clock()
+    async with SqliteLedger(path, clock=clock) as one, SqliteLedger(path, clock=clock) as two:
+        yield one, two
+
+
+async def begin(writer: Writer, claim: KeyClaim | None = None) -> None:
+    await writer.begin([STARTED], run_id="client", agent="demo", claim=claim)
+
+
+def lines_of(batches: list[Batch]) -> list[tuple[int, bytes]]:
+    return [(batch.first + i, line) for batch in batches for i, line in enumerate(batch.lines)]
+
+
+async def take(tail: Tail, last: int) -> list[tuple[int, bytes]]:
+    got: list[tuple[int, bytes]] = []
+    while tail.position < last:
+        got += lines_of(await tail.next())
+    return got
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+class TestTwoLedgersOnOneFile:
+    async def test_a_reader_follows_a_run_of_the_other(self, path: Path) -> None:
+        async with two_ledgers(path) as (one, two), two.tail(KEY, 0) as tail:
+            with anyio.fail_after(5):
+                async with await one.acquire(KEY, "run-1") as writer:
+                    await begin(writer)
+                    assert await take(tail, 1) == [(1, b"started")]
+                    for number in range(50):
+                        writer.append(b"%d" % number)
+                        await writer.flushed()
+                    assert await take(tail, 51) == [(n + 2, b"%d" % n) for n in range(50)]
+
+    async def test_notes_of_one_and_appends_of_the_other_share_the_numbering(self, path: Path) -> None:
+        async with two_ledgers(path) as (one, two), one.tail(KEY, 0) as near, two.tail(KEY, 0) as far:
+            with anyio.fail_after(10):
+                async with await one.acquire(KEY, "run-1") as writer:
+                    await begin(writer)
+                    for number in range(20):
+                        writer.append(b"a%d" % number)
+                        await writer.flushed()
+                        await two.note(KEY, [NOTE])
+                    writer.append(b"end")
+                    await writer.finish()
+                everything = lines_of(await one.read(KEY, 0))
+                assert [seq for seq, _ in everything] == list(range(1, 43))
+                assert await take(near, 42) == everything
+                assert await take(far, 42) == everything
+
+    async def test_the_lease_of_one_is_respected_by_the_other(self, path: Path) -> None:
+        claim = KeyClaim(scope="s", digest="d")
+        async with two_ledgers(path) as (one, two), await one.acquire(KEY, "run-1", claim=claim) as writer:
+            await begin(writer)
+            with pytest.raises(Held) as refusal:
+                await two.acquire(KEY, "run-2")
+            assert (refusal.value.run, refusal.value.claim) == ("run-1", claim)
+            assert await two.abandoned() == []
+            found = await two.thread(KEY)
+            assert found is not None
+            assert found.active == "run-1"
+
+    async def test_a_stop_request_reaches_the_other(self, path: Path) -> None:
+        async with two_ledgers(path) as (one, two), await one.acquire(KEY, "run-1") as writer:
+            assert await two.request_stop(KEY, "enough")
+            with anyio.fail_after(5):
+                assert await writer.stop_requested() == "enough"
+
+    async def test_a_waiter_learns_of_the_release_by_the_other(self, path: Path) -> None:
+        async with two_ledgers(path) as (one, two):
+            writer = await one.acquire(KEY, "run-1")
+            heard: list[bool] = []
+
+            async def wait() -> None:
+                heard.append(await two.released(KEY, 5))
+
+            with anyio.fail_after(5):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(wait)
+                    await anyio.wait_all_tasks_blocked()
+                    async with writer:
+                        pass
+            assert heard == [True]
+
+    async def test_tickets_of_both_stand_in_one_line(self, path: Path) -> None:
+        async with two_ledgers(path) as (one, two), one.queueing(KEY, depth=2) as first, two.queueing(KEY, depth=2) as second:
+            with pytest.raises(Held):
+                await two.acquire(KEY, "run-2", ticket=second)
+            async with await one.acquire(KEY, "run-1", ticket=first):
+                pass
+            async with await two.acquire(KEY, "run-2", ticket=second):
+                pass
+
+    async def test_a_key_used_by_one_is_refused_by_the_other(self, path: Path) -> None:
+        claim = KeyClaim(scope="s", digest="d")
+        async with two_ledgers(path) as (one, two):
+            async with await one.acquire(KEY, "run-1") as writer:
+                await begin(writer, claim)
+            async with await two.acquire(KEY._replace(id="other"), "run-2") as writer:
+                with pytest.raises(KeyReused):
+                    await begin(writer, claim)
+
+    async def test_an_erasure_by_the_other_ends_readers_and_writers(self, path: Path) -> None:
+        async with two_ledgers(path) as (one, two), await one.acquire(KEY, "run-1") as writer:
+            await begin(writer)
+            with anyio.fail_after(5):
+                async with one.tail(KEY, 1) as tail:
+                    assert await two.erase(KEY)
+                    with pytest.raises(UnknownThread):
+                        await tail.next()
+                with pytest.raises(LeaseLost):
+                    await writer.stop_requested()
+            with pytest.raises(LeaseLost):
+                writer.append(b"ghost")
+
+
+class TestTakeover:
+    async def test_a_zombie_cannot_append_after_a_takeover(self, path: Path) -> None:
+        clock = Clock()
+        async with two_ledgers(path, clock) as (one, two), await one.acquire(KEY, "run-1") as zombie:
+            await begin(zombie)
+            one.pause_renewal()
+            clock.now += 11
+            assert [run.key for run in await two.abandoned()] == ["run-1"]
+            async with await two.acquire(KEY, "run-1") as heir:
+                assert heir.token > zombie.token
+                heir.append(b"abandoned")
+                await heir.finish()
+            zombie_refused = False
+            try:
+                zombie.append(b"ghost")
+                await zombie.flushed()
+            except LeaseLost:
+                zombie_refused = True
+            assert zombie_refused
+            with pytest.raises(LeaseLost):
+                zombie.append(b"ghost")
+            assert lines_of(await two.read(KEY, 0)) == [(1, b"started"), (2, b"abandoned")]
+
+    async def test_a_zombie_does_not_harm_others_in_its_transaction(self, path: Path) -> None:
+        clock = Clock()
+        other = KEY._replace(id="other")
+        async with (
+            two_ledgers(path, clock) as (one, two),
+            await one.acquire(KEY, "run-1") as zombie,
+            await one.acquire(other, "run-2") as healthy,
+        ):
+            await begin(zombie)
+            await begin(healthy)
+            one.pause_renewal()
+            clock.now += 11
+            async with await two.acquire(KEY, "run-1"):
+                for writer in (zombie, healthy):
+                    try:
+                        writer.append(b"a")
+                    except LeaseLost:
+                        assert writer is zombie
+                assert await healthy.flushed() == 2
+                with pytest.raises(LeaseLost):
+                    await zombie.flushed()
+            assert lines_of(await two.read(other, 0)) == [(1, b"started"), (2, b"a")]
+
+    async def test_a_lease_that_is_renewed_is_kept(self, path: Path) -> None:
+        clock = Clock()
+        async with two_ledgers(path, clock) as (one, two), await one.acquire(KEY, "run-1"):
+            for _ in range(5):
+                before = rows(path, "SELECT max(expires) FROM worker")
+                clock.now += 4
+                with anyio.fail_after(5):
+                    while rows(path, "SELECT max(expires) FROM worker") == before:
+                        await anyio.sleep(0.01)
+            with pytest.raises(Held):
+                await two.acquire(KEY, "run-2")
+
+    async def test_an_expired_ticket_does_not_hold_up_the_line(self, path: Path) -> None:
+        clock = Clock()
+        async with two_ledgers(path, clock) as (one, two), one.queueing(KEY, depth=1):
+            one.pause_renewal()
+            clock.now += 11
+            async with two.queueing(KEY, depth=1) as ticket, await two.acquire(KEY, "run-1", ticket=ticket):
+                pass
+
+    async def test_a_lease_from_before_a_reboot_is_free(self, path: Path) -> None:
+        async with SqliteLedger(path) as one, await one.acquire(KEY, "run-1") as writer:
+            await begin(writer)
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("UPDATE worker SET boot = 'another boot'")
+            async with SqliteLedger(path) as two:
+                assert [run.key for run in await two.abandoned()] == ["run-1"]
+                async with await two.acquire(KEY, "run-2"):
+                    pass
+
+
+class TestOnDisk:
+    async def test_only_the_owner_may_read_it(self, path: Path) -> None:
+        async with SqliteLedger(path) as ledger, await ledger.acquire(KEY, "run-1") as writer:
+            await begin(writer)
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+            assert modes == {"ledger.db": 0o600, "ledger.db-wal": 0o600, "ledger.db-shm": 0o600}
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    async def test_everything_is_there_after_reopening(self, path: Path) -> None:
+        async with SqliteLedger(path) as ledger, await ledger.acquire(KEY, "run-1") as writer:
+            await begin(writer)
+            writer.append(b"a")
+            await writer.finish()
+        async with SqliteLedger(path) as ledger:
+            assert lines_of(await ledger.read(KEY, 0)) == [(1, b"started"), (2, b"a")]
+
+    async def test_a_lease_without_a_run_leaves_nothing_behind(self, path: Path) -> None:
+        async with SqliteLedger(path) as ledger:
+            async with ledger.queueing(KEY, depth=1) as ticket, await ledger.acquire(KEY, "run-1", ticket=ticket):
+                pass
+            assert rows(path, "SELECT 1 FROM lease UNION ALL SELECT 1 FROM thread UNION ALL SELECT 1 FROM ticket") == []
+        assert rows(path, "SELECT 1 FROM worker") == []
+
+    async def test_an_erased_thread_leaves_no_byte(self, path: Path) -> None:
+        secrets = [b"violet-%d-" % number for number in range(3)]
+        async with SqliteLedger(path) as ledger:
+            for number, secret in enumerate(secrets):
+                async with await ledger.acquire(KEY._replace(id=f"t{number}"), f"run-{number}") as writer:
+                    await writer.begin([STARTED], run_id=secret.decode(), agent="demo", claim=None)
+                    for size in (1, 10, 100, 1000, 100):
+                        writer.append(secret * size)
+                        await writer.flushed()
+            for number, secret in enumerate(secrets):
+                key = KEY._replace(id=f"t{number}")
+                await ledger.trim(key, Checkpoint(seq=2, body=secret * 50))
+                assert any(secret in file.read_bytes() for file in path.parent.iterdir())
+                await ledger.erase(key)
+                assert [file.name for file in path.parent.iterdir() if secret in file.read_bytes()] == []
+
+    async def test_erasure_waits_for_a_reader_that_holds_the_old_pages(self, path: Path) -> None:
+        async with SqliteLedger(path) as ledger:
+            async with await ledger.acquire(KEY, "run-1") as writer:
+                await begin(writer)
+                writer.append(b"violet")
+                await writer.finish()
+            with closing(sqlite3.connect(path, isolation_level=None)) as reader, anyio.fail_after(10):
+                reader.execute("BEGIN")
+                assert reader.execute("SELECT count(*) FROM batch").fetchone() == (2,)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(ledger.erase, KEY)
+                    while await ledger.thread(KEY):
+                        await anyio.sleep(0.01)
+                    reader.execute("COMMIT")
+            assert [file.name for file in path.parent.iterdir() if b"violet" in file.read_bytes()] == []
+
+
+class TestTrouble:
+    async def test_a_file_that_is_no_database_is_a_configuration_error(self, path: Path) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"Dear diary, " * 1000)
+        with pytest.raises(ConfigError):
+            async with SqliteLedger(path):
+                pass
+        assert path.read_bytes() == b"Dear diary, " * 1000
+
+    async def test_another_programs_database_is_left_alone(self, path: Path) -> None:
+        path.parent.mkdir()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE cookies (name TEXT)")
+        before = path.read_bytes()
+        with pytest.raises(ConfigError):
+            async with SqliteLedger(path):
+                pass
+        assert path.read_bytes() == before
+
+    async def test_a_newer_schema_is_refused(self, path: Path) -> None:
+        async with SqliteLedger(path):
+            pass
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA user_version = 99")
+        with pytest.raises(ConfigError):
+            async with SqliteLedger(path):
+                pass
+
+    async def test_a_path_that_cannot_be_is_a_configuration_error(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ConfigError):
+            async with SqliteLedger(tmp_path / "file" / "ledger.db"):
+                pass
+
+    async def test_a_failed_commit_is_told_to_its_writers_and_nobody_else(self, path: Path) -> None:
+        async with SqliteLedger(path) as ledger, ledger.tail(KEY, 1) as tail:
+            async with await ledger.acquire(KEY, "run-1") as writer:
+                await begin(writer)
+                _fail_appends(path)
+                writer.append(b"lost")
+                with pytest.raises(LedgerError):
+                    await writer.flushed()
+                with pytest.raises(LedgerError):
+                    writer.append(b"after the hole")
+                assert not tail.ready()
+                _heal(path)
+            assert [run.key for run in await ledger.abandoned()] == ["run-1"]
+            async with await ledger.acquire(KEY, "run-1") as writer:
+                writer.append(b"closed")
+                await writer.finish()
+            assert lines_of(await ledger.read(KEY, 0)) == [(1, b"started"), (2, b"closed")]
+
+    async def test_one_bad_batch_does_not_fail_the_others_in_its_transaction(self, path: Path) -> None:
+        other = KEY._replace(id="other")
+        async with (
+            SqliteLedger(path) as ledger,
+            await ledger.acquire(KEY, "run-1") as unlucky,
+            await ledger.acquire(other, "run-2") as lucky,
+        ):
+            await begin(unlucky)
+            await begin(lucky)
+            _fail_appends(path, "NEW.run = 'run-1'")
+            unlucky.append(b"a")
+            lucky.append(b"b")
+            assert await lucky.flushed() == 2
+            with pytest.raises(LedgerError):
+                await unlucky.flushed()
+
+    async def test_a_locked_file_is_a_ledger_error_and_passes(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("ambient_runner.ledger.sqlite.connect.BUSY_PATIENCE", 0.1)
+        async with SqliteLedger(path) as ledger:
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with pytest.raises(LedgerError):
+                    await ledger.acquire(KEY, "run-1")
+                other.execute("ROLLBACK")
+            async with await ledger.acquire(KEY, "run-1"):
+                pass
+
+    async def test_a_closed_store_refuses(self, path: Path) -> None:
+        async with SqliteLedger(path) as ledger:
+            pass
+        with pytest.raises(LedgerError):
+            await ledger.acquire(KEY, "run-1")
+        with pytest.raises(LedgerError):
+            await ledger.thread(KEY)
+
+
+def _fail_appends(path: Path, when: str = "1") -> None:
+    """From now on the database refuses these batches, as a full disk would."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            f"CREATE TRIGGER broken BEFORE INSERT ON batch WHEN {when} BEGIN SELECT RAISE(ABORT, 'broken'); END"
+        )
+
+
+def _heal(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TRIGGER broken")

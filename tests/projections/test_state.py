@@ -1,0 +1,172 @@
+"""The shared state: what agents send is followed, what clients send is checked, and hidden keys stay hidden."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ambient_runner.errors import InvalidPatch, PatchConflict
+from ambient_runner.projections.state import SharedState, is_hidden
+from ambient_runner.protocol.events import StateDelta, StateSnapshot
+
+HIDDEN = ("_*", "temp:*", "internal")
+
+
+def operation(op: str, path: str, **more: Any) -> dict[str, Any]:
+    return {"op": op, "path": path, **more}
+
+
+def test_snapshots_replace_and_deltas_patch() -> None:
+    state = SharedState()
+    state.apply(StateSnapshot(snapshot={"a": [1]}))
+    state.apply(StateDelta(delta=[operation("add", "/a/-", value=2)]))
+    assert (state.value, state.failed) == ({"a": [1, 2]}, 0)
+
+
+def test_a_delta_that_does_not_apply_is_counted_and_changes_nothing() -> None:
+    state = SharedState({"a": 1})
+    half = [operation("replace", "/a", value=2), operation("remove", "/gone")]
+    state.apply(StateDelta(delta=half))
+    state.apply(StateDelta(delta=[operation("add", "/a/b/c", value=2)]))
+    state.apply(StateDelta(delta=[{"nonsense": True}]))
+    state.apply(StateDelta(delta=[operation("add", "/__proto__/x", value=2)]))
+    assert (state.value, state.failed) == ({"a": 1}, 4)
+
+
+def test_a_snapshot_is_not_changed_by_the_deltas_after_it() -> None:
+    event = StateSnapshot(snapshot={"a": [1]})
+    state = SharedState()
+    state.apply(event)
+    seen = state.visible()
+    state.apply(StateDelta(delta=[operation("add", "/a/-", value=2)]))
+    assert (event.snapshot, seen) == ({"a": [1]}, {"a": [1]})
+
+
+def test_state_may_be_any_json_also_null() -> None:
+    state = SharedState({"a": 1})
+    state.apply(StateSnapshot(snapshot=None))
+    assert (state.value, state.visible(), state.copy().value) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("messages", True), ("_x", True), ("temp:x", True), ("internal", True), ("internals", False), ("temp", False)],
+)
+def test_a_key_is_hidden_by_name_or_by_prefix(key: str, expected: bool) -> None:
+    assert is_hidden(key, HIDDEN) is expected
+
+
+def test_clients_see_the_state_without_hidden_keys() -> None:
+    state = SharedState({"messages": [], "_x": 1, "temp:y": 2, "internal": 3, "a": {"_x": 1}})
+    assert state.visible(HIDDEN) == {"a": {"_x": 1}}
+
+
+def test_an_incoming_state_replaces_the_visible_keys_only() -> None:
+    value = {"messages": [1], "_x": 1, "a": 1, "b": 2}
+    state = SharedState(value)
+    assert state.replace_visible({"b": 3, "_x": 9, "messages": [], "_new": 1}, HIDDEN) == {
+        "messages": [1],
+        "_x": 1,
+        "b": 3,
+    }
+    assert state.value is value
+
+
+@pytest.mark.parametrize("incoming", [None, {}, [1], "text"])
+def test_an_absent_or_empty_incoming_state_or_one_that_would_lose_hidden_keys_changes_nothing(incoming: Any) -> None:
+    assert SharedState({"_x": 1, "a": 1}).replace_visible(incoming, HIDDEN) == {"_x": 1, "a": 1}
+
+
+def test_a_state_without_hidden_keys_may_become_anything() -> None:
+    assert SharedState({"a": 1}).replace_visible([1], HIDDEN) == [1]
+
+
+def test_a_patch_gives_the_whole_new_state_and_changes_nothing_itself() -> None:
+    value = {"_x": [1], "a": {"b": [1, 2]}}
+    before = copy.deepcopy(value)
+    operations = [operation("add", "/a/b/0", value={"c": 1}), operation("move", "/d", **{"from": "/a/b/0/c"})]
+    kept = copy.deepcopy(operations)
+    assert SharedState(value).patch(operations, HIDDEN) == {"_x": [1], "a": {"b": [{}, 1, 2]}, "d": 1}
+    assert (value, operations) == (before, kept)
+
+
+def test_the_root_may_be_replaced_and_hidden_keys_stay() -> None:
+    state = SharedState({"_x": 1, "a": 1})
+    assert state.patch([operation("replace", "", value={"b": 2})], HIDDEN) == {"_x": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        None,
+        {"op": "add", "path": "/a", "value": 1},
+        ["add"],
+        [{"path": "/a", "value": 1}],
+        [operation("set", "/a", value=1)],
+        [{"op": ["add"], "path": "/a", "value": 1}],
+        [{"op": "add", "value": 1}],
+        [operation("add", "a", value=1)],
+        [operation("add", "/a~2", value=1)],
+        [{"op": "add", "path": 1, "value": 1}],
+        [operation("add", "/a")],
+        [operation("replace", "/a")],
+        [operation("test", "/a")],
+        [operation("move", "/a")],
+        [operation("copy", "/a")],
+        [operation("copy", "/a", **{"from": "b"})],
+        [operation("copy", "/a", **{"from": None})],
+        [operation("add", "/__proto__", value=1)],
+        [operation("add", "/a/constructor/b", value=1)],
+        [operation("copy", "/a", **{"from": "/prototype"})],
+        [operation("add", "/a", value=[{"__proto__": {}}])],
+        [operation("test", "", value={})] * 1001,
+    ],
+)
+def test_what_is_not_a_patch_is_refused(operations: Any) -> None:
+    with pytest.raises(InvalidPatch):
+        SharedState({"a": 1}).patch(operations, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [operation("remove", "/gone")],
+        [operation("replace", "/gone", value=1)],
+        [operation("add", "/list/7", value=1)],
+        [operation("add", "/list/x", value=1)],
+        [operation("add", "/a/b", value=1)],
+        [operation("test", "/a", value=2)],
+        [operation("test", "/a", value=True)],
+        [operation("test", "/list", value=[True])],
+        [operation("test", "/gone", value=None)],
+        [operation("copy", "/b", **{"from": "/_x"})],
+        [operation("move", "/b", **{"from": "/_x"})],
+        [operation("test", "/_x", value=1)],
+        [operation("add", "/messages/-", value=1)],
+        [operation("add", "/_y", value=1), operation("remove", "/_y")],
+        [operation("replace", "", value={"_y": 1})],
+        [operation("replace", "", value=[1])],
+        [operation("remove", "")],
+        [operation("add", "/big", value="x" * (1 << 20))],
+    ],
+)
+def test_what_does_not_apply_or_touches_what_is_hidden_is_a_conflict(operations: Any) -> None:
+    state = SharedState({"a": 1, "list": [1], "_x": 1, "messages": []})
+    with pytest.raises(PatchConflict):
+        state.patch(operations, HIDDEN)
+
+
+def test_copying_a_copy_again_and_again_is_stopped_early() -> None:
+    doubling = [operation("copy", f"/a/{n}", **{"from": "/a"}) for n in range(60)]
+    state = SharedState({"a": {"seed": "x" * 100}})
+    with pytest.raises(PatchConflict):
+        state.patch(doubling)
+    state.apply(StateDelta(delta=doubling))
+    assert (state.value, state.failed) == ({"a": {"seed": "x" * 100}}, 1)
+
+
+def test_a_state_that_is_too_large_already_may_be_made_smaller() -> None:
+    state = SharedState({"big": "x" * (2 << 20), "a": 1})
+    assert state.patch([operation("replace", "/big", value="x" * (3 << 19))]) == {"big": "x" * (3 << 19), "a": 1}

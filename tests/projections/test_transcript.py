@@ -1,0 +1,205 @@
+"""Messages as they are folded from events. That the official clients agree is proved in e2e/test_official_reducer.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ambient_runner.projections.transcript import Transcript
+from ambient_runner.protocol.events import (
+    ActivityDelta,
+    ActivityMessage,
+    ActivitySnapshot,
+    AssistantMessage,
+    DeveloperMessage,
+    FunctionCall,
+    MessagesSnapshot,
+    ReasoningEncryptedValue,
+    ReasoningMessage,
+    ReasoningMessageContent,
+    ReasoningMessageEnd,
+    ReasoningMessageStart,
+    RunAgentInput,
+    RunStarted,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallResult,
+    ToolCallStart,
+    ToolMessage,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from ambient_runner.protocol.events import Event, Message
+
+
+def folded(*events: Event, after: Transcript | None = None) -> Transcript:
+    transcript = after or Transcript()
+    for event in events:
+        transcript.apply(event)
+    return transcript
+
+
+def said(message_id: str, text: str) -> list[Event]:
+    return [TextMessageStart(message_id=message_id), TextMessageContent(message_id=message_id, delta=text)]
+
+
+def tool_call(call_id: str, arguments: str = "{}") -> ToolCall:
+    return ToolCall(id=call_id, function=FunctionCall(name="tool", arguments=arguments))
+
+
+def test_deltas_are_joined_and_metadata_of_start_content_and_end_is_merged() -> None:
+    transcript = folded(
+        TextMessageStart(message_id="a", name="bot", metadata={"x": 1, "y": 1}),
+        TextMessageContent(message_id="a", delta="Hel"),
+        TextMessageContent(message_id="a", delta="lo", metadata={"y": 2}),
+        TextMessageEnd(message_id="a", metadata={"z": 3}),
+    )
+    expected = AssistantMessage(id="a", name="bot", content="Hello", metadata={"x": 1, "y": 2, "z": 3})
+    assert transcript.messages() == [expected]
+
+
+def test_messages_may_be_read_while_they_grow() -> None:
+    transcript = folded(*said("a", "one"))
+    before = transcript.messages()
+    folded(TextMessageContent(message_id="a", delta=" two"), after=transcript)
+    assert before == [AssistantMessage(id="a", content="one")]
+    assert transcript.messages() == [AssistantMessage(id="a", content="one two")]
+
+
+def test_a_delta_of_an_unknown_message_changes_nothing() -> None:
+    assert folded(TextMessageContent(message_id="a", delta="x"), TextMessageEnd(message_id="a")).messages() == []
+
+
+def test_developer_reasoning_and_activity_messages_stand_where_they_began() -> None:
+    transcript = folded(
+        ReasoningMessageStart(message_id="r"),
+        TextMessageStart(message_id="d", role="developer"),
+        ActivitySnapshot(message_id="p", activity_type="plan", content={"n": [1]}),
+        ReasoningMessageContent(message_id="r", delta="hm"),
+        TextMessageContent(message_id="d", delta="note"),
+        ActivityDelta(
+            message_id="p",
+            activity_type="plan",
+            patch=[{"op": "add", "path": "/n/-", "value": 2}],
+            metadata={"k": 1},
+        ),
+        ReasoningMessageEnd(message_id="r"),
+        ReasoningEncryptedValue(subtype="message", entity_id="r", encrypted_value="secret"),
+    )
+    assert transcript.messages() == [
+        ReasoningMessage(id="r", content="hm", encrypted_value="secret"),
+        DeveloperMessage(id="d", content="note"),
+        ActivityMessage(id="p", activity_type="plan", content={"n": [1, 2]}, metadata={"k": 1}),
+    ]
+
+
+def test_an_activity_patch_does_not_change_the_snapshot_event_it_started_from() -> None:
+    event = ActivitySnapshot(message_id="p", activity_type="plan", content={"n": [1]})
+    folded(
+        event, ActivityDelta(message_id="p", activity_type="plan", patch=[{"op": "add", "path": "/n/-", "value": 2}])
+    )
+    assert event.content == {"n": [1]}
+
+
+def test_parallel_calls_share_their_message_and_results_follow_it_in_order_of_arrival() -> None:
+    transcript = folded(
+        *said("a", "looking"),
+        ToolCallStart(tool_call_id="c1", tool_call_name="tool", parent_message_id="a"),
+        ToolCallStart(tool_call_id="c2", tool_call_name="tool", parent_message_id="a"),
+        ToolCallArgs(tool_call_id="c2", delta="{"),
+        ToolCallArgs(tool_call_id="c1", delta="[]"),
+        ToolCallArgs(tool_call_id="c2", delta="}"),
+        ToolCallEnd(tool_call_id="c1"),
+        ToolCallEnd(tool_call_id="c2", metadata={"m": 1}),
+        ReasoningEncryptedValue(subtype="tool-call", entity_id="c1", encrypted_value="e"),
+        *said("b", "later"),
+        ToolCallResult(message_id="t2", tool_call_id="c2", content="two"),
+        ToolCallResult(message_id="t1", tool_call_id="c1", content="one", metadata={"ms": 3}),
+    )
+    first = ToolCall(id="c1", function=FunctionCall(name="tool", arguments="[]"), encrypted_value="e")
+    second = ToolCall(id="c2", function=FunctionCall(name="tool", arguments="{}"), metadata={"m": 1})
+    assert transcript.messages() == [
+        AssistantMessage(id="a", content="looking", tool_calls=[first, second]),
+        ToolMessage(id="t2", tool_call_id="c2", content="two"),
+        ToolMessage(id="t1", tool_call_id="c1", content="one", metadata={"ms": 3}),
+        AssistantMessage(id="b", content="later"),
+    ]
+
+
+def test_a_call_without_a_parent_gets_a_message_of_its_own() -> None:
+    start = ToolCallStart(tool_call_id="c", tool_call_name="tool", subagent_run_id="s")
+    assert folded(start).messages() == [
+        AssistantMessage(id="c", subagent_run_id="s", tool_calls=[tool_call("c", "")]),
+    ]
+
+
+def test_a_call_started_again_keeps_its_arguments() -> None:
+    start = ToolCallStart(tool_call_id="c", tool_call_name="old")
+    again = ToolCallStart(tool_call_id="c", tool_call_name="tool")
+    transcript = folded(start, ToolCallArgs(tool_call_id="c", delta="{}"), again)
+    assert transcript.messages() == [AssistantMessage(id="c", tool_calls=[tool_call("c")])]
+
+
+def started(*messages: Message) -> RunStarted:
+    given = RunAgentInput(thread_id="t", run_id="r", messages=list(messages))
+    return RunStarted(thread_id="t", run_id="r", input=given)
+
+
+def test_messages_of_the_input_are_appended_once() -> None:
+    first, second = UserMessage(id="u1", content="hi"), UserMessage(id="u2", content="more")
+    changed = UserMessage(id="u1", content="forged")
+    assert folded(started(first), started(changed, second)).messages() == [first, second]
+
+
+def test_an_empty_snapshot_is_a_marker_and_changes_nothing() -> None:
+    transcript = folded(*said("a", "x"), MessagesSnapshot(messages=[]))
+    assert transcript.messages() == [AssistantMessage(id="a", content="x")]
+
+
+def test_a_snapshot_of_the_agent_changes_known_messages_in_place_and_drops_those_it_leaves_out() -> None:
+    new = AssistantMessage(id="new", tool_calls=[tool_call("c")])
+    transcript = folded(
+        ReasoningMessageStart(message_id="r"),
+        *said("a", "x"),
+        *said("gone", "y"),
+        MessagesSnapshot(messages=[new, AssistantMessage(id="a", content="X")]),
+        ToolCallArgs(tool_call_id="c", delta=" "),
+        TextMessageContent(message_id="a", delta="!"),
+    )
+    assert transcript.messages() == [
+        ReasoningMessage(id="r", content=""),
+        AssistantMessage(id="a", content="X!"),
+        AssistantMessage(id="new", tool_calls=[tool_call("c", "{} ")]),
+    ]
+
+
+def test_a_rewind_forgets_what_came_after_and_frees_its_ids() -> None:
+    user = UserMessage(id="u1", content="hi")
+    transcript = folded(
+        started(user), *said("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a")
+    )
+    assert transcript.ids() == {"u1", "a", "c"}
+    transcript.rewind("nowhere")
+    assert transcript.ids() == {"u1", "a", "c"}
+    transcript.rewind("u1")
+    assert transcript.messages() == [user]
+    assert transcript.ids() == {"u1"}
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    transcript = folded(*said("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a"))
+    twin = transcript.copy()
+    folded(TextMessageContent(message_id="a", delta="y"), ToolCallArgs(tool_call_id="c", delta="{}"), after=transcript)
+    assert twin.messages() == [AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])]
+    assert transcript.messages() == [AssistantMessage(id="a", content="xy", tool_calls=[tool_call("c")])]
+
+
+def test_messages_and_calls_are_found_by_id() -> None:
+    transcript = folded(*said("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a"))
+    assert transcript.message("a") == AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])
+    assert transcript.call("c") == tool_call("c", "")
+    assert (transcript.message("b"), transcript.call("d")) == (None, None)

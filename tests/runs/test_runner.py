@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from ambient_runner.config import Timeouts
+from ambient_runner.errors import (
+    BridgeUnavailable,
+    Draining,
+    KeyReused,
+    NothingRunning,
+    OtherAgent,
+    Parked,
+    PendingInterrupts,
+    ThreadBusy,
+    UnknownAgent,
+    UnknownThread,
+)
+from ambient_runner.ledger.base import RUNTIME, Fact, KeyClaim
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol.events import (
+    BaseEvent,
+    Cancelled,
+    Custom,
+    Event,
+    Interrupt,
+    Interrupted,
+    MessagesSnapshot,
+    ResumeEntry,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StateSnapshot,
+    Success,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+    Tool,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolMessage,
+    encode_event,
+    type_of,
+)
+from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs.run import Run, RunHandler, current_run
+from ambient_runner.runs.runner import Runner
+from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
+
+SNAPSHOT = MessagesSnapshot(messages=[])
+QUESTION = Interrupt(id="i1", reason="confirmation")
+
+
+def bare(events: list[Event]) -> list[Event]:
+    """Without what differs from run to run: the times."""
+    return [msgspec.structs.replace(event, timestamp=None) for event in events]
+
+
+def types(events: list[Event]) -> list[str]:
+    return [type_of(event) for event in events]
+
+
+def verified(events: list[Event]) -> list[Event]:
+    verifier = Verifier()
+    for event in events:
+        verifier.check(event)
+    verifier.finish()
+    return events
+
+
+async def hello(run: Run) -> AsyncGenerator[Any, None]:
+    for event in said("m-" + run.key, "hel", "lo"):
+        yield event
+
+
+async def forever(run: Run) -> AsyncGenerator[Any, None]:
+    yield TextMessageStart(message_id="m-" + run.key)
+    yield TextMessageContent(message_id="m-" + run.key, delta="…")
+    await anyio.sleep_forever()
+
+
+async def started_talking(runner: Runner, **options: Any) -> Any:
+    """A run of `forever` whose first delta has been written."""
+    started = await runner.start(request(user(options.pop("message", "u1")), **options))
+    async with runner.ledger.tail(started.thread, started.after) as tail:
+        with anyio.fail_after(5):
+            while not any(b"CONTENT" in line for batch in await tail.next() for line in batch.lines):
+                pass
+    return started
+
+
+async def test_a_run_is_framed_whatever_the_agent_says() -> None:
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert types(events) == [
+        "RUN_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "MESSAGES_SNAPSHOT",
+        "RUN_FINISHED",
+    ]
+    assert bare(events)[-2:] == [SNAPSHOT, RunFinished(thread_id="t", run_id="r", outcome=Success())]
+
+
+async def test_what_an_agent_says_of_its_frame_is_absorbed_keeping_the_result() -> None:
+    async def talkative(run: Run) -> AsyncGenerator[Any, None]:
+        yield RunStarted(thread_id="other", run_id="other")
+        yield MessagesSnapshot(messages=[user("forged")])
+        yield RunFinished(thread_id="other", run_id="other", result={"answer": 42})
+
+    async with runner_of(ScriptedAgent(talkative)) as runner:
+        events = await run_once(runner, user("u1"))
+    assert types(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert bare(events)[1:] == [
+        SNAPSHOT,
+        RunFinished(thread_id="t", run_id="r", outcome=Success(), result={"answer": 42}),
+    ]
+
+
+async def test_run_started_comes_first_even_when_set_up_fails_and_the_client_learns_nothing_secret() -> None:
+    async def broken(run: Run) -> AsyncGenerator[Any, None]:
+        raise RuntimeError("password hunter2 in /etc/secret")
+        yield
+
+    async with runner_of(ScriptedAgent(broken)) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert types(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_ERROR"]
+    assert b"hunter2" not in b"".join(encode_event(event) for event in events)
+
+
+async def test_our_own_errors_reach_the_client_by_name() -> None:
+    async def missing(run: Run) -> AsyncGenerator[Any, None]:
+        raise BridgeUnavailable('pip install "thing"')
+        yield
+
+    async with runner_of(ScriptedAgent(missing)) as runner:
+        events = await run_once(runner, user("u1"))
+    assert bare(events)[-1] == RunError(message='pip install "thing"', code="agent_unavailable")
+
+
+async def test_a_crash_in_the_middle_closes_what_is_open() -> None:
+    async def crashing(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1")
+        yield ToolCallStart(tool_call_id="c1", tool_call_name="f")
+        raise ValueError
+
+    async with runner_of(ScriptedAgent(crashing)) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert bare(events)[-4:-1] == [ToolCallEnd(tool_call_id="c1"), TextMessageEnd(message_id="m1"), SNAPSHOT]
+
+
+async def test_a_stop_ends_the_run_as_cancelled() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        started = await started_talking(runner)
+        with anyio.fail_after(5):
+            await runner.stop(KEY)
+            events = verified(await events_of(runner, started))
+    assert bare(events)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Cancelled())
+
+
+async def test_stopping_twice_or_after_the_end_is_answered_plainly() -> None:
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        with pytest.raises(UnknownThread):
+            await runner.stop(KEY)
+        await run_once(runner, user("u1"))
+        with anyio.fail_after(5):
+            await runner.ledger.released(KEY, 5)
+        with pytest.raises(NothingRunning):
+            await runner.stop(KEY)
+
+
+async def test_a_stop_that_the_agent_obeys_by_itself_is_still_a_cancellation() -> None:
+    async def polite(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1")
+        yield TextMessageContent(message_id="m1", delta="…")
+        await run.stopping.wait()
+        yield TextMessageContent(message_id="m1", delta="bye")
+
+    class Polite(ScriptedAgent):
+        async def interrupt(self, run: Run) -> bool:
+            return True
+
+    async with runner_of(Polite(polite)) as runner:
+        started = await started_talking(runner)
+        with anyio.fail_after(5):
+            await runner.stop(KEY)
+            events = verified(await events_of(runner, started))
+    assert TextMessageContent(message_id="m1", delta="bye") in bare(events)
+    assert bare(events)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Cancelled())
+
+
+@pytest.mark.parametrize("limits", [Timeouts(idle=0.05), Timeouts(total=0.05)], ids=["idle", "total"])
+async def test_an_agent_that_takes_too_long_is_a_timeout(limits: Timeouts) -> None:
+    async with runner_of(ScriptedAgent(forever), dataclasses.replace(SETTINGS, timeouts=limits)) as runner:
+        with anyio.fail_after(5):
+            events = verified(await run_once(runner, user("u1")))
+    assert isinstance(events[-1], RunError)
+    assert events[-1].code == "agent_timeout"
+
+
+async def test_a_busy_thread_is_refused_and_the_run_goes_on() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        started = await started_talking(runner)
+        with runner.watching(KEY), pytest.raises(ThreadBusy):
+            await runner.start(request(user("u2")))
+        await runner.stop(KEY)
+        assert types(await events_of(runner, started))[-1] == "RUN_FINISHED"
+
+
+async def test_a_post_whose_message_the_run_already_has_joins_it() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        again = await runner.start(request(user("u1")))
+    assert (again.run, again.after, again.joined) == (first.run, first.after, True)
+
+
+async def test_a_newer_message_supersedes_a_run_that_everyone_has_left() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        with runner.watching(KEY):
+            pass
+        with anyio.fail_after(5):
+            second = await runner.start(request(user("u2")))
+            assert bare(await events_of(runner, first))[-1] == RunFinished(
+                thread_id="t", run_id="r", outcome=Cancelled()
+            )
+    assert second.run != first.run
+
+
+@pytest.mark.parametrize("policy", ["queue", "supersede"])
+async def test_a_request_that_waits_gets_the_thread_when_it_is_free(policy: Any) -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_start_quietly, runner, policy)
+            if policy == "queue":
+                await _until_queued(runner)
+                await runner.stop(KEY)
+            with anyio.fail_after(5):
+                assert types(await events_of(runner, first))[-1] == "RUN_FINISHED"
+        info = await runner.ledger.thread(KEY)
+        assert info is not None
+        assert info.active not in {"", first.run}
+
+
+async def _start_quietly(runner: Runner, policy: Any) -> None:
+    await runner.start(request(user("u2"), on_busy=policy))
+
+
+async def _until_queued(runner: Runner) -> None:
+    with anyio.fail_after(5):
+        while (info := await runner.ledger.thread(KEY)) is None or not info.queued:
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_join_streams_the_run_that_is_there() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        joined = await runner.start(request(user("u2"), on_busy="join"))
+    assert joined.run == first.run
+
+
+async def test_the_same_key_and_body_is_one_run_and_another_body_is_refused() -> None:
+    claim = KeyClaim(scope="me", digest="a")
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        first = await runner.start(request(user("u1"), claim=claim))
+        await events_of(runner, first)
+        again = await runner.start(request(user("u1"), claim=claim))
+        with pytest.raises(KeyReused):
+            await runner.start(request(user("u1"), claim=KeyClaim(scope="me", digest="b")))
+    assert (again.run, again.joined) == (first.run, True)
+
+
+async def test_two_requests_with_one_key_at_once_are_one_run() -> None:
+    claim = KeyClaim(scope="me", digest="a")
+    runs: list[str] = []
+
+    async def post(runner: Runner) -> None:
+        runs.append((await runner.start(request(user("u1"), claim=claim))).run)
+
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(post, runner)
+    assert len(runs) == 8
+    assert len(set(runs)) == 1
+
+
+async def test_a_question_parks_the_run_and_the_answer_resumes_it() -> None:
+    async def asking(run: Run) -> AsyncGenerator[Any, None]:
+        if run.input.resume is None:
+            raise Parked([QUESTION])
+        for event in said("m1", "thanks"):
+            yield event
+
+    agent = ScriptedAgent(asking)
+    async with runner_of(agent) as runner:
+        asked = await run_once(runner, user("u1"))
+        with pytest.raises(PendingInterrupts):
+            await run_once(runner, user("u2"))
+        answer = ResumeEntry(interrupt_id="i1", status="resolved", payload={"approved": True})
+        resumed = await run_once(runner, resume=[answer])
+        view = await runner.view(KEY)
+    assert bare(asked)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[QUESTION]))
+    assert types(resumed)[-1] == "RUN_FINISHED"
+    assert agent.seen[-1].resume == [answer]
+    assert view.open_interrupts == {}
+
+
+async def test_a_resumed_run_that_fails_before_it_acts_leaves_the_question_open() -> None:
+    tries: list[str] = []
+
+    async def asking(run: Run) -> AsyncGenerator[Any, None]:
+        if run.input.resume is None:
+            raise Parked([QUESTION])
+        tries.append(run.key)
+        if len(tries) == 1:
+            raise ConnectionError
+        for event in said("m1", "done"):
+            yield event
+
+    answer = ResumeEntry(interrupt_id="i1", status="resolved")
+    async with runner_of(ScriptedAgent(asking)) as runner:
+        await run_once(runner, user("u1"))
+        failed = await run_once(runner, resume=[answer])
+        again = await run_once(runner, resume=[answer])
+    assert types(failed)[-1] == "RUN_ERROR"
+    assert types(again)[-1] == "RUN_FINISHED"
+
+
+async def test_a_frontend_call_is_left_pending_and_its_result_taken_in_the_next_run() -> None:
+    async def painting(run: Run) -> AsyncGenerator[Any, None]:
+        if isinstance(run.input.messages[-1], ToolMessage):
+            return
+        yield ToolCallStart(tool_call_id="c1", tool_call_name="paint", parent_message_id="a1")
+        yield ToolCallEnd(tool_call_id="c1")
+
+    paint = Tool(name="paint", description="")
+    result = ToolMessage(id="x1", tool_call_id="c1", content="red")
+    agent = ScriptedAgent(painting)
+    async with runner_of(agent) as runner:
+        first = await run_once(runner, user("u1"), tools=[paint])
+        await run_once(runner, result, tools=[paint])
+    assert bare(first)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Success(pending_tool_call_ids=["c1"]))
+    assert agent.seen[1].messages[-1] == result
+
+
+async def test_the_agent_sees_the_whole_conversation_although_the_client_sent_only_the_newest() -> None:
+    agent = ScriptedAgent(hello)
+    async with runner_of(agent) as runner:
+        await run_once(runner, user("u1"))
+        await run_once(runner, user("u2"))
+    assert [message.id[:1] for message in agent.seen[1].messages] == ["u", "m", "u"]
+
+
+async def test_state_is_shared_and_hidden_keys_are_neither_sent_nor_taken() -> None:
+    async def stating(run: Run) -> AsyncGenerator[Any, None]:
+        yield StateSnapshot(snapshot={"a": 1, "secret": 2, "messages": ["x"]})
+
+    agent = ScriptedAgent(stating, hidden=frozenset({"secret"}))
+    async with runner_of(agent) as runner:
+        first = await run_once(runner, user("u1"))
+        await run_once(runner, user("u2"), state={"a": 5, "secret": 6})
+    assert StateSnapshot(snapshot={"a": 1}) in bare(first)
+    assert agent.seen[1].state == {"a": 5}
+
+
+async def test_secrets_are_gone_before_anything_is_written_also_when_split() -> None:
+    async def leaking(run: Run) -> AsyncGenerator[Any, None]:
+        for event in said("m1", "the key is sk-12", "345678", "90 ok"):
+            yield event
+
+    settings = dataclasses.replace(SETTINGS, secrets=("sk-1234567890",))
+    async with runner_of(ScriptedAgent(leaking), settings) as runner:
+        await run_once(runner, user("u1", "my key is sk-1234567890"))
+        stored = b"".join(line for batch in await runner.ledger.read(KEY, 0) for line in batch.lines)
+        view = await runner.view(KEY)
+    assert b"sk-1234567890" not in stored
+    assert msgspec.to_builtins(view.transcript.messages())[-1]["content"] == "the key is [redacted] ok"
+
+
+async def test_what_cannot_be_encoded_is_dropped_with_a_word_and_the_run_goes_on() -> None:
+    async def poison(run: Run) -> AsyncGenerator[Any, None]:
+        yield Custom(name="x", value=object())
+        for event in said("m1", "fine \ud83d", " on"):
+            yield event
+
+    async with runner_of(ScriptedAgent(poison)) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert Custom(name="ambient:dropped", value={"type": "CUSTOM", "reason": "not_encodable"}) in bare(events)
+    assert TextMessageContent(message_id="m1", delta="fine ?") in bare(events)
+    assert types(events)[-1] == "RUN_FINISHED"
+
+
+async def test_something_that_is_not_an_event_ends_the_run_as_a_violation() -> None:
+    async def wrong(run: Run) -> AsyncGenerator[Any, None]:
+        yield 42
+
+    async with runner_of(ScriptedAgent(wrong)) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert isinstance(events[-1], RunError)
+    assert events[-1].code == "protocol_violation"
+
+
+async def test_middleware_sees_the_whole_frame_and_cannot_skip_redaction() -> None:
+    seen: list[str] = []
+
+    def watching(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Event, None]:
+            async for event in handler(run):
+                seen.append(type_of(event))
+                yield event
+            yield Custom(name="late", value="sk-1234567890")
+
+        return handle
+
+    settings = dataclasses.replace(SETTINGS, secrets=("sk-1234567890",))
+    async with runner_of(ScriptedAgent(hello), settings, middleware=[watching]) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert (seen[0], seen[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert Custom(name="late", value="[redacted]") in bare(events)
+
+
+async def test_current_run_is_known_inside_an_agent() -> None:
+    found: list[str] = []
+
+    async def asking(run: Run) -> AsyncGenerator[Any, None]:
+        found.append(current_run().key)
+        return
+        yield BaseEvent()
+
+    async with runner_of(ScriptedAgent(asking)) as runner:
+        started = await runner.start(request(user("u1")))
+        await events_of(runner, started)
+    assert found == [started.run]
+
+
+async def test_an_abandoned_run_is_closed_by_the_next_server() -> None:
+    ledger = MemoryLedger()
+    async with ledger:
+        writer = await ledger.acquire(KEY, "dead")
+        async with writer:
+            await writer.begin(
+                [_fact(RunStarted(thread_id="t", run_id="r")), _fact(TextMessageStart(message_id="m1"))],
+                run_id="r",
+                agent="agent",
+                claim=None,
+            )
+        async with Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS) as runner:
+            info = await ledger.run(KEY, "dead")
+            assert info is not None
+            batches = await ledger.read(KEY, 2)
+            events = await run_once(runner, user("u2"))
+    lines = [line for batch in batches for line in batch.lines]
+    assert [line.split(b'"')[3] for line in lines] == [b"TEXT_MESSAGE_END", b"MESSAGES_SNAPSHOT", b"RUN_ERROR"]
+    assert b"run_abandoned" in lines[-1]
+    assert types(events)[-1] == "RUN_FINISHED"
+
+
+def _fact(event: Event) -> Any:
+    return Fact(owner=RUNTIME, kind="", body=encode_event(event))
+
+
+async def test_draining_refuses_new_work_and_ends_what_runs_with_a_terminal_event() -> None:
+    async with MemoryLedger() as ledger:
+        async with Runner(ledger, {"agent": ScriptedAgent(forever)}, SETTINGS) as runner:
+            started = await started_talking(runner)
+            with anyio.fail_after(5):
+                await runner.drain()
+            with pytest.raises(Draining):
+                await runner.start(request(user("u2")))
+            events = verified(await events_of(runner, started))
+    assert isinstance(events[-1], RunError)
+    assert events[-1].code == "shutdown"
+
+
+async def test_an_unknown_agent_and_another_agents_thread_are_refused() -> None:
+    async with MemoryLedger() as ledger:
+        agents = {"agent": ScriptedAgent(hello), "other": ScriptedAgent(hello)}
+        async with Runner(ledger, agents, SETTINGS) as runner:
+            await run_once(runner, user("u1"))
+            with pytest.raises(OtherAgent):
+                await runner.start(dataclasses.replace(request(user("u2")), agent="other"))
+            with pytest.raises(UnknownAgent):
+                await runner.start(dataclasses.replace(request(user("u2")), agent="nobody"))
+
+
+async def test_erasing_a_thread_stops_its_run_and_forgets_it() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        await started_talking(runner)
+        with anyio.fail_after(5):
+            await runner.erase(KEY)
+        assert await runner.ledger.thread(KEY) is None
+        with pytest.raises(UnknownThread):
+            await runner.view(KEY)
+
+
+async def test_message_ids_an_agent_repeats_are_made_unique_per_thread() -> None:
+    async def same_id(run: Run) -> AsyncGenerator[Any, None]:
+        for event in said("m1", "x"):
+            yield event
+
+    async with runner_of(ScriptedAgent(same_id)) as runner:
+        await run_once(runner, user("u1"))
+        await run_once(runner, user("u2"))
+        ids = [message.id for message in (await runner.view(KEY)).transcript.messages()]
+    assert ids == ["u1", "m1", "u2", "m1~2"]

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+
+from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints, create_app
+from ambient_runner.bridges.demo import DemoBridge
+
+SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5))
+
+
+@asynccontextmanager
+async def client_of(app: FastAPI, **options: Any) -> AsyncGenerator[httpx.AsyncClient, None]:
+    transport = httpx.ASGITransport(app, **options)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def demo(settings: Settings = SETTINGS) -> AsyncGenerator[httpx.AsyncClient, None]:
+    async with client_of(create_app(settings, {"demo": DemoBridge(), "other": DemoBridge()})) as client:
+        yield client
+
+
+def asking(text: str, *, thread: str = "t", message: str = "u1", **more: Any) -> dict[str, Any]:
+    messages = [{"id": message, "role": "user", "content": text}]
+    return {"threadId": thread, "runId": "r", "protocolVersion": "1.0", "messages": messages, **more}
+
+
+def frames(response: httpx.Response) -> list[tuple[str | None, dict[str, Any]]]:
+    """The (id, event) pairs of a finished stream."""
+    found: list[tuple[str | None, dict[str, Any]]] = []
+    for block in response.text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if "data" in fields:
+            found.append((fields.get("id"), json.loads(fields["data"])))
+    return found
+
+
+def events(response: httpx.Response) -> list[str]:
+    return [event["type"] for _, event in frames(response)]
+
+
+async def test_a_post_answers_with_the_run() -> None:
+    async with demo() as client:
+        response = await client.post("/", json=asking("say hello there"))
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert response.headers["cache-control"] == "no-cache, no-transform"
+    assert (events(response)[0], events(response)[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert b"\r" not in response.content
+
+
+async def test_ndjson_is_spoken_when_asked_for() -> None:
+    async with demo() as client:
+        response = await client.post("/", json=asking("say hi"), headers={"Accept": "application/x-ndjson"})
+    lines = [json.loads(line)["type"] for line in response.text.splitlines()]
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert (lines[0], lines[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+
+
+async def test_event_lines_are_added_when_asked_for() -> None:
+    async with demo() as client:
+        response = await client.post("/?event_lines=1", json=asking("say hi"))
+    assert response.text.startswith("id: ")
+    assert "\nevent: RUN_STARTED\ndata: " in response.text
+
+
+async def test_an_older_client_gets_its_own_profile() -> None:
+    tools = [{"name": "change_background", "description": "", "parameters": {}}]
+    async with demo() as client:
+        new = await client.post("/", json=asking("color red", thread="a", tools=tools))
+        old = await client.post("/", json=asking("color red", thread="b", tools=tools, protocolVersion=None))
+    assert "pendingToolCallIds" in frames(new)[-1][1]["outcome"]
+    assert frames(old)[-1][1]["outcome"] == {"type": "success"}
+
+
+async def test_agents_have_doors_of_their_own_and_a_thread_keeps_its_agent() -> None:
+    async with demo() as client:
+        first = await client.post("/agents/other", json=asking("say hi"))
+        wrong = await client.post("/agents/demo", json=asking("say hi", message="u2"))
+        unknown = await client.post("/agents/nobody", json=asking("say hi"))
+        default = await client.post("/agents/default", json=asking("say hi", thread="d"))
+    assert (first.status_code, default.status_code) == (200, 200)
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "other_agent")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_agent")
+
+
+async def test_the_trace_id_of_the_caller_is_adopted() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with demo() as client:
+        response = await client.post(
+            "/", json=asking("say hi"), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+        )
+    assert frames(response)[0][1]["metadata"] == {"traceId": trace}
+
+
+async def test_replaying_a_thread_gives_the_same_bytes() -> None:
+    async with demo() as client:
+        live = await client.post("/", json=asking("weather Lisbon"))
+        replayed = await client.get("/threads/t/events?until=idle")
+    assert replayed.content == live.content
+
+
+async def test_a_resume_begins_after_its_cursor_and_reopens_what_is_open() -> None:
+    async with demo() as client:
+        live = frames(await client.post("/", json=asking("say one two three")))
+        place = next(i for i, (_, event) in enumerate(live) if event.get("delta") == " two")
+        cursor = live[place][0]
+        assert cursor is not None
+        resumed = frames(await client.get("/threads/t/events?until=idle", headers={"Last-Event-ID": cursor}))
+        same = frames(await client.get("/threads/t/events", params={"until": "idle", "after": cursor}))
+    opening, rest = resumed[:2], resumed[2:]
+    assert [(name, event["type"]) for name, event in opening] == [(None, "RUN_STARTED"), (None, "TEXT_MESSAGE_START")]
+    assert rest == live[place + 1 :]
+    assert same == resumed
+
+
+async def test_a_resume_after_the_last_event_has_nothing_to_say() -> None:
+    async with demo() as client:
+        live = frames(await client.post("/", json=asking("say hi")))
+        resumed = await client.get("/threads/t/events", params={"until": "idle", "after": str(live[-1][0])})
+    assert resumed.text == ""
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "garbage", "-1", "1", "abcdefgh.-1", "abcdefgh.1.2", "x" * 10_000, "abcdefgh.01"]
+)
+async def test_a_malformed_cursor_is_a_400(cursor: str) -> None:
+    async with demo() as client:
+        await client.post("/", json=asking("say hi"))
+        response = await client.get("/threads/t/events", params={"until": "idle", "after": cursor})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_cursor")
+
+
+async def test_a_cursor_that_is_ahead_or_of_another_thread_is_a_409() -> None:
+    async with demo() as client:
+        first = frames(await client.post("/", json=asking("say hi")))
+        other = frames(await client.post("/", json=asking("say hi", thread="t2")))
+        epoch = str(first[0][0]).split(".")[0]
+        ahead = await client.get("/threads/t/events", params={"after": f"{epoch}.999999"})
+        foreign = await client.get("/threads/t/events", params={"after": str(other[0][0])})
+    assert [(r.status_code, r.json()["error"]["code"]) for r in (ahead, foreign)] == [(409, "stale_cursor")] * 2
+
+
+async def test_history_is_served_as_events() -> None:
+    async with demo() as client:
+        run = frames(await client.post("/", json=asking("state")))
+        messages = (await client.get("/message_snapshot/t")).json()
+        state = (await client.get("/state_snapshot/t")).json()
+        threads = (await client.get("/thread/list")).json()
+    assert messages == run[-2][1]
+    assert state["type"] == "STATE_SNAPSHOT"
+    assert all(step["done"] for step in state["snapshot"]["plan"])
+    assert [(t["threadId"], t["agent"], t["running"]) for t in threads["threads"]] == [("t", "demo", False)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/message_snapshot/x"),
+        ("GET", "/state_snapshot/x"),
+        ("PATCH", "/state/x"),
+        ("DELETE", "/thread/x"),
+        ("GET", "/threads/x/events"),
+    ],
+)
+async def test_an_unknown_thread_is_a_404(method: str, path: str) -> None:
+    async with demo() as client:
+        response = await client.request(method, path, json=[] if method == "PATCH" else None)
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_thread")
+
+
+async def test_state_can_be_patched_between_runs_and_the_next_run_says_so() -> None:
+    async with demo() as client:
+        await client.post("/", json=asking("state"))
+        patched = await client.patch("/state/t", json=[{"op": "add", "path": "/note", "value": "mine"}])
+        bad = await client.patch("/state/t", json={"op": "add"})
+        conflict = await client.patch("/state/t", json=[{"op": "remove", "path": "/nothing"}])
+        hidden = await client.patch("/state/t", json=[{"op": "add", "path": "/messages", "value": []}])
+        next_run = frames(await client.post("/", json=asking("say hi", message="u2")))
+    assert patched.json()["snapshot"]["note"] == "mine"
+    assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_patch")
+    assert (conflict.status_code, conflict.json()["error"]["code"]) == (409, "patch_conflict")
+    assert (hidden.status_code, hidden.json()["error"]["code"]) == (409, "patch_conflict")
+    assert next_run[1][1]["snapshot"]["note"] == "mine"
+
+
+async def test_deleting_a_thread_forgets_it_and_its_cursors() -> None:
+    async with demo() as client:
+        run = frames(await client.post("/", json=asking("say hi")))
+        deleted = await client.delete("/thread/t")
+        gone = await client.get("/message_snapshot/t")
+        await client.post("/", json=asking("say hi"))
+        stale = await client.get("/threads/t/events", params={"after": str(run[0][0])})
+    assert deleted.json() == {"threadId": "t", "deleted": True}
+    assert (gone.status_code, stale.status_code) == (404, 409)
+
+
+async def test_a_stop_names_its_thread_or_means_the_only_run() -> None:
+    async with demo() as client:
+        nothing = await client.post("/interrupt")
+        unknown = await client.post("/interrupt", json={"threadId": "x"})
+        async with anyio.create_task_group() as tasks:
+            ended: list[httpx.Response] = []
+
+            async def hang() -> None:
+                ended.append(await client.post("/", json=asking("hang")))
+
+            tasks.start_soon(hang)
+            with anyio.fail_after(5):
+                while (stopped := await client.post("/interrupt", json={"thread_id": "t"})).status_code != 200:
+                    await anyio.lowlevel.checkpoint()
+    assert (nothing.status_code, unknown.status_code) == (409, 404)
+    assert stopped.json()["threadId"] == "t"
+    assert frames(ended[0])[-1][1]["outcome"] == {"type": "cancelled"}
+
+
+async def test_the_same_idempotency_key_replays_the_run() -> None:
+    async with demo() as client:
+        key = {"Idempotency-Key": "abc"}
+        first = await client.post("/", json=asking("say hi"), headers=key)
+        again = await client.post("/", json=asking("say hi"), headers=key)
+        other = await client.post("/", json=asking("say ho"), headers=key)
+        await client.delete("/thread/t")
+        gone = await client.post("/", json=asking("say hi"), headers=key)
+    assert again.content == first.content
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "key_reused")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (410, "run_gone")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "code"),
+    [
+        (b"{}", "text/plain", 415, "wrong_type"),
+        (b"{}", None, 415, "wrong_type"),
+        (b"not json", "application/json", 422, "invalid_input"),
+        (b"[" * 100_000, "application/json", 422, "invalid_input"),
+        (b'{"messages": 5}', "application/json", 422, "invalid_input"),
+        (b" " * (11 << 20), "application/json", 413, "too_large"),
+    ],
+    ids=["text", "untyped", "garbage", "deep", "wrong", "large"],
+)
+async def test_bad_bodies_get_a_clear_answer(content: bytes, kind: str | None, status: int, code: str) -> None:
+    async with demo() as client:
+        response = await client.post("/", content=content, headers={"Content-Type": kind} if kind else {})
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("name", ["X-Ambient-On-Busy", "X-Ambient-On-Disconnect", "Idempotency-Key"])
+async def test_a_header_with_a_wrong_word_is_refused(name: str) -> None:
+    async with demo() as client:
+        response = await client.post("/", json=asking("say hi"), headers={name: "not a word"})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_input")
+
+
+async def test_status_doors_answer() -> None:
+    async with demo() as client:
+        health, ready = await client.get("/health"), await client.get("/ready")
+        capabilities = (await client.get("/capabilities")).json()
+        metrics = await client.get("/metrics")
+        missing = await client.get("/nothing/here")
+    assert health.json() == {"status": "healthy"}
+    assert ready.json() == {"status": "ready"}
+    assert set(capabilities["agents"]) == {"demo", "other"}
+    assert "ambient_runs_total" in metrics.text
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "localhost."},
+        {"Host": "evil@127.0.0.1"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost.evil.com"},
+        {"X-Forwarded-For": "1.2.3.4"},
+        {"Forwarded": "for=1.2.3.4"},
+    ],
+    ids=str,
+)
+async def test_strangers_are_refused(headers: dict[str, str]) -> None:
+    async with demo() as client:
+        response = await client.post("/", json=asking("say hi"), headers=headers)
+    assert response.status_code == 403
+    assert "access-control-allow-origin" not in response.headers
+
+
+async def test_a_peer_from_elsewhere_is_refused() -> None:
+    app = create_app(SETTINGS, {"demo": DemoBridge()})
+    async with client_of(app, client=("10.0.0.9", 1)) as client:
+        response = await client.get("/thread/list")
+    assert response.status_code == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:8000", "127.0.0.1:8000"])
+async def test_every_loopback_name_is_served(host: str) -> None:
+    async with demo() as client:
+        assert (await client.get("/thread/list", headers={"Host": host})).status_code == 200
+
+
+async def test_a_listed_origin_may_read_and_others_may_not() -> None:
+    settings = Settings(store="memory://", allowed_origins=("http://localhost:5173",))
+    async with client_of(create_app(settings, {"demo": DemoBridge()})) as client:
+        headers = {"Origin": "http://localhost:5173"}
+        preflight = await client.options("/", headers=headers)
+        run = await client.post("/", json=asking("say hi"), headers=headers)
+        stranger = await client.options("/", headers={"Origin": "http://evil.example"})
+    assert preflight.status_code == 204
+    assert run.headers["access-control-allow-origin"] == "http://localhost:5173"
+    assert "access-control-allow-credentials" not in run.headers
+    assert "access-control-allow-origin" not in stranger.headers
+
+
+def by_header(request: Request) -> Actor | None:
+    name = request.headers.get("x-user")
+    return Actor(owner=name) if name else None
+
+
+async def test_with_authorization_threads_belong_to_their_owner() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=by_header)
+    async with client_of(app) as client:
+        alice, bob = {"x-user": "alice"}, {"x-user": "bob"}
+        await client.post("/", json=asking("say hi"), headers=alice)
+        reads = [
+            (await client.request(method, path, headers=bob, json=[] if method == "PATCH" else None)).status_code
+            for method, path in (
+                ("GET", "/message_snapshot/t"),
+                ("GET", "/state_snapshot/t"),
+                ("GET", "/threads/t/events"),
+                ("PATCH", "/state/t"),
+                ("DELETE", "/thread/t"),
+            )
+        ]
+        mine = await client.get("/message_snapshot/t", headers=alice)
+        nobody = await client.get("/thread/list")
+    assert reads == [404] * 5
+    assert (mine.status_code, nobody.status_code) == (200, 401)
+
+
+@pytest.mark.parametrize("answer", ["alice", Actor(owner=""), 5])
+async def test_an_authorization_function_that_answers_nonsense_lets_nobody_in(answer: Any) -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=lambda request: answer)
+    async with client_of(app) as client:
+        assert (await client.get("/thread/list")).status_code == 500
+
+
+async def test_a_failing_authorization_function_is_a_500_without_its_text() -> None:
+    def failing(request: Request) -> Actor:
+        raise ConnectionError("ldap://secret-host")
+
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=failing)
+    async with client_of(app) as client:
+        response = await client.get("/thread/list")
+    assert response.status_code == 500
+    assert "secret-host" not in response.text

@@ -1,0 +1,96 @@
+"""The little world most tests need: a Runner on a memory ledger with one scripted agent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ambient_runner.config import Settings, Timeouts
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol.events import (
+    Event,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+    UserMessage,
+)
+from ambient_runner.runs.run import Actor, Middleware, Run, Started, StartRequest
+from ambient_runner.runs.runner import Runner
+from ambient_runner.runs.watch import run_events
+
+KEY = ThreadKey("default", "local", "t")
+SETTINGS = Settings(store="memory://", history="server", lease=5.0, timeouts=Timeouts(grace=0.5))
+
+
+class ScriptedAgent:
+    """An agent that is one async generator function of the run."""
+
+    def __init__(self, script: Callable[[Run], AsyncIterator[Any]], *, hidden: frozenset[str] = frozenset()) -> None:
+        self.name = "agent"
+        self.hidden_state = hidden
+        self.seen: list[RunAgentInput] = []
+        self.closed = False
+        self._script = script
+
+    async def run(self, run: Run) -> AsyncGenerator[Any, None]:
+        self.seen.append(run.input)
+        async for event in self._script(run):
+            yield event
+
+    async def interrupt(self, run: Run) -> bool:
+        return False
+
+    async def forget(self, thread: ThreadKey) -> None: ...
+
+    async def evict(self) -> None: ...
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@asynccontextmanager
+async def runner_of(
+    agent: ScriptedAgent, settings: Settings = SETTINGS, *, middleware: Sequence[Middleware] = ()
+) -> AsyncGenerator[Runner, None]:
+    async with MemoryLedger() as ledger, Runner(ledger, {"agent": agent}, settings, middleware) as runner:
+        yield runner
+
+
+def user(name: str, text: str = "hi") -> UserMessage:
+    return UserMessage(id=name, content=text)
+
+
+def request(*messages: Message, thread: str = "t", **options: Any) -> StartRequest:
+    resume: list[ResumeEntry] | None = options.pop("resume", None)
+    tools, state = options.pop("tools", []), options.pop("state", None)
+    asked = RunAgentInput(
+        thread_id=thread,
+        run_id="r",
+        messages=list(messages),
+        resume=resume,
+        tools=tools,
+        state=state,
+        protocol_version="1.0",
+    )
+    return StartRequest(agent="agent", actor=Actor(), input=asked, **options)
+
+
+async def events_of(runner: Runner, started: Started) -> list[Event]:
+    return [event async for event in run_events(runner.ledger, started)]
+
+
+async def run_once(runner: Runner, *messages: Message, **options: Any) -> list[Event]:
+    return await events_of(runner, await runner.start(request(*messages, **options)))
+
+
+def said(name: str, *deltas: str) -> list[Event]:
+    return [
+        TextMessageStart(message_id=name, role="assistant"),
+        *(TextMessageContent(message_id=name, delta=delta) for delta in deltas),
+        TextMessageEnd(message_id=name),
+    ]
