@@ -52,6 +52,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         adapters_kept = 4
         adapter_idle = "1h"
         max_body = "1MiB"
+        retain = 100
         slow_reader = "2m"
         heartbeat = "5s"
         allowed_hosts = ["a.example", "b.example"]
@@ -86,6 +87,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         adapters_kept=4,
         adapter_idle=3600.0,
         max_body=1 << 20,
+        retain=100,
         slow_reader=120.0,
         heartbeat=5.0,
         allowed_hosts=("a.example", "b.example"),
@@ -113,6 +115,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "adapters_kept": "1",
         "adapter_idle": "1",
         "max_body": "1",
+        "retain": "5",
         "slow_reader": "1",
         "heartbeat": "1",
         "allowed_hosts": "a, b",
@@ -137,6 +140,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         adapters_kept=1,
         adapter_idle=1.0,
         max_body=1,
+        retain=5,
         slow_reader=1.0,
         heartbeat=1.0,
         allowed_hosts=("a", "b"),

@@ -64,6 +64,8 @@ class Settings:
     adapters_kept: int = 256
     adapter_idle: float = 900.0
     max_body: int = 10 << 20
+    retain: int = 0
+    """How many of a thread's newest entries are kept, at least; 0 keeps all."""
     slow_reader: float = 60.0
     heartbeat: float = 15.0
     allowed_hosts: tuple[str, ...] = ()
@@ -181,6 +183,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("adapters_kept", _whole(1, 1_000_000)),
     _option("adapter_idle", _seconds),
     _option("max_body", _size),
+    _option("retain", _whole(0, 1_000_000_000)),
     _option("slow_reader", _seconds),
     _option("heartbeat", _seconds),
     _option("allowed_hosts", _names),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import random
 from typing import Any
 
+import jsonpatch
+import jsonpointer
 import pytest
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
-from ambient_runner.projections.state import SharedState, is_hidden
+from ambient_runner.projections.state import SharedState, apply_patch, is_hidden, visible_patch
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
 
 HIDDEN = ("_*", "temp:*", "internal")
@@ -170,3 +173,58 @@ def test_copying_a_copy_again_and_again_is_stopped_early() -> None:
 def test_a_state_that_is_too_large_already_may_be_made_smaller() -> None:
     state = SharedState({"big": "x" * (2 << 20), "a": 1})
     assert state.patch([operation("replace", "/big", value="x" * (3 << 19))]) == {"big": "x" * (3 << 19), "a": 1}
+
+
+def random_operation(rng: random.Random) -> dict[str, Any]:
+    path = "".join(f"/{rng.choice(['a', 'b~1', 'c', '0', '1', '-', ''])}" for _ in range(rng.randint(0, 3)))
+    source = "".join(f"/{rng.choice(['a', 'c', '0', '1'])}" for _ in range(rng.randint(1, 2)))
+    op = rng.choice(["add", "add", "add", "replace", "remove", "copy", "move", "test"])
+    value = rng.choice([1, "x", None, [], {}, {"a": [1, {"c": 2}]}, [{"a": 1}, 2]])
+    return operation(op, path, value=value, **{"from": source})
+
+
+def by_the_library(document: Any, operations: list[dict[str, Any]]) -> tuple[str, Any]:
+    try:
+        return "applied", jsonpatch.apply_patch(document, operations)
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError, IndexError):
+        return "refused", None
+
+
+def by_us(document: Any, operations: list[dict[str, Any]]) -> tuple[str, Any]:
+    try:
+        return "applied", apply_patch(document, operations)
+    except PatchConflict:
+        return "refused", None
+
+
+def test_random_patches_apply_as_the_reference_library_applies_them() -> None:
+    rng = random.Random(1)
+    document: dict[str, Any] = {"a": [1, {"c": 2}, []], "c": {"a": {}, "b/": [0]}}
+    outcomes = {"applied": 0, "refused": 0}
+    for _ in range(4000):
+        operations = [random_operation(rng) for _ in range(rng.randint(1, 3))]
+        if any(one["op"] in ("remove", "move") and one["path"] == "" for one in operations):
+            continue  # the library leaves the whole document undefined there
+        before = copy.deepcopy(document)
+        expected = by_the_library(document, operations)
+        assert (by_us(document, operations), operations) == (expected, operations)
+        assert document == before
+        outcomes[expected[0]] += 1
+    assert min(outcomes.values()) > 300
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (operation("add", "/a", value=1), operation("add", "/a", value=1)),
+        (operation("add", "/_x/y", value=1), None),
+        (operation("remove", "/messages/0"), None),
+        (operation("copy", "/a", **{"from": "/_x"}), None),
+        (operation("move", "/a", **{"from": "/_x"}), None),
+        (operation("move", "/_x", **{"from": "/a"}), operation("remove", "/a")),
+        (operation("copy", "/_x", **{"from": "/a"}), None),
+        (operation("replace", "", value={"_x": 1, "a": 2}), operation("replace", "", value={"a": 2})),
+    ],
+)
+def test_clients_see_of_a_patch_only_what_it_does_to_visible_keys(given: Any, expected: Any) -> None:
+    assert visible_patch([given], HIDDEN) == ([] if expected is None else [expected])

@@ -240,6 +240,14 @@ def test_a_subagent_takes_what_it_has_open_with_it() -> None:
     ]
 
 
+def test_a_lane_that_speaks_after_its_subagent_ended_begins_anew() -> None:
+    c = Composer(numbered())
+    c.subagent("s1", "helper")
+    c.text("x", lane="s1")
+    c.end_subagent("s1", error="lost")
+    assert [*c.text("y", lane="s1"), *c.end_text("s1")] == text("message-2", "y", lane="s1")
+
+
 def test_state_and_custom_events_are_said_as_they_are() -> None:
     c = Composer()
     patch = [{"op": "remove", "path": "/a"}]

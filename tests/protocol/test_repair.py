@@ -405,6 +405,26 @@ def test_reopening_restates_everything_open_outermost_first() -> None:
     assert repairer.reopening() == [outer, inner, step, span, thought, message, tool]
 
 
+def test_a_subagent_that_outlives_its_parent_is_reopened_without_it() -> None:
+    outer = e.SubagentStarted(subagent_run_id="s1", name="outer")
+    inner = e.SubagentStarted(subagent_run_id="s2", name="inner", parent_subagent_run_id="s1")
+    repairer = Repairer(THREAD, RUN)
+    feed_all(repairer, [STARTED, outer, inner, e.SubagentFinished(subagent_run_id="s1")])
+    assert repairer.reopening() == [e.SubagentStarted(subagent_run_id="s2", name="inner")]
+
+
+def test_an_activity_that_is_not_replaced_keeps_its_owner() -> None:
+    def snapshot(owner: str | None, *, replace: bool) -> e.ActivitySnapshot:
+        return e.ActivitySnapshot(
+            message_id="a", activity_type="PLAN", content={}, replace=replace, subagent_run_id=owner
+        )
+
+    assert repair(snapshot("s1", replace=True), snapshot(None, replace=False), snapshot("s2", replace=True)) == (
+        [snapshot("s1", replace=True), snapshot("s1", replace=False), snapshot("s2", replace=True)],
+        {},
+    )
+
+
 def test_what_was_called_and_answered_is_known_for_the_runner() -> None:
     repairer = Repairer(THREAD, RUN)
     feed_all(repairer, [STARTED, *call("c1"), result("c1"), *call("c2"), call("c3")[0]])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -151,6 +152,32 @@ async def test_a_cursor_that_is_ahead_or_of_another_thread_is_a_409() -> None:
         ahead = await client.get("/threads/t/events", params={"after": f"{epoch}.999999"})
         foreign = await client.get("/threads/t/events", params={"after": str(other[0][0])})
     assert [(r.status_code, r.json()["error"]["code"]) for r in (ahead, foreign)] == [(409, "stale_cursor")] * 2
+
+
+async def test_what_is_not_retained_is_announced_with_what_it_amounted_to() -> None:
+    async with demo(dataclasses.replace(SETTINGS, retain=5)) as client:
+        first = frames(await client.post("/", json=asking("say one two three four five six")))
+        for turn in range(2, 5):
+            await client.post("/", json=asking("say one two three four five six", message=f"u{turn}"))
+        with anyio.fail_after(5):
+            while True:
+                resumed = frames(
+                    await client.get("/threads/t/events", params={"until": "idle", "after": str(first[2][0])})
+                )
+                if resumed[1][1]["type"] == "CUSTOM":
+                    break
+        snapshot = (await client.get("/message_snapshot/t")).json()
+    assert [event["type"] for _, event in resumed[:5]] == [
+        "RUN_STARTED",
+        "CUSTOM",
+        "MESSAGES_SNAPSHOT",
+        "STATE_SNAPSHOT",
+        "RUN_FINISHED",
+    ]
+    gap = resumed[1][1]
+    assert (gap["name"], gap["value"]["after"]) == ("ambient:gap", int(str(first[2][0]).split(".")[1]))
+    assert gap["value"]["before"] == int(str(resumed[5][0]).split(".")[1]) - 1
+    assert resumed[-2][1] == snapshot
 
 
 async def test_history_is_served_as_events() -> None:

@@ -21,7 +21,7 @@ from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.server.app import create_app
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 
     from fastapi import FastAPI
 
@@ -40,7 +40,7 @@ def serve_agents(settings: Settings) -> None:
     app = create_app(settings, bridges)
     with bind(settings.host, settings.port) as listener, _plain_failures(app), suppress(KeyboardInterrupt):
         url = url_of(listener)
-        _Server(_uvicorn_config(app, settings), lambda: _announce(url, settings, bridges)).run(sockets=[listener])
+        _Server(app, settings, lambda: _announce(url, settings, bridges)).run(sockets=[listener])
 
 
 def _asked_to_end(number: int, frame: object) -> NoReturn:
@@ -52,8 +52,8 @@ def require_loopback(host: str) -> None:
     """Raises: ConfigError for an address others can reach: nobody would be asked who they are."""
     if not is_loopback(host):
         raise ConfigError(
-            f"{host} can be reached from other machines, and there is no authorization mode. Serve on 127.0.0.1 "
-            "behind a proxy that signs people in, or call add_ambient_endpoints(app, bridge, authorize=...)."
+            f"{host} can be reached from other machines, and there is no authorization mode. "
+            "To serve others, call add_ambient_endpoints(app, bridge, authorize=...) in an app of your own."
         )
 
 
@@ -83,16 +83,21 @@ def curl_line(url: str) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with a word when it is really ready."""
+    """uvicorn, with a word when it is really ready, and a door that stays open until the last run has ended."""
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
-        super().__init__(config)
+    def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[], None]) -> None:
+        super().__init__(_uvicorn_config(app, settings))
         self._announce = announce
+        self._drain: Callable[[], Awaitable[None]] = app.state.ambient.drain
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._drain()
+        await super().shutdown(sockets)
 
 
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -102,6 +107,7 @@ def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=round(settings.timeouts.grace) + 5,
+        proxy_headers=False,
         server_header=False,
     )
 

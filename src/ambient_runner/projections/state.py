@@ -1,17 +1,16 @@
 """The shared state of a thread, folded from its events, and the rule that says which of its keys clients may see and write.
 
 JSON Patch is applied here and nowhere else (`apply_patch`): what an agent sends is followed as the official client follows it,
-and what a client sends is checked first (`SharedState.patch`).
+and what a client sends is checked first (`SharedState.patch`). It is written out because agents stream patches token by token:
+only the containers on the way to a change are copied, where a general library copies the whole state each time.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
+import re
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import jsonpatch
 import msgspec
-from jsonpointer import JsonPointer, JsonPointerException
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
@@ -30,6 +29,8 @@ _MAX_OPERATIONS = 1_000
 _MAX_SIZE = 1 << 20
 _MAX_COPIED = 8 << 20
 _POISON = frozenset({"__proto__", "constructor", "prototype"})
+_POINTER = re.compile(r"(/([^~/]|~[01])*)*", re.DOTALL)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
 
@@ -39,54 +40,110 @@ def is_hidden(key: str, hidden: Collection[str]) -> bool:
 
 
 def apply_patch(document: Any, operations: Sequence[dict[str, Any]], *, limit: int = _MAX_COPIED) -> Any:
-    """The document after the patch, all or nothing; the arguments are not changed.
+    """The document after the patch, all or nothing. Nothing is changed in place: what the patch does not touch is shared.
 
     `limit` bounds the bytes that `copy` operations may multiply: forty of them could otherwise fill the memory.
     Raises: PatchConflict when it does not apply.
     """
     try:
-        return _apply(document, operations, limit)
-    except (
-        jsonpatch.JsonPatchException,
-        JsonPointerException,
-        msgspec.MsgspecError,
-        TypeError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+        copied = 0
+        for operation in operations:
+            if operation["op"] == "copy":
+                copied += _size(_get(document, _segments(operation["from"])))
+                if copied > limit:
+                    raise PatchConflict
+            document = _applied(document, operation)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PatchConflict from error
+    return document
 
 
-def _apply(document: Any, operations: Sequence[dict[str, Any]], limit: int) -> Any:
-    copied = 0
-    result = _Patch([]).apply(document)  # a deep copy, ours to change
-    for operation in operations:
-        _refuse_poison(operation)
-        if operation.get("op") == "copy":
-            copied += _size(JsonPointer(operation["from"]).resolve(result))
-            if copied > limit:
-                raise PatchConflict
-        result = _Patch([operation]).apply(result, in_place=True)
-    return result
+def _applied(document: Any, operation: dict[str, Any]) -> Any:
+    path = _segments(operation["path"])
+    match operation["op"]:
+        case "add":
+            return _put(document, path, operation["value"])
+        case "replace":
+            _get(document, path)
+            return _put(document, path, operation["value"], over=True)
+        case "remove":
+            return _cut(document, path)
+        case "copy":
+            return _put(document, path, _get(document, _segments(operation["from"])))
+        case "move":
+            return _moved(document, _segments(operation["from"]), path)
+        case "test" if _same(_get(document, path), operation["value"]):
+            return document
+        case _:
+            raise PatchConflict
 
 
-class _Test(jsonpatch.TestOperation):
-    """`test` as JSON compares: 1 is not true."""
+def _segments(pointer: str) -> list[str]:
+    """The keys of a JSON pointer. Those that would change every object of a page are refused, as the official client does."""
+    if pointer and not pointer.startswith("/"):
+        raise ValueError
+    segments = [segment.replace("~1", "/").replace("~0", "~") for segment in pointer.split("/")[1:]]
+    if "__proto__" in segments or "constructor/prototype" in pointer:
+        raise PatchConflict
+    return segments
 
-    def apply(self, obj: Any) -> Any:
-        found = self.pointer.resolve(obj) if self.pointer.parts else obj
-        if not _same(found, self.operation["value"]):
-            raise jsonpatch.JsonPatchTestFailed
-        return obj
+
+def _get(document: Any, path: list[str]) -> Any:
+    for segment in path:
+        document = document[_key(document, segment)]
+    return document
 
 
-class _Patch(jsonpatch.JsonPatch):
-    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "test": _Test})
+def _put(document: Any, path: list[str], value: Any, *, over: bool = False) -> Any:
+    """A copy with the value at the path: inserted into arrays, unless it goes `over` what is there."""
+    if not path:
+        return value
+    first, *rest = path
+    twin = document.copy()
+    if rest:
+        key = _key(document, first)
+        twin[key] = _put(document[key], rest, value, over=over)
+    elif _is_array(twin) and not over:
+        twin.insert(_key(document, first, end=True), value)
+    else:
+        twin[_key(document, first)] = value
+    return twin
+
+
+def _cut(document: Any, path: list[str]) -> Any:
+    if not path:
+        return None
+    first, *rest = path
+    key, twin = _key(document, first), document.copy()
+    if rest:
+        twin[key] = _cut(document[key], rest)
+    else:
+        del twin[key]
+    return twin
+
+
+def _moved(document: Any, source: list[str], target: list[str]) -> Any:
+    if target[: len(source)] == source and target != source:
+        raise PatchConflict
+    return _put(_cut(document, source), target, _get(document, source))
+
+
+def _key(container: Any, segment: str, *, end: bool = False) -> Any:
+    """The segment as a key of this object or an index of this array; `end` allows the place after its last."""
+    if _is_object(container):
+        return segment
+    if not _is_array(container):
+        raise TypeError
+    if end and segment == "-":
+        return len(container)
+    index = int(segment) if _INDEX.fullmatch(segment) else -1
+    if not 0 <= index < len(container) + end:
+        raise IndexError
+    return index
 
 
 def _same(left: Any, right: Any) -> bool:
+    """As JSON compares: 1 is not true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if _is_object(left) and _is_object(right):
@@ -96,11 +153,26 @@ def _same(left: Any, right: Any) -> bool:
     return left == right
 
 
-def _refuse_poison(operation: dict[str, Any]) -> None:
-    """What the official client refuses, for it would change every object of the page."""
-    for pointer in (operation.get("path"), operation.get("from")):
-        if isinstance(pointer, str) and ("__proto__" in pointer.split("/") or "constructor/prototype" in pointer):
-            raise PatchConflict
+def visible_patch(operations: Sequence[dict[str, Any]], hidden: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The part of an agent's patch that clients may see: what it does to hidden keys, or takes from them, is left out."""
+    return [shown for operation in operations if (shown := _shown(operation, hidden)) is not None]
+
+
+def _shown(operation: dict[str, Any], hidden: Collection[str]) -> dict[str, Any] | None:
+    to_hidden, from_hidden = [_names_hidden(operation.get(end), hidden) for end in ("path", "from")]
+    if from_hidden or (to_hidden and operation.get("op") != "move"):
+        return None
+    if to_hidden:
+        return {"op": "remove", "path": operation["from"]}
+    if operation.get("path") == "" and "value" in operation:
+        return {**operation, "value": SharedState(operation["value"]).visible(hidden)}
+    return operation
+
+
+def _names_hidden(pointer: Any, hidden: Collection[str]) -> bool:
+    if not isinstance(pointer, str) or not pointer.startswith("/"):
+        return False
+    return is_hidden(pointer.split("/")[1].replace("~1", "/").replace("~0", "~"), hidden)
 
 
 def _size(value: Any) -> int:
@@ -161,7 +233,7 @@ class SharedState:
         touches a hidden key, or makes the state larger than 1 MiB.
         """
         checked = _checked(operations)
-        if any(is_hidden(segment, hidden) for segment in _top_segments(checked)):
+        if any(_names_hidden(one.get(end), hidden) for one in checked for end in ("path", "from")):
             raise PatchConflict
         visible = self.visible(hidden)
         result = apply_patch(visible, checked, limit=_MAX_SIZE)
@@ -183,23 +255,6 @@ class SharedState:
     def _kept(self, hidden: Collection[str]) -> dict[str, Any]:
         value = self.value
         return {key: item for key, item in value.items() if is_hidden(key, hidden)} if _is_object(value) else {}
-
-
-def visible_patch(operations: Sequence[dict[str, Any]], hidden: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The operations of an agent's delta that clients may see. One that replaces everything keeps only the visible keys."""
-    return [_visible_operation(one, hidden) for one in operations if not _names_hidden(one, hidden)]
-
-
-def _names_hidden(operation: dict[str, Any], hidden: Collection[str]) -> bool:
-    pointers = (operation.get("path"), operation.get("from"))
-    tops = [pointer.split("/")[1] for pointer in pointers if isinstance(pointer, str) and "/" in pointer]
-    return any(is_hidden(top.replace("~1", "/").replace("~0", "~"), hidden) for top in tops)
-
-
-def _visible_operation(operation: dict[str, Any], hidden: Collection[str]) -> dict[str, Any]:
-    if operation.get("path") == "" and "value" in operation:
-        return {**operation, "value": SharedState(operation["value"]).visible(hidden)}
-    return operation
 
 
 def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -236,11 +291,7 @@ def _checked_operation(operation: Any) -> dict[str, Any]:
 def _check_pointer(pointer: Any) -> None:
     if not isinstance(pointer, str):
         raise InvalidPatch
-    try:
-        segments = JsonPointer(pointer).parts
-    except JsonPointerException as error:
-        raise InvalidPatch from error
-    if not _POISON.isdisjoint(segments):
+    if not _POINTER.fullmatch(pointer) or not _POISON.isdisjoint(pointer.split("/")):
         raise InvalidPatch
 
 
@@ -249,9 +300,3 @@ def _has_poison(value: Any) -> bool:
     if _is_object(value):
         return "__proto__" in value or any(map(_has_poison, value.values()))
     return _is_array(value) and any(map(_has_poison, value))
-
-
-def _top_segments(operations: list[dict[str, Any]]) -> list[str]:
-    """The top-level keys a patch names in its paths."""
-    pointers = [pointer for one in operations for pointer in (one["path"], one.get("from")) if isinstance(pointer, str)]
-    return [str(parts[0]) for parts in (JsonPointer(pointer).parts for pointer in pointers) if parts]

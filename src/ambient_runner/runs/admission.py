@@ -139,7 +139,7 @@ class Admission:
                     return await self._ledger.acquire(key, run, claim=request.claim, ticket=ticket)
                 except Held as held:
                     left = deadline - anyio.current_time()
-                    if left <= 0 or not await self._ledger.released(key, left):
+                    if left <= 0 or not await self._ledger.released(key, left, ticket=ticket):
                         raise ThreadBusy from held
 
     async def _joined(self, info: RunInfo) -> Started:

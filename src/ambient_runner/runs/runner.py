@@ -52,6 +52,7 @@ from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering import Lowered, lower, seen_state
 from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline, storable
 from ambient_runner.runs.recovery import close_abandoned
+from ambient_runner.runs.retention import retain
 from ambient_runner.runs.run import Actor, Agent, Middleware, Run, RunHandler, Started, StartRequest, enter_run
 from ambient_runner.runs.views import Views
 
@@ -262,6 +263,9 @@ class Runner:
         try:
             async with stack:
                 await self._drive_to_end(active)
+            if self.settings.retain:
+                with isolate("dropping old entries"):
+                    await retain(self.ledger, active.run.thread, self.settings.retain)
         finally:
             self._active.pop(active.run.key, None)
             if self._by_thread.get(active.run.thread) is active:
