@@ -25,7 +25,7 @@ from ambient_runner.protocol.events import (
     type_of,
 )
 from ambient_runner.protocol.profiles import Downgrader, Profile
-from protocol.samples import every_event
+from tests.protocol.samples import every_event
 
 CLIENTS = Path(__file__).with_name("clients")
 

@@ -131,7 +131,11 @@ class TestTwoLedgersOnOneFile:
             assert heard == [True]
 
     async def test_tickets_of_both_stand_in_one_line(self, path: Path) -> None:
-        async with two_ledgers(path) as (one, two), one.queueing(KEY, depth=2) as first, two.queueing(KEY, depth=2) as second:
+        async with (
+            two_ledgers(path) as (one, two),
+            one.queueing(KEY, depth=2) as first,
+            two.queueing(KEY, depth=2) as second,
+        ):
             with pytest.raises(Held):
                 await two.acquire(KEY, "run-2", ticket=second)
             async with await one.acquire(KEY, "run-1", ticket=first):

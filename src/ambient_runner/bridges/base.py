@@ -6,9 +6,12 @@ as data: `PlatformContext` when the adapter is made, `current_run()` while it ru
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -74,3 +77,13 @@ class PlatformBridge(ABC):
     @abstractmethod
     def capabilities(self) -> FrameworkCapabilities:
         """Declare what this framework supports."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def agent_name(name: str) -> str:
+    """The name, fit for a URL. Raises: ConfigError when it is not."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is not a name for an agent. Use 1 to 64 letters, digits, _ or -.")
+    return name

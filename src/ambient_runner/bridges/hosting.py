@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 import time
 from collections import OrderedDict
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.base import Closeable, Interruptible, PlatformContext
-from ambient_runner.errors import ConfigError
+from ambient_runner.bridges.base import Closeable, Interruptible, PlatformContext, agent_name
 from ambient_runner.protocol.agui import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.runs.run import Actor, Run
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -50,9 +46,7 @@ class Hosted:
         kept: int = 256,
         idle: float = 900.0,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not an agent name: use 1 to 64 letters, digits, '-' or '_'.")
-        self.name = name
+        self.name = agent_name(name)
         self.bridge = bridge
         self.hidden_state: frozenset[str] = frozenset(getattr(bridge, "hidden_state", ()))
         self._context = context or plain_context

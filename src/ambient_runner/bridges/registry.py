@@ -6,20 +6,18 @@ Built-in bridges come through the same door as everyone's: the entry-point group
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.base import PlatformBridge
+from ambient_runner.bridges.base import PlatformBridge, agent_name
 from ambient_runner.errors import BridgeUnavailable, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GROUP = "ambient_runner.bridges"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
@@ -47,9 +45,7 @@ def load_agent(spec: str) -> tuple[str, PlatformBridge]:
     name = name.strip()
     if not given and ":" in target:
         raise ConfigError(f"Give {target} a name: mine={target}")
-    if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is not a name for an agent. Use 1 to 64 letters, digits, _ or -.")
-    return name, _bridge(target, _named(target) if ":" in target else _registered(target))
+    return agent_name(name), _bridge(target, _named(target) if ":" in target else _registered(target))
 
 
 def _registered(name: str) -> object:

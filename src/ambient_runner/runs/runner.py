@@ -30,7 +30,7 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.base import RUNTIME, Fact, ThreadKey, Writer
-from ambient_runner.projections.redact import Redactor
+from ambient_runner.projections.redact import Redactor, Secrets
 from ambient_runner.projections.thread import RUN_OWNER, THREAD_OWNER, ThreadView
 from ambient_runner.protocol.events import (
     Cancelled,
@@ -83,6 +83,7 @@ class Runner:
         self.views = Views(ledger)
         self.draining = False
         self._middleware = tuple(middleware)
+        self._secrets = Secrets(settings.secrets)
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
         self._readers: Counter[ThreadKey] = Counter()
@@ -226,7 +227,7 @@ class Runner:
         lowered = lower(view, request.input, self.settings.history_mode)
         state, announce = seen_state(view, request.input.state, agent.hidden_state)
         run = _accepted_run(request, writer, view, lowered, state)
-        redactor = Redactor(self.settings.secrets)
+        redactor = Redactor(self._secrets)
         repairer = Repairer(
             run.input.thread_id, run.input.run_id, _ids_before(view, lowered) | {m.id for m in run.accepted}
         )
@@ -305,7 +306,7 @@ class Runner:
         """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest."""
         known = error if isinstance(error, RunnerError) else BridgeError()
         reason = "".join(traceback.format_exception(error))
-        logger.error("A run failed (%s)\n%s", known.code, Redactor(self.settings.secrets).redact_text(reason))
+        logger.error("A run failed (%s)\n%s", known.code, Redactor(self._secrets).redact_text(reason))
         return RunError(message=known.message, code=known.code)
 
     async def _consume(self, active: ActiveRun) -> Terminal | None:

@@ -267,7 +267,7 @@ class Committer(threading.Thread):
         return outcome
 
     def _account(self, published: list[Published]) -> None:
-        self._reporter.wrote(self._writes.newest_id)
+        self._reporter.wrote(self._writes.newest_no)
         size = sum(_PAGE + sum(map(len, item.batch.lines)) for item in published if item.batch)
         self._checkpointer.wrote(size + _PAGE)
 

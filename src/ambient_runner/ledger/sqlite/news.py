@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 _GROWN = """
-SELECT t.tenant, t.owner, t.id, t.epoch, max(b.last), max(b.id) FROM batch b JOIN thread t ON t.no = b.thread_no
-WHERE b.id > ? GROUP BY b.thread_no
+SELECT t.tenant, t.owner, t.id, t.epoch, max(b.last), max(b.no) FROM batch b JOIN thread t ON t.no = b.thread_no
+WHERE b.no > ? GROUP BY b.thread_no
 """
 _ERASED = "SELECT no, tenant, owner, id, epoch FROM erased WHERE no > ?"
 _MINE = "SELECT token, stop FROM lease WHERE worker = ?"

@@ -30,6 +30,8 @@ FROM thread t LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND
 """  # noqa: S608  our own text
 _ONE = _INFO + "WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"
 _NEWEST_FIRST = _INFO + "WHERE t.tenant = ? AND t.owner = ? AND t.updated < ? ORDER BY t.updated DESC LIMIT ?"
+OPEN = 1 << 40
+"""`run.last` of a run without a terminal entry."""
 _RUN = """
 SELECT r.key, t.tenant, t.owner, t.id, r.run_id, r.first, r.last FROM run r JOIN thread t ON t.no = r.thread_no
 """
@@ -39,7 +41,7 @@ _OPEN_RUNS = """
 SELECT l.worker, r.key, t.tenant, t.owner, t.id, r.run_id, r.first, r.last
 FROM run r JOIN thread t ON t.no = r.thread_no
 LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
-WHERE r.last = 0 ORDER BY r.thread_no, r.first
+WHERE r.last = 1099511627776 ORDER BY r.thread_no, r.first
 """
 # From the batch that holds the wanted entry, found by the index, or from the first one behind it.
 _BATCHES = """
@@ -145,7 +147,8 @@ def _run_info(row: Any) -> RunInfo | None:
     if row is None:
         return None
     key, tenant, owner, thread_id, run_id, first, last = row
-    return RunInfo(key=key, thread=ThreadKey(tenant, owner, thread_id), run_id=run_id, first=first, last=last)
+    thread_key = ThreadKey(tenant, owner, thread_id)
+    return RunInfo(key=key, thread=thread_key, run_id=run_id, first=first, last=0 if last == OPEN else last)
 
 
 def _up_to(rows: Iterable[Any], limit: int) -> Iterator[Batch]:

@@ -46,9 +46,19 @@ _NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE 
 _NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _NEW_RUN = "INSERT INTO run (thread_no, key, run_id, first) VALUES (?, ?, ?, ?)"
 _NEW_KEY = "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_CHECKPOINT = """
-INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)
-ON CONFLICT DO UPDATE SET seq = excluded.seq, body = excluded.body
+_CHECKPOINT = "INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)"
+# Blanking makes a row shorter and leaves it where it is; see the schema for why nothing is deleted here.
+_BLANK_BATCHES = (
+    "UPDATE batch SET thread_no = NULL, run = '', owner = '', kind = '', body = x'' WHERE thread_no = ? AND last <= ?"
+)
+_BLANK_CHECKPOINT = "UPDATE checkpoint SET thread_no = NULL, body = x'' WHERE thread_no = ?"
+_BLANK_RUNS = "UPDATE run SET thread_no = NULL, key = '', run_id = '', first = 0, last = 0 WHERE thread_no = ?"
+# At least a thousand blank rows stay before the first live one: more pages than SQLite touches to merge one.
+_SWEEP = """
+DELETE FROM {table} WHERE no < min(
+    (SELECT min(no) FROM {table}) + 5000,
+    coalesce((SELECT no FROM {table} WHERE thread_no IS NOT NULL ORDER BY no LIMIT 1), (SELECT max(no) FROM {table})) - 1000
+)
 """
 _STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
 
@@ -93,8 +103,8 @@ class Writes:
     leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
     by_thread: dict[int, Lease] = field(default_factory=dict[int, Lease])
     tickets: set[int] = field(default_factory=set[int])
-    newest_id: int = 0
-    """Id of the last batch inserted."""
+    newest_no: int = 0
+    """Number of the last batch row inserted."""
     published: list[Published] = field(default_factory=list[Published])
     _rows: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     after_commit: list[Callable[[], None]] = field(default_factory=list["Callable[[], None]"])
@@ -155,7 +165,7 @@ class Writes:
         for count, statement in _INSERTS.items():
             while len(rows) - start >= count:
                 values = [value for row in rows[start : start + count] for value in row]
-                self.newest_id = self.connection.execute(statement, values).lastrowid or 0
+                self.newest_no = self.connection.execute(statement, values).lastrowid or 0
                 start += count
 
     def release(self, token: int) -> None:
@@ -214,18 +224,22 @@ class Writes:
         no, last = thread[0], thread[3]
         if checkpoint.seq > last:
             raise ValueError("a checkpoint cannot be ahead of its thread")
+        self.connection.execute(_BLANK_CHECKPOINT, (no,))
         self.connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
+        self.connection.execute(_BLANK_BATCHES, (no, checkpoint.seq))
         self._cut(no, checkpoint.seq)
-        self.connection.execute("DELETE FROM batch WHERE thread_no = ? AND last <= ?", (no, checkpoint.seq))
+        self._sweep()
         self.connection.execute("UPDATE thread SET floor = max(floor, ?) WHERE no = ?", (checkpoint.seq, no))
 
     def erase(self, key: ThreadKey) -> bool:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
             return False
-        no, _, epoch, _ = thread
-        for table in ("batch", "checkpoint", "run"):
-            self.connection.execute(f"DELETE FROM {table} WHERE thread_no = ?", (no,))  # noqa: S608  names above
+        no, _, epoch, last = thread
+        self.connection.execute(_BLANK_BATCHES, (no, last))
+        self.connection.execute(_BLANK_CHECKPOINT, (no,))
+        self.connection.execute(_BLANK_RUNS, (no,))
+        self._sweep()
         self.connection.execute("DELETE FROM thread WHERE no = ?", (no,))
         self.connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
         self.connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
@@ -263,7 +277,7 @@ class Writes:
             last=last,
             newest=newest[0] if newest else 0,
             begun=row is not None,
-            ended=bool(row and row[0]),
+            ended=row is not None and row[0] != reads.OPEN,
             checked=self.generation,
         )
 
@@ -321,12 +335,17 @@ class Writes:
         self._rows.append((no, batch.first, batch.last, batch.run, batch.owner, batch.kind, batch.ts, body))
         self.published.append(Published(key, epoch, batch))
 
+    def _sweep(self) -> None:
+        """Delete blank rows from the beginning of the tables, some at a time, keeping clear of the pages live rows are on."""
+        for table in ("batch", "checkpoint", "run"):
+            self.connection.execute(_SWEEP.format(table=table))
+
     def _cut(self, no: int, seq: int) -> None:
         """Rewrite the batch that a checkpoint covers in part."""
-        find = "SELECT id, first, body FROM batch WHERE thread_no = ? AND first <= ? AND last > ? ORDER BY first DESC LIMIT 1"
+        find = "SELECT no, first, body FROM batch WHERE thread_no = ? AND first <= ? AND last > ? ORDER BY first DESC LIMIT 1"
         row = self.connection.execute(find, (no, seq, seq)).fetchone()
         if row:
             lines = row[2].split(b"\n")[seq - row[1] + 1 :]
             self.connection.execute(
-                "UPDATE batch SET first = ?, body = ? WHERE id = ?", (seq + 1, b"\n".join(lines), row[0])
+                "UPDATE batch SET first = ?, body = ? WHERE no = ?", (seq + 1, b"\n".join(lines), row[0])
             )

@@ -1,4 +1,8 @@
 -- The first schema. A thread is (tenant, owner, id): a client's thread id alone names nothing.
+--
+-- What people wrote is in `batch`, `checkpoint` and `run` only. When SQLite merges or splits the pages of a table it copies rows and leaves the
+-- old bytes in the pages' unused space, where `secure_delete` does not reach. So in these three tables rows are only ever added at the end,
+-- never grow, and are blanked in place instead of deleted (`thread_no` NULL); blank rows go later, far from any live one.
 
 -- One row per open ledger. `expires` is on the machine's monotonic clock, comparable within one `boot` only.
 -- It is renewed while the worker holds a lease or a ticket, so a row past its time is normal for an idle one.
@@ -53,23 +57,24 @@ CREATE TABLE thread (
 );
 CREATE INDEX thread_newest ON thread (tenant, owner, updated);
 
--- `last` is the seq of the terminal entry, 0 while there is none.
+-- `last` is the seq of the terminal entry. While there is none it is 2^40: a big number, so that ending a run does not grow its row.
 CREATE TABLE run (
-    thread_no INTEGER NOT NULL REFERENCES thread (no),
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    thread_no INTEGER REFERENCES thread (no),
     key TEXT NOT NULL,
     run_id TEXT NOT NULL,
     first INTEGER NOT NULL,
-    last INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (thread_no, key)
-) WITHOUT ROWID;
+    last INTEGER NOT NULL DEFAULT 1099511627776,
+    UNIQUE (thread_no, key)
+);
 CREATE INDEX run_order ON run (thread_no, first);
-CREATE INDEX run_open ON run (thread_no) WHERE last = 0;
+CREATE INDEX run_open ON run (thread_no) WHERE last = 1099511627776;
 
--- The log: a row holds consecutive entries, one line each. `id` only grows, over all threads: others ask for what came after it.
+-- The log: a row holds consecutive entries, one line each. `no` only grows, over all threads: others ask for what came after it.
 -- The unique index is the last guard of the numbering: no seq begins two batches.
 CREATE TABLE batch (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    thread_no INTEGER NOT NULL REFERENCES thread (no),
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    thread_no INTEGER REFERENCES thread (no),
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     run TEXT NOT NULL,
@@ -80,9 +85,10 @@ CREATE TABLE batch (
 );
 CREATE UNIQUE INDEX batch_order ON batch (thread_no, first);
 
--- The folded thread up to `seq`; only the newest is kept.
+-- The folded thread up to `seq`; only the newest of a thread is kept.
 CREATE TABLE checkpoint (
-    thread_no INTEGER PRIMARY KEY REFERENCES thread (no),
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    thread_no INTEGER UNIQUE REFERENCES thread (no),
     seq INTEGER NOT NULL,
     body BLOB NOT NULL
 );
