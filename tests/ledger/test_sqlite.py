@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import stat
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 import anyio
@@ -66,6 +67,20 @@ async def take(tail: Tail, last: int) -> list[tuple[int, bytes]]:
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()
+
+
+def files_with(secret: bytes, path: Path) -> list[str]:
+    """Which of the database's files hold these bytes anywhere."""
+    return [file.name for file in path.parent.iterdir() if secret in file.read_bytes()]
+
+
+def write(path: Path, data: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(data)
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 class TestTwoLedgersOnOneFile:
@@ -278,9 +293,33 @@ class TestOnDisk:
             for number, secret in enumerate(secrets):
                 key = KEY._replace(id=f"t{number}")
                 await ledger.trim(key, Checkpoint(seq=2, body=secret * 50))
-                assert any(secret in file.read_bytes() for file in path.parent.iterdir())
+                assert files_with(secret, path) != []
                 await ledger.erase(key)
-                assert [file.name for file in path.parent.iterdir() if secret in file.read_bytes()] == []
+                assert files_with(secret, path) == []
+
+    async def test_no_byte_stays_whatever_happened_around_it(self, path: Path) -> None:
+        """SQLite copies rows when it merges pages, and the old bytes stay in the pages' unused space."""
+        chance = random.Random(3)
+        async with SqliteLedger(path) as ledger, AsyncExitStack() as stack:
+            writers: dict[int, Writer] = {}
+            for number in range(40):
+                writer = await ledger.acquire(KEY._replace(id=f"t{number}"), f"run-{number}")
+                writers[number] = await stack.enter_async_context(writer)
+                await begin(writer)
+            for _ in range(250):
+                for number in chance.sample(sorted(writers), 5):
+                    writers[number].append(b"secret%03d-" % number * chance.choice([1, 2, 5, 20, 200, 900]))
+                for writer in writers.values():
+                    await writer.flushed()
+                number = chance.choice(sorted(writers))
+                info = await ledger.thread(writers[number].thread)
+                assert info is not None
+                seq = chance.randint(info.first - 1, info.last)
+                await ledger.trim(info.key, Checkpoint(seq=seq, body=b"secret%03d-" % number * 9))
+                if len(writers) > 5 and chance.random() < 0.1:
+                    secret = b"secret%03d-" % number
+                    await ledger.erase(writers.pop(number).thread)
+                    assert files_with(secret, path) == []
 
     async def test_erasure_waits_for_a_reader_that_holds_the_old_pages(self, path: Path) -> None:
         async with SqliteLedger(path) as ledger:
@@ -296,27 +335,26 @@ class TestOnDisk:
                     while await ledger.thread(KEY):
                         await anyio.sleep(0.01)
                     reader.execute("COMMIT")
-            assert [file.name for file in path.parent.iterdir() if b"violet" in file.read_bytes()] == []
+            assert files_with(b"violet", path) == []
 
 
 class TestTrouble:
     async def test_a_file_that_is_no_database_is_a_configuration_error(self, path: Path) -> None:
-        path.parent.mkdir()
-        path.write_bytes(b"Dear diary, " * 1000)
+        write(path, b"Dear diary, " * 1000)
         with pytest.raises(ConfigError):
             async with SqliteLedger(path):
                 pass
-        assert path.read_bytes() == b"Dear diary, " * 1000
+        assert content(path) == b"Dear diary, " * 1000
 
     async def test_another_programs_database_is_left_alone(self, path: Path) -> None:
         path.parent.mkdir()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE cookies (name TEXT)")
-        before = path.read_bytes()
+        before = content(path)
         with pytest.raises(ConfigError):
             async with SqliteLedger(path):
                 pass
-        assert path.read_bytes() == before
+        assert content(path) == before
 
     async def test_a_newer_schema_is_refused(self, path: Path) -> None:
         async with SqliteLedger(path):

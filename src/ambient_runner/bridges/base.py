@@ -51,7 +51,8 @@ class FrameworkCapabilities:
 class Adapter(Protocol):
     """What `create_adapter` gives: an AG-UI agent. Events may be ours (`ambient_runner.protocol.events`) or `ag_ui.core` models.
 
-    It may also have `async def interrupt(self) -> None` (stop the running turn) and `async def aclose(self) -> None` (give up what it holds).
+    It may also have `async def interrupt(self) -> None` (stop the running turn) and `async def aclose(self) -> None` (give up what it
+    holds).
     """
 
     def run(self, input: RunAgentInput) -> AsyncIterator[Any]: ...  # noqa: A002  the ADR's name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import KeyReused, RunGone, ThreadBusy
+from ambient_runner.errors import KeyReused, OtherAgent, RunGone, ThreadBusy
 from ambient_runner.ledger.base import RUNTIME, Held
 from ambient_runner.protocol.events import RunStarted, decode_event
 from ambient_runner.runs import metrics
@@ -70,7 +70,14 @@ class Admission:
             return await self._same_key(request.claim, key, held, holder)
         if holder is not None and await self._holds_newest(request, holder):
             return await self._joined(holder)
+        await self._check_agent(request, key)
         return await self._when_busy(request, key, run, on_busy, held)
+
+    async def _check_agent(self, request: StartRequest, key: ThreadKey) -> None:
+        """Before another agent's run is stopped or waited for: the thread keeps its agent."""
+        info = await self._ledger.thread(key)
+        if info is not None and info.agent != request.agent:
+            raise OtherAgent
 
     async def _same_key(
         self, claim: KeyClaim | None, key: ThreadKey, held: Held, holder: RunInfo | None

@@ -23,7 +23,6 @@ from ambient_runner.errors import (
     LeaseLost,
     LedgerError,
     NothingRunning,
-    OtherAgent,
     RunnerError,
     ThreadBusy,
     UnknownAgent,
@@ -54,7 +53,7 @@ from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline, storable
 from ambient_runner.runs.recovery import close_abandoned
 from ambient_runner.runs.retention import retain
 from ambient_runner.runs.run import Actor, Agent, Middleware, Run, RunHandler, Started, StartRequest, enter_run
-from ambient_runner.runs.views import Views
+from ambient_runner.runs.views import Life, Views
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -119,7 +118,6 @@ class Runner:
         if agent is None:
             raise UnknownAgent
         key = ThreadKey(request.actor.tenant, request.actor.owner, request.input.thread_id)
-        await self._check_agent(key, request.agent)
         admitted = await self._admission.admit(request, key, uuid.uuid4().hex, request.on_busy or self.settings.on_busy)
         return admitted if isinstance(admitted, Started) else await self._begin(request, agent, admitted)
 
@@ -160,7 +158,7 @@ class Runner:
         info = await self.ledger.thread(key)
         if info is None:
             raise UnknownThread
-        return await self.views.at(info, info.last)
+        return await self.views.at(Life(info.key, info.epoch), info.last)
 
     def only_active(self, actor: Actor) -> ThreadKey:
         """The thread of the actor's one run in this process. Raises: NothingRunning, ThreadBusy when there are several."""
@@ -207,11 +205,6 @@ class Runner:
         active = self._by_thread.get(key)
         return active is None or not active.unread
 
-    async def _check_agent(self, key: ThreadKey, agent: str) -> None:
-        info = await self.ledger.thread(key)
-        if info is not None and info.agent and info.agent != agent:
-            raise OtherAgent(f"This thread belongs to the agent {info.agent!r}. Start a new thread for {agent!r}.")
-
     async def _begin(self, request: StartRequest, agent: Agent, writer: Writer) -> Started:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
@@ -254,8 +247,8 @@ class Runner:
         return active, first - 1
 
     async def _view_of(self, writer: Writer) -> ThreadView:
-        info = await self.ledger.thread(writer.thread)
-        return ThreadView() if info is None else await self.views.at(info, info.last)
+        """The thread as this run finds it. Nobody else can write a run's events meanwhile."""
+        return await self.views.at(Life(writer.thread, writer.epoch), writer.last) if writer.last else ThreadView()
 
     async def _own(self, active: ActiveRun, stack: AsyncExitStack) -> None:
         """The run's task: drive it, end it, give the lease back."""

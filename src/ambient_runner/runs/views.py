@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
@@ -17,9 +17,16 @@ from ambient_runner.projections.thread import ThreadView
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.ledger.base import Ledger, ThreadInfo, ThreadKey
+    from ambient_runner.ledger.base import Ledger, ThreadKey
 
 _KEPT = 64
+
+
+class Life(NamedTuple):
+    """One life of a thread: between two erasures of the same id."""
+
+    key: ThreadKey
+    epoch: str
 
 
 async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None) -> ThreadView:
@@ -45,49 +52,48 @@ class Views:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._kept: OrderedDict[tuple[ThreadKey, str], ThreadView] = OrderedDict()
-        self._locks: dict[tuple[ThreadKey, str], anyio.Lock] = {}
+        self._kept: OrderedDict[Life, ThreadView] = OrderedDict()
+        self._locks: dict[Life, anyio.Lock] = {}
 
-    async def at(self, info: ThreadInfo, seq: int) -> ThreadView:
+    async def at(self, life: Life, seq: int) -> ThreadView:
         """The thread as of `seq`. Do not change it: others may hold the same view."""
-        slot = (info.key, info.epoch)
-        async with self._one_at_a_time(slot):
-            kept = self._kept.get(slot)
+        async with self._one_at_a_time(life):
+            kept = self._kept.get(life)
             if kept is not None and kept.seq == seq:
-                self._kept.move_to_end(slot)
+                self._kept.move_to_end(life)
                 return kept
             if kept is None or kept.seq > seq:
-                view = await load_view(self._ledger, info.key, until=seq)
+                view = await load_view(self._ledger, life.key, until=seq)
             else:
                 view = kept.copy()
-                await advance(self._ledger, info.key, view, until=seq)
+                await advance(self._ledger, life.key, view, until=seq)
             if kept is None or view.seq >= kept.seq:
-                self._keep(slot, view)
+                self._keep(life, view)
             return view
 
-    def is_past(self, info: ThreadInfo, seq: int) -> bool:
+    def is_past(self, life: Life, seq: int) -> bool:
         """Whether the kept view is already beyond `seq`, so that it cannot serve."""
-        kept = self._kept.get((info.key, info.epoch))
+        kept = self._kept.get(life)
         return kept is not None and kept.seq > seq
 
     def forget(self, key: ThreadKey) -> None:
-        for slot in [slot for slot in self._kept if slot[0] == key]:
-            del self._kept[slot]
+        for life in [life for life in self._kept if life.key == key]:
+            del self._kept[life]
 
     @asynccontextmanager
-    async def _one_at_a_time(self, slot: tuple[ThreadKey, str]) -> AsyncGenerator[None, None]:
+    async def _one_at_a_time(self, life: Life) -> AsyncGenerator[None, None]:
         """A hundred readers of one run need its snapshot at the same moment; one of them folds it."""
-        lock = self._locks.setdefault(slot, anyio.Lock())
+        lock = self._locks.setdefault(life, anyio.Lock())
         try:
             async with lock:
                 yield
         finally:
             if not lock.statistics().tasks_waiting:
-                self._locks.pop(slot, None)
+                self._locks.pop(life, None)
 
-    def _keep(self, slot: tuple[ThreadKey, str], view: ThreadView) -> None:
-        self._kept[slot] = view
-        self._kept.move_to_end(slot)
+    def _keep(self, life: Life, view: ThreadView) -> None:
+        self._kept[life] = view
+        self._kept.move_to_end(life)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
@@ -95,18 +101,18 @@ class Views:
 class Replay:
     """One reader's way through the past: the thread as of one snapshot after another, each fold going on from the last."""
 
-    def __init__(self, views: Views, ledger: Ledger, info: ThreadInfo) -> None:
+    def __init__(self, views: Views, ledger: Ledger, life: Life) -> None:
         self._views = views
         self._ledger = ledger
-        self._info = info
+        self._life = life
         self._own: ThreadView | None = None
 
     async def at(self, seq: int) -> ThreadView:
         """The thread as of `seq`, shared with other readers where possible. Do not change it."""
-        if not self._views.is_past(self._info, seq):
-            return await self._views.at(self._info, seq)
+        if not self._views.is_past(self._life, seq):
+            return await self._views.at(self._life, seq)
         if self._own is None or self._own.seq > seq:
-            self._own = await load_view(self._ledger, self._info.key, until=seq)
+            self._own = await load_view(self._ledger, self._life.key, until=seq)
         else:
-            await advance(self._ledger, self._info.key, self._own, until=seq)
+            await advance(self._ledger, self._life.key, self._own, until=seq)
         return self._own

@@ -14,13 +14,14 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from ambient_runner.config import OnBusy, OnDisconnect
-from ambient_runner.errors import InvalidInput, RunGone
+from ambient_runner.errors import InvalidInput
 from ambient_runner.ledger.base import KeyClaim, ThreadKey
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate
 from ambient_runner.protocol.inbound import read_input
 from ambient_runner.protocol.profiles import profile_of
 from ambient_runner.runs.run import Actor, StartRequest
+from ambient_runner.runs.views import Life
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.stream import EventStream, UntilRunEnds
@@ -74,14 +75,11 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
             trace_id=_trace_id(request),
         )
     )
-    info = await runner.ledger.thread(started.thread)
-    if info is None:
-        raise RunGone
     form = negotiate(request.headers.get("accept"))
     return EventStream(
         service,
         runner,
-        info,
+        Life(started.thread, started.epoch),
         Framer(
             started.epoch,
             profile_of(posted.protocol_version),

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from ambient_runner.ledger.base import Batch, Ledger, Tail, ThreadInfo, ThreadKey
+    from ambient_runner.ledger.base import Batch, Ledger, Tail, ThreadKey
     from ambient_runner.projections.frames import Form, Framer
     from ambient_runner.runs.runner import Runner
+    from ambient_runner.runs.views import Life
     from ambient_runner.server.service import Service
 
 _TERMINAL = frozenset({"RUN_FINISHED", "RUN_ERROR"})
@@ -98,7 +99,7 @@ class EventStream(Response):
         self,
         service: Service,
         runner: Runner,
-        info: ThreadInfo,
+        life: Life,
         framer: Framer,
         *,
         form: Form,
@@ -111,14 +112,14 @@ class EventStream(Response):
         super().__init__(status_code=200, headers=headers)
         self._service = service
         self._runner = runner
-        self._key = info.key
+        self._key = life.key
         self._framer = framer
         self._form: Form = form
         self._after = after
         self._until = until
         self._preface = preface
         self._on_disconnect = on_disconnect
-        self._replay = Replay(runner.views, runner.ledger, info)
+        self._replay = Replay(runner.views, runner.ledger, life)
         self._scope = anyio.CancelScope()
         self._sent_at = 0.0
         self._sending = False
@@ -220,15 +221,21 @@ class EventStream(Response):
         settings, now = self._service.settings, asyncio.get_running_loop().time
         self._sent_at = now()
         while not self._left:
-            with anyio.move_on_after(min(settings.heartbeat, settings.slow_reader)):
+            patience = settings.slow_reader if self._sending else settings.heartbeat
+            with anyio.move_on_after(self._sent_at + patience - now()):
                 message = await receive()
                 self._left = message["type"] == "http.disconnect"
                 continue
-            silent = now() - self._sent_at
-            if self._sending and silent >= settings.slow_reader:
+            if now() - self._sent_at < patience:
+                continue
+            if self._sending:
                 metrics.SLOW_CUT.inc()
                 self._left = True
-            elif not self._sending and silent >= settings.heartbeat and self._form == "sse":
-                self._sent_at = now()
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
+            else:
+                await self._ping(send)
         self._scope.cancel()
+
+    async def _ping(self, send: Send) -> None:
+        self._sent_at = asyncio.get_running_loop().time()
+        if self._form == "sse":
+            await send({"type": "http.response.body", "body": PING, "more_body": True})

@@ -18,7 +18,7 @@ from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, enco
 from ambient_runner.protocol.profiles import Profile, profile_of
 from ambient_runner.runs import metrics
 from ambient_runner.runs.resume import gap, reopening
-from ambient_runner.runs.views import load_view
+from ambient_runner.runs.views import Life, load_view
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.stream import EventStream, Never, UntilIdle
@@ -38,7 +38,7 @@ def thread_routes(service: Service, guard: Guard) -> APIRouter:
     """`GET /threads/{id}/events`, `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`, `/state_snapshot/{id}` and `/state/{id}`."""
     router = APIRouter(route_class=AmbientRoute)
 
-    @router.get("/threads/{id}/events")
+    @router.get("/threads/{id:path}/events")
     async def events(request: Request, id: str) -> Response:  # noqa: A002  the route's name
         return await _events(service, request, _key(await guard(request), id))
 
@@ -46,24 +46,24 @@ def thread_routes(service: Service, guard: Guard) -> APIRouter:
     async def threads(request: Request) -> Response:
         return await _list(service, request, await guard(request))
 
-    @router.get("/message_snapshot/{id}")
+    @router.get("/message_snapshot/{id:path}")
     async def message_snapshot(request: Request, id: str) -> Response:  # noqa: A002
         key = _key(await guard(request), id)
         view = await (await service.runner()).view(key)
         return Json(encode_event(MessagesSnapshot(messages=view.transcript.messages())))
 
-    @router.get("/state_snapshot/{id}")
+    @router.get("/state_snapshot/{id:path}")
     async def state_snapshot(request: Request, id: str) -> Response:  # noqa: A002
         key = _key(await guard(request), id)
         runner = await service.runner()
         view = await runner.view(key)
         return _state(view.state, await _hidden(runner, key))
 
-    @router.patch("/state/{id}")
+    @router.patch("/state/{id:path}")
     async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
         return await _patch(service, request, _key(await guard(request), id))
 
-    @router.delete("/thread/{id}")
+    @router.delete("/thread/{id:path}")
     async def delete(request: Request, id: str) -> Response:  # noqa: A002
         key = _key(await guard(request), id)
         await (await service.runner()).erase(key)
@@ -95,7 +95,7 @@ async def _events(service: Service, request: Request, key: ThreadKey) -> Respons
     return EventStream(
         service,
         runner,
-        info,
+        Life(key, info.epoch),
         framer,
         form=form,
         after=begin,
