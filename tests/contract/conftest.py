@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 STORES = {"memory": "memory://", "sqlite": "sqlite:///{folder}/ledger.db"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=STORES)
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger, None]:
     async with open_ledger(STORES[request.param].format(folder=tmp_path)) as opened:

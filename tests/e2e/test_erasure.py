@@ -39,9 +39,9 @@ def files_with(store: Path, marker: str) -> list[str]:
 
 
 async def tell_everything(server: Child, http: httpx.AsyncClient, thread: str, marker: str) -> None:
-    """Put the marker wherever a thread keeps text: messages, arguments, results, state, questions, keys."""
+    """Put the marker wherever a thread keeps text: messages, arguments, results, state, questions."""
     for command in (f"say {marker} " * 200, f"weather {marker}", f"split {marker}"):
-        await run(server.url, run_input(thread, command), headers={"Idempotency-Key": f"{marker}-{command[:9]}"})
+        await run(server.url, run_input(thread, command), headers={"Idempotency-Key": new_id("key")})
     state = {"note": marker}
     await run(server.url, run_input(thread, "state", state=state, forwardedProps={"x": marker}))
     patched = await http.patch(f"/state/{thread}", json=[{"op": "add", "path": "/patched", "value": marker}])

@@ -16,6 +16,7 @@ from .talk import ending, events_of, history, new_id, numbers, run, run_input, s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from .server import Child
     from .sse import Event, Frame
@@ -212,6 +213,35 @@ async def test_one_key_at_both_is_one_run(pair: Pair) -> None:
     assert [(status, [frame.raw for frame in got] == expected) for status, _, got in answers] == [(200, True)] * 6
     assert [frame.raw for frame in replayed] == expected
     assert [(status, b'"key_reused"' in text) for status, text, _ in refused] == [(409, True)] * 2
+
+
+async def test_a_run_read_here_is_not_superseded_there(pair: Pair) -> None:
+    """A newer message supersedes a run that no one reads; a reader in another process is a reader."""
+    thread = new_id("thread")
+    with anyio.fail_after(20):
+        async with open_stream(f"{pair[0].url}/", "POST", body=run_input(thread, "count 60 every 10ms")) as stream:
+            frames = await stream.until("TEXT_MESSAGE_CONTENT")
+            async with open_stream(f"{pair[1].url}/", "POST", body=run_input(thread, "hello")) as refused:
+                answer = (refused.status, b'"thread_busy"' in await refused.body())
+            frames += await stream.rest()
+    (events,) = split_runs(events_of(frames))
+    assert answer == (409, True)
+    assert (ending(events), text_of(events)) == ("success", numbers(60))
+
+
+async def test_a_thread_is_not_idle_before_its_dead_run_is_closed(tmp_path: Path) -> None:
+    """A dies; whoever reads `until=idle` at B, at once, waits for the terminal event and gets it within twice the lease."""
+    thread, store = new_id("thread"), tmp_path / "ambient.db"
+    with anyio.fail_after(60), start(store) as a, start(store) as b:
+        async with open_stream(f"{a.url}/", "POST", body=run_input(thread, "count 100000 every 10ms")) as stream:
+            seen = await stream.read(20)
+            a.process.kill()
+            with anyio.fail_after(2 * LEASE):
+                frames = await history(b.url, thread)
+        again = events_of(await run(b.url, run_input(thread, "count 3")))
+    (events,) = split_runs(events_of(frames))
+    assert frames[: len(seen)] == seen
+    assert (ending(events), ending(again), text_of(again)) == ("run_abandoned", "success", numbers(3))
 
 
 async def put_to_sleep(pair: Pair, thread: str, dice: random.Random) -> bool:

@@ -1,4 +1,7 @@
-"""A process that holds a thread: `python holder.py <database> <lease>`. It appends a line for every line it is sent, and says how that went."""
+"""A process that holds a thread: `python holder.py <database> <lease>`.
+
+It appends a line for every line it is sent, and says how that went.
+"""
 
 from __future__ import annotations
 

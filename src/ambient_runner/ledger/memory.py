@@ -234,6 +234,7 @@ class MemoryLedger:
         return found if found and (at is None or found.seq <= at) else None
 
     async def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+        self._outbox.flush()
         thread = self._thread(key)
         if checkpoint.seq > thread.last:
             raise ValueError("a checkpoint cannot be ahead of its thread")
@@ -242,6 +243,7 @@ class MemoryLedger:
         thread.floor = max(thread.floor, checkpoint.seq)
 
     async def erase(self, key: ThreadKey) -> bool:
+        self._outbox.flush()
         thread = self._threads.pop(key, None)
         if thread is None:
             return False

@@ -114,28 +114,25 @@ class Admission:
 
     async def _when_busy(
         self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy, held: Held
-    ) -> Writer | Started:
+    ) -> Writer | Started | None:
         match on_busy:
             case "join":
                 return await self._join_holder(key, held)
             case "queue":
                 return await self._wait(request, key, run)
             case "supersede":
-                return await self._supersede(request, key, run, held)
+                return await self._supersede(request, key, run)
             case "reject":
                 if held.run and request.input.messages and not self._is_read(key):
-                    return await self._supersede(request, key, run, held)
+                    return await self._supersede(request, key, run)
                 raise held
 
-    async def _join_holder(self, key: ThreadKey, held: Held) -> Started:
-        info = await self._ledger.run(key, held.run) if held.run else None
-        if info is None:
-            raise held
-        return await self._joined(info)
-
-    async def _supersede(self, request: StartRequest, key: ThreadKey, run: str, held: Held) -> Writer:
-        await self._ledger.request_stop(key, "superseded", run=held.run)
-        return await self._wait(request, key, run)
+    async def _join_holder(self, key: ThreadKey, held: Held) -> Started | None:
+        holder = await self._ledger.run(key, held.run) if held.run else None
+        if holder is None:
+            await self._ledger.released(key, _HAND_OVER)
+            return None
+        return await self._joined(holder)
 
     async def _wait(self, request: StartRequest, key: ThreadKey, run: str) -> Writer:
         """Stand in line for the lease. The caller's place is given up on any way out."""
@@ -148,6 +145,19 @@ class Admission:
                     left = deadline - anyio.current_time()
                     if left <= 0 or not await self._ledger.released(key, left, ticket=ticket):
                         raise ThreadBusy from held
+
+    async def _supersede(self, request: StartRequest, key: ThreadKey, run: str) -> Writer:
+        """Stand in line, and stop whoever holds the lease meanwhile: those before us in the line were to be superseded too."""
+        deadline = anyio.current_time() + self._waiting.seconds
+        async with self._ledger.queueing(key, depth=self._waiting.depth) as ticket:
+            while anyio.current_time() < deadline:
+                try:
+                    return await self._ledger.acquire(key, run, claim=request.claim, ticket=ticket)
+                except Held as held:
+                    if held.run:
+                        await self._ledger.request_stop(key, "superseded", run=held.run)
+                    await self._ledger.released(key, _HAND_OVER, ticket=ticket)
+        raise ThreadBusy
 
     async def _joined(self, info: RunInfo) -> Started:
         thread = await self._ledger.thread(info.thread)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,15 +45,24 @@ class AmbientRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             try:
                 return await handle(request)
-            except RunnerError as error:
-                return _ours(error)
-            except HTTPException as error:
-                return http_refusal(error)
-            except Exception:
-                logger.exception("A request failed")
-                return _ours(RunnerError())
+            except Exception as error:
+                answer = _answer(error)
+                # Its frames hold the request's body, in a cycle that only a full collection would find.
+                traceback.clear_frames(error.__traceback__)
+                return answer
 
         return guarded
+
+
+def _answer(error: Exception) -> Json:
+    match error:
+        case RunnerError():
+            return _ours(error)
+        case HTTPException():
+            return http_refusal(error)
+        case _:
+            logger.error("A request failed", exc_info=error)
+            return _ours(RunnerError())
 
 
 def http_refusal(error: HTTPException) -> Json:

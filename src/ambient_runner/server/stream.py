@@ -77,7 +77,13 @@ class UntilIdle:
 
     async def when_idle(self, tail: Tail) -> bool:
         info = await self._ledger.thread(self._key)
-        return info is None or (not info.active and not info.queued and tail.position >= info.last)
+        if info is None:
+            return True
+        if info.active or info.queued or tail.position < info.last:
+            return False
+        newest = await self._ledger.run_at(self._key, info.last)
+        # A run whose owner died still has its terminal event to come.
+        return newest is None or bool(newest.last)
 
 
 class Never:
@@ -121,6 +127,9 @@ class EventStream(Response):
         self._on_disconnect = on_disconnect
         self._replay = Replay(runner.views, runner.ledger, life)
         self._scope = anyio.CancelScope()
+        self._tail: Tail | None = None
+        self._waiting = False
+        self._finishing = False
         self._sent_at = 0.0
         self._sending = False
         self._left = False
@@ -145,8 +154,10 @@ class EventStream(Response):
             await self._on_disconnect()
 
     def finish(self) -> None:
-        """End the stream as if it had nothing more to say."""
-        self._scope.cancel()
+        """End the stream once it has sent what there is."""
+        self._finishing = True
+        if self._tail is not None and self._waiting and not self._tail.ready():
+            self._scope.cancel()
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         kept = [pair for pair in self.raw_headers if pair[0] not in {b"content-length", b"content-type"}]
@@ -162,7 +173,8 @@ class EventStream(Response):
             await self._send(send, self._preface)
         try:
             async with self._runner.ledger.tail(self._key, self._after) as tail:
-                while True:
+                self._tail = tail
+                while not self._finishing or tail.ready():
                     batches = await self._next(tail)
                     if batches is None or await self._deliver(send, batches):
                         return
@@ -173,11 +185,18 @@ class EventStream(Response):
     async def _next(self, tail: Tail) -> list[Batch] | None:
         """What comes next, or None when the stream is over."""
         if not self._until.looks or tail.ready():
-            return await tail.next()
-        while not await self._until.when_idle(tail):
+            return await self._wait(tail)
+        while not self._finishing and not await self._until.when_idle(tail):
             with anyio.move_on_after(_IDLE_LOOK):
-                return await tail.next()
+                return await self._wait(tail)
         return None
+
+    async def _wait(self, tail: Tail) -> list[Batch]:
+        self._waiting = True
+        try:
+            return await tail.next()
+        finally:
+            self._waiting = False
 
     async def _deliver(self, send: Send, batches: list[Batch]) -> bool:
         """Send the batches, about a mebibyte at a time; True when the stream is over."""

@@ -23,7 +23,7 @@ from ambient_runner.ledger.sqlite.writes import Lease, Published, Writes
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ambient_runner.ledger.sqlite.workers import Worker
@@ -85,8 +85,8 @@ class Committer(threading.Thread):
         super().__init__(name="ledger-commits", daemon=True)
         self.watched = False
         """Set by the loop: whether anyone there waits for what other processes do."""
-        self.renewing = True
-        """Off, this worker's leases run out: what happens to a process that is stopped."""
+        self.paused = False
+        """Whether it neither renews nor looks around, only commits: what others see of a process that was stopped."""
         self._path = path
         self._worker = worker
         self._deliver = deliver
@@ -95,6 +95,7 @@ class Committer(threading.Thread):
         self._closing = False
         self._renewed = 0.0
         self._insisted: list[Job] = []
+        self._current: list[Entry | Job] = []
 
     def submit(self, work: list[Entry] | Job) -> None:
         self._queue.put(work)
@@ -135,31 +136,43 @@ class Committer(threading.Thread):
             return
         self._checkpointer.start()
         self._opened(None)
-        while not self._closing or not self._queue.empty():
-            self._turn()
-        self._leave()
-        self._checkpointer.close()
+        try:
+            while not self._closing or not self._queue.empty():
+                self._turn()
+            self._leave()
+        finally:
+            self._refuse_the_rest()
+            self._checkpointer.close()
+
+    def _refuse_the_rest(self) -> None:
+        """Should this thread ever die of a mistake, nobody waits for it for ever."""
+        work = [*self._current, *self._queued_now()]
+        if work:
+            self._deliver(self._failure(work, LedgerError("The store has stopped working. Restart the server."), None))
 
     def _turn(self) -> None:
-        work = self._gather()
+        self._current = work = self._gather()
         if work or self._insisted or self._renewal_is_due():
             self._commit(work)
-        else:
+        elif not self.paused:
             self._poll()
+        self._current = []
         if self._checkpointer.overdue:
             self._catch_up()
 
     def _gather(self) -> list[Entry | Job]:
         """Everything that is queued; waits for something to do."""
+        try:
+            first = self._queue.get(timeout=self._patience())
+        except Empty:
+            return []
+        return [*_unpacked(first), *self._queued_now()]
+
+    def _queued_now(self) -> list[Entry | Job]:
         work: list[Entry | Job] = []
         try:
-            item = self._queue.get(timeout=self._patience())
             while True:
-                if isinstance(item, list):
-                    work.extend(item)
-                elif item is not None:
-                    work.append(item)
-                item = self._queue.get_nowait()
+                work.extend(_unpacked(self._queue.get_nowait()))
         except Empty:
             return work
 
@@ -168,7 +181,7 @@ class Committer(threading.Thread):
         return POLL if self.watched or holding else self._worker.lease / 3
 
     def _renewal_is_due(self) -> bool:
-        if not self.renewing or not (self._writes.leases or self._writes.tickets):
+        if self.paused or not (self._writes.leases or self._writes.tickets):
             return False
         return self._worker.clock() - self._renewed >= self._worker.lease / 3
 
@@ -254,7 +267,6 @@ class Committer(threading.Thread):
     def _failure(self, work: list[Entry | Job], error: LedgerError, news: News | None) -> Outcome:
         """Nothing of the transaction happened. Its writers are done for: their next lines would follow a hole."""
         outcome = Outcome(news=news)
-        self._writes.generation += 1
         for item in work:
             if isinstance(item, Job) and item.insist:
                 self._insisted.append(item)
@@ -284,6 +296,8 @@ class Committer(threading.Thread):
             raise
 
     def _roll_back(self) -> None:
+        # What was remembered while the transaction ran did not happen.
+        self._writes.generation += 1
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -302,6 +316,12 @@ class Committer(threading.Thread):
             self._in_transaction(self._worker.leave)
         except sqlite3.Error:
             logger.exception("cannot sign out; the leases end when their time is over")
+
+
+def _unpacked(item: list[Entry] | Job | None) -> Sequence[Entry | Job]:
+    if isinstance(item, Job):
+        return (item,)
+    return item or ()
 
 
 def _merge(earlier: Entry, later: Entry) -> Entry:

@@ -120,6 +120,8 @@ class SqliteLedger:
 
     def submit(self, appends: list[Append]) -> None:
         if self._closed:
+            for append in appends:
+                append.writer.failed(LedgerError("The store is closed."))
             return
         entries = [
             Entry(held[0], writer, lines, ended)
@@ -214,9 +216,9 @@ class SqliteLedger:
         self._bell.ring(key)
         return True
 
-    def pause_renewal(self) -> None:
-        """Let this ledger's leases run out, as those of a stopped process do. For tests of takeover."""
-        self._committer.renewing = False
+    def pause(self) -> None:
+        """Neither renew leases nor notice other processes, as if this one were stopped. For tests of takeover."""
+        self._committer.paused = True
 
     async def _read_life(self, key: ThreadKey, life: str, after: int) -> list[Batch]:
         return await self._read(reads.batches, key, life, after, None, 1 << 20)
@@ -228,8 +230,9 @@ class SqliteLedger:
         self, work: Callable[[Writes], T], *, undo: Callable[[T], None] | None = None, insist: bool = False
     ) -> T:
         """The result of `work`, committed. A caller who is cancelled meanwhile cannot use it: then `undo` gets it."""
-        if self._closed:
+        if self._closed or not self._committer.is_alive():
             raise LedgerError("The store is closed.")
+        self._outbox.flush()  # what was appended before comes before
         future: asyncio.Future[T] = self._loop.create_future()
         self._committer.submit(Job(work, future, insist))
         try:

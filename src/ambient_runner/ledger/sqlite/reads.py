@@ -63,7 +63,9 @@ def thread(connection: sqlite3.Connection, worker: Worker, key: ThreadKey) -> Th
 def threads(
     connection: sqlite3.Connection, worker: Worker, tenant: str, owner: str, limit: int, before: int | None
 ) -> list[ThreadInfo]:
-    rows = connection.execute(_NEWEST_FIRST, (tenant, owner, _FOREVER if before is None else before, limit)).fetchall()
+    rows = connection.execute(
+        _NEWEST_FIRST, (tenant, owner, _FOREVER if before is None else min(before, _FOREVER), limit)
+    ).fetchall()
     return list(_infos(rows, worker.living(connection)))
 
 
@@ -72,7 +74,7 @@ def run(connection: sqlite3.Connection, key: ThreadKey, run: str) -> RunInfo | N
 
 
 def run_at(connection: sqlite3.Connection, key: ThreadKey, seq: int) -> RunInfo | None:
-    return _run_info(connection.execute(_RUN_AT, (*key, seq)).fetchone())
+    return _run_info(connection.execute(_RUN_AT, (*key, min(seq, _FOREVER))).fetchone())
 
 
 def abandoned(connection: sqlite3.Connection, worker: Worker) -> list[RunInfo]:
@@ -105,7 +107,7 @@ def batches(
         if life:
             raise UnknownThread
         return []
-    last = _FOREVER if until is None else until
+    after, last = min(after, _FOREVER - 1), _FOREVER if until is None else min(until, _FOREVER)
     rows = connection.execute(_BATCHES, {"no": found[0], "first": after + 1, "until": last})
     return [cut(batch, after + 1, last) for batch in _up_to(rows, limit)]
 

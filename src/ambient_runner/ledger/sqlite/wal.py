@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -13,6 +14,8 @@ from ambient_runner.ledger.sqlite.connect import connect, mapped_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 ENOUGH = 4 << 20
 """Bytes written since the last checkpoint that make one worth its fsync."""
@@ -44,7 +47,12 @@ class Checkpointer(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        with closing(connect(self._path)) as connection:
+        try:
+            connection = connect(self._path)
+        except sqlite3.Error:
+            logger.exception("cannot make checkpoints")
+            return
+        with closing(connection):
             while not self._closing:
                 self._due.wait()
                 self._due.clear()

@@ -104,7 +104,7 @@ class Writes:
     by_thread: dict[int, Lease] = field(default_factory=dict[int, Lease])
     tickets: set[int] = field(default_factory=set[int])
     newest_no: int = 0
-    """Number of the last batch row inserted."""
+    """Number of the last batch row inserted in this transaction; 0 when there is none."""
     published: list[Published] = field(default_factory=list[Published])
     _rows: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     after_commit: list[Callable[[], None]] = field(default_factory=list["Callable[[], None]"])
@@ -113,6 +113,7 @@ class Writes:
         self.now = time.time_ns() // 1_000_000
         self.published = []
         self._rows = []
+        self.newest_no = 0
         self.after_commit = []
 
     def acquire(self, key: ThreadKey, run: str, claim: KeyClaim | None, ticket: int | None) -> Lease:

@@ -1,0 +1,144 @@
+"""Whatever is done to them, the memory store and the SQLite store answer alike. Hypothesis looks for a story where they differ."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ambient_runner.errors import RunnerError
+from ambient_runner.ledger import (
+    RUNTIME,
+    Checkpoint,
+    Fact,
+    Held,
+    KeyClaim,
+    Ledger,
+    MemoryLedger,
+    SqliteLedger,
+    ThreadKey,
+    Writer,
+)
+
+KEYS = [ThreadKey("acme", "ann", "t0"), ThreadKey("acme", "bob", "t0")]
+
+threads = st.sampled_from(KEYS)
+runs = st.sampled_from(["run-1", "run-2", "run-3"])
+small = st.integers(0, 8)
+steps = st.one_of(
+    # The beginning of a run is told more often than its end, or most stories would be about nothing.
+    st.tuples(st.just("acquire"), threads, runs),
+    st.tuples(st.just("begin"), threads, st.just("demo")),
+    st.tuples(st.just("acquire"), threads, runs),
+    st.tuples(st.just("begin"), threads, st.sampled_from(["demo", "demo", "other"])),
+    st.tuples(st.just("append"), threads, st.binary(max_size=5).map(lambda line: line.replace(b"\n", b""))),
+    st.tuples(st.just("flush"), threads, st.none()),
+    st.tuples(st.just("finish"), threads, st.none()),
+    st.tuples(st.just("release"), threads, st.none()),
+    st.tuples(st.just("note"), threads, st.one_of(st.none(), small)),
+    st.tuples(st.just("trim"), threads, small),
+    st.tuples(st.just("erase"), threads, st.none()),
+    st.tuples(st.just("stop"), threads, runs),
+    st.tuples(st.just("read"), threads, small),
+)
+
+
+class Story:
+    """One ledger and the leases held on it; every step gives something comparable."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.writers: dict[ThreadKey, Writer] = {}
+
+    async def tell(self, step: tuple[str, ThreadKey, Any]) -> object:
+        name, key, detail = step
+        try:
+            return await getattr(self, name)(key, detail)
+        except (RunnerError, RuntimeError, ValueError) as error:
+            return type(error).__name__, error.run if isinstance(error, Held) else ""
+
+    async def acquire(self, key: ThreadKey, run: str) -> object:
+        writer = await self.ledger.acquire(key, run)
+        if key in self.writers:  # fenced by an erasure; release what is left of it
+            await self.release(key, None)
+        self.writers[key] = writer
+        return writer.last, writer.ended
+
+    async def begin(self, key: ThreadKey, agent: str) -> object:
+        if writer := self.writers.get(key):
+            fact = Fact(owner=RUNTIME, kind="RUN_STARTED", body=b"started")
+            claim = KeyClaim(scope=f"{key}{writer.run}", digest="d")
+            return await writer.begin([fact], run_id="client", agent=agent, claim=claim)
+        return None
+
+    async def append(self, key: ThreadKey, line: bytes) -> None:
+        if writer := self.writers.get(key):
+            writer.append(line)
+
+    async def flush(self, key: ThreadKey, _: None) -> None:
+        if writer := self.writers.get(key):
+            await writer.flushed()
+
+    async def finish(self, key: ThreadKey, _: None) -> None:
+        if writer := self.writers.get(key):
+            await writer.finish()
+
+    async def release(self, key: ThreadKey, _: None) -> None:
+        if writer := self.writers.pop(key, None):
+            async with writer:
+                pass
+
+    async def note(self, key: ThreadKey, expect: int | None) -> object:
+        return await self.ledger.note(key, [Fact(owner="x", kind="y", body=b"note")], expect=expect)
+
+    async def trim(self, key: ThreadKey, seq: int) -> None:
+        await self.flush(key, None)
+        await self.ledger.trim(key, Checkpoint(seq=seq, body=b"%d" % seq))
+
+    async def erase(self, key: ThreadKey, _: None) -> object:
+        return await self.ledger.erase(key)
+
+    async def stop(self, key: ThreadKey, run: str) -> object:
+        return await self.ledger.request_stop(key, "x", run=run)
+
+    async def read(self, key: ThreadKey, after: int) -> object:
+        """Everything that can be asked of the thread, but for times, epochs and how lines share batches."""
+        await self.flush(key, None)
+        info = await self.ledger.thread(key)
+        entries = [
+            (batch.first + i, batch.owner, batch.kind, batch.run, line)
+            for batch in await self.ledger.read(key, after)
+            for i, line in enumerate(batch.lines)
+        ]
+        known = [await self.ledger.run(key, run) for run in ("run-1", "run-2", "run-3")]
+        uses = [await self.ledger.key_use(KeyClaim(scope=f"{key}{run}", digest="d")) for run in ("run-1", "run-2")]
+        return (
+            info and (info.agent, info.first, info.last, info.active, info.queued),
+            entries,
+            known,
+            uses,
+            await self.ledger.run_at(key, after),
+            await self.ledger.checkpoint(key),
+            sorted(await self.ledger.abandoned(), key=lambda run: (run.thread, run.key)),
+        )
+
+
+async def compare(story: list[tuple[str, ThreadKey, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with MemoryLedger() as memory, SqliteLedger(Path(folder) / "ledger.db") as sqlite:
+            one, two = Story(memory), Story(sqlite)
+            for step in [*story, *(("read", key, 0) for key in KEYS)]:
+                assert (step, await one.tell(step)) == (step, await two.tell(step))
+            for key in KEYS:
+                await one.release(key, None)
+                await two.release(key, None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(steps, max_size=25))
+def test_both_stores_tell_the_same_story(story: list[tuple[str, ThreadKey, Any]]) -> None:
+    anyio.run(compare, story)
