@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.errors import InvalidInput
@@ -37,13 +38,12 @@ class Inbound:
 
 def read_input(body: bytes) -> Inbound:
     """The run input in a request body. Raises: InvalidInput, naming the field or place that is wrong."""
+    _check_counts(body)
     given = strict_json.loads(body)
     if not isinstance(given, dict):
         raise InvalidInput("The body must be an object.")
     warnings = Warnings()
-    members = cast("dict[str, Any]", given)
-    _check_counts(members)
-    members = _with_run_ids(members, warnings)
+    members = _with_run_ids(cast("dict[str, Any]", given), warnings)
     if isinstance(members.get("messages"), list):
         members["messages"] = [
             _prepared(message, f"messages[{at}]", warnings) for at, message in enumerate(members["messages"])
@@ -75,11 +75,36 @@ def text_of(content: Content | None) -> str:
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
-def _check_counts(members: dict[str, Any]) -> None:
-    """Before anything is read, so that a huge list costs nothing."""
+class _Lists(msgspec.Struct):
+    """The lists of a body, left unread."""
+
+    messages: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    context: msgspec.Raw = msgspec.Raw()
+    resume: msgspec.Raw = msgspec.Raw()
+
+
+_lists = msgspec.json.Decoder(_Lists).decode
+_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _check_counts(body: bytes) -> None:
+    """Before any entry is read, so that a huge list costs next to nothing."""
+    try:
+        lists = _lists(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return  # Not JSON, or not an object: the parser says where.
     for name, limit in _LIMITS.items():
-        if isinstance(members.get(name), list) and len(members[name]) > limit:
+        if _length(getattr(lists, name)) > limit:
             raise InvalidInput(f"{name} must have at most {limit} entries.")
+
+
+def _length(raw: msgspec.Raw) -> int:
+    """How many entries a list has; 0 for anything else."""
+    try:
+        return len(_entries(raw))
+    except msgspec.MsgspecError:
+        return 0
 
 
 def _with_run_ids(members: dict[str, Any], warnings: Warnings) -> dict[str, Any]:

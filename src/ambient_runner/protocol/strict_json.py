@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from itertools import accumulate
 from typing import Any, NoReturn, cast
 
 from ambient_runner.errors import InvalidInput
@@ -14,9 +13,9 @@ __all__ = ["MAX_DEPTH", "loads"]
 
 MAX_DEPTH = 64
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # also an unterminated one, to stay linear
-_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_NOT_BRACKETS = bytes(set(range(256)) - set(_STEPS))
+# A bracket, or a whole string; also an unterminated one, to stay linear.
+_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -44,8 +43,12 @@ def loads(body: bytes) -> Any:
 
 def _too_deep(body: bytes) -> bool:
     """Whether brackets nest too deep, without parsing. Brackets that do not pair are left to the parser, which says where."""
-    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH
+    depth = 0
+    for found in _BRACKETS.finditer(body):
+        depth += _STEPS.get(found[0], 0)
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -9,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import quote
 
-import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Request, Response
 
@@ -60,7 +60,7 @@ def run_routes(service: Service, guard: Guard) -> APIRouter:
 
 async def _run(service: Service, request: Request, actor: Actor, agent: str) -> Response:
     body = await read_body(request, service.settings.max_body)
-    posted = await _read(body)
+    posted = await _read(service, body)
     on_disconnect = (
         _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
     )
@@ -94,9 +94,14 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
     )
 
 
-async def _read(body: bytes) -> RunAgentInput:
+async def _read(service: Service, body: bytes) -> RunAgentInput:
     """The input of a body. A large one is read off the loop: checking it takes time that other streams need."""
-    read = await anyio.to_thread.run_sync(read_input, body) if len(body) > _LARGE else read_input(body)
+    large = len(body) > _LARGE
+    read = (
+        await asyncio.get_running_loop().run_in_executor(service.reader, read_input, body)
+        if large
+        else read_input(body)
+    )
     for warning in read.warnings:
         logger.info("Input: %s", warning)
     return read.input

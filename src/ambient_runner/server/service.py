@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,6 +44,8 @@ class Service:
         self.settings = settings
         self.agents = agents
         self.streams: set[Stream] = set()
+        self.reader = ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies")
+        """Where large bodies are read. One thread: every thread keeps memory of its own for what it once needed."""
         self._middleware = middleware
         self._runner: Runner | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -78,6 +81,7 @@ class Service:
             runner = Runner(ledger, self.agents, self.settings, self._middleware)
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._forget)
+            stack.callback(self.reader.shutdown, wait=False)
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_with_the_server)
             try:
