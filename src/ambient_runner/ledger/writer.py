@@ -46,7 +46,7 @@ class Desk(Protocol):
 
 
 class Outbox:
-    """Collects the writers that have something queued, and empties them together once per turn of the loop."""
+    """Collects the writers that have something queued and hands it over once they pause, so that a burst makes few, large commits."""
 
     def __init__(self, submit: Callable[[list[Append]], None]) -> None:
         self._submit = submit
@@ -55,12 +55,28 @@ class Outbox:
     def add(self, writer: QueuedWriter) -> None:
         self._dirty.append(writer)
         if len(self._dirty) == 1:
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._look)
 
     def flush(self) -> None:
+        """Hand everything over now: somebody waits for it."""
         dirty, self._dirty = self._dirty, []
         if dirty:
             self._submit([writer.take() for writer in dirty])
+
+    def _look(self) -> None:
+        """Once per turn of the loop. A writer that has queued more since the last look is still producing; its window bounds the wait."""
+        paused = [writer for writer in self._dirty if writer.has_paused()]
+        if not paused:
+            busy = self._dirty
+        elif len(paused) == len(self._dirty):
+            busy = []
+        else:
+            busy = [writer for writer in self._dirty if writer not in paused]
+        self._dirty = busy
+        if busy:
+            asyncio.get_running_loop().call_soon(self._look)
+        if paused:
+            self._submit([writer.take() for writer in paused])
 
 
 class QueuedWriter:
@@ -94,6 +110,7 @@ class QueuedWriter:
         self._ended = False
         self._newest = 0
         self._queued = 0
+        self._looked = 0
         self._done = 0
         self._bytes = 0
         self._window = _FIRST_WINDOW
@@ -138,6 +155,7 @@ class QueuedWriter:
         self._bytes += len(line)
         if not self._dirty:
             self._dirty = True
+            self._looked = self._queued
             self._outbox.add(self)
 
     def full(self) -> bool:
@@ -175,6 +193,12 @@ class QueuedWriter:
             return await future
         finally:
             self._stop_waiting.discard(future)
+
+    def has_paused(self) -> bool:
+        """For the outbox: whether nothing was queued since it was last asked, or nothing more will be until this is written."""
+        paused = self._queued == self._looked or self.full()
+        self._looked = self._queued
+        return paused
 
     def take(self) -> Append:
         """For the outbox: what is queued, once."""
@@ -216,6 +240,8 @@ class QueuedWriter:
                 future.set_result(reason)
 
     async def _settled(self) -> None:
+        if self._dirty:
+            self._outbox.flush()
         if self._done < self._queued and not isinstance(self._refusal, RunnerError):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((self._queued, future))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Terminal
     from ambient_runner.protocol.repair import Repairer
 
+# Deltas are not stamped: there are many, and their START has a time. Nor is the snapshot's place: it is compared by its bytes.
 _BARE = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent, MessagesSnapshot})
 
 RUNNERS_OWN = frozenset({RunStarted, MessagesSnapshot, Raw})
@@ -47,9 +48,11 @@ class Pipeline:
     """Turns what one run says into what is stored. `ended` holds the terminal event once it is written."""
 
     def __init__(self, writer: Writer, repairer: Repairer, redactor: Redactor) -> None:
-        self._writer = writer
         self._repairer = repairer
-        self._redactor = redactor
+        # Bound once: these three are called for every event.
+        self._write = writer.append
+        self._repair = repairer.feed
+        self._redact = redactor.feed
         self.ended: Terminal | None = None
         self.events = 0
 
@@ -61,8 +64,8 @@ class Pipeline:
         """Accept one event."""
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
-        for repaired in self._repairer.feed(event):
-            for clean in self._redactor.feed(repaired):
+        for repaired in self._repair(event):
+            for clean in self._redact(repaired):
                 self._append(clean)
 
     def end(self, terminal: Terminal) -> None:
@@ -77,17 +80,17 @@ class Pipeline:
 
     def push_closing(self, event: Event) -> None:
         """Write an event that the repairer itself made."""
-        for clean in self._redactor.feed(event):
+        for clean in self._redact(event):
             self._append(clean)
 
     def _append(self, event: Event) -> None:
-        self._writer.append(storable(event))
+        self._write(storable(event))
         self.events += 1
 
 
 def stamped(event: Event) -> Event:
-    """The event with the time it was said. Deltas stay bare: there are many, and their START has one."""
-    if event.timestamp is not None or type(event) in _BARE:
+    """The event with the time it was said."""
+    if event.timestamp is not None:
         return event
     return msgspec.structs.replace(event, timestamp=time.time_ns() // 1_000_000)
 
@@ -95,7 +98,7 @@ def stamped(event: Event) -> Event:
 def storable(event: Event) -> bytes:
     """One line of JSON for the event, or for CUSTOM `ambient:dropped` when it cannot be stored as it is."""
     try:
-        line = encode_event(stamped(event))
+        line = encode_event(event if type(event) in _BARE else stamped(event))
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
         line = _mended(event)
     return line if len(line) <= MAX_EVENT else _dropped(event, "too_large")
