@@ -151,6 +151,11 @@ class Writer(Protocol):
     ended: bool
     """Whether this run had its terminal entry already when the lease was got: nothing can be appended then."""
 
+    @property
+    def written(self) -> int:
+        """How many events were queued through this writer."""
+        ...
+
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

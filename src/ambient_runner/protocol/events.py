@@ -27,8 +27,8 @@ def _always_a_list() -> Any:
     return msgspec.field(default_factory=list[Any])
 
 
-class _Model(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
-    """Shared shape: camelCase on the wire, nothing sent for None."""
+class _Model(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True, gc=False):
+    """Shared shape: camelCase on the wire, nothing sent for None. What JSON can hold has no cycles, so the collector may pass by."""
 
 
 class DataSource(_Model, tag_field="type", tag="data", frozen=True, kw_only=True):

@@ -54,7 +54,6 @@ class Pipeline:
         self._repair = repairer.feed
         self._redact = redactor.feed
         self.ended: Terminal | None = None
-        self.events = 0
 
     @property
     def repairs(self) -> Counter[str]:
@@ -66,7 +65,7 @@ class Pipeline:
             event = msgspec.structs.replace(event, raw_event=None)
         for repaired in self._repair(event):
             for clean in self._redact(repaired):
-                self._append(clean)
+                self._write(storable(clean))
 
     def end(self, terminal: Terminal) -> None:
         """Close everything that is open, put the snapshot's place, and write the one terminal event."""
@@ -81,11 +80,7 @@ class Pipeline:
     def push_closing(self, event: Event) -> None:
         """Write an event that the repairer itself made."""
         for clean in self._redact(event):
-            self._append(clean)
-
-    def _append(self, event: Event) -> None:
-        self._write(storable(event))
-        self.events += 1
+            self._write(storable(clean))
 
 
 def stamped(event: Event) -> Event:

@@ -367,7 +367,7 @@ class Runner:
     def _count(self, active: ActiveRun, seconds: float) -> None:
         metrics.RUNS_ACTIVE.dec()
         metrics.RUN_SECONDS.observe(seconds)
-        metrics.EVENTS.inc(active.pipeline.events)
+        metrics.EVENTS.inc(active.writer.written)
         metrics.RUNS.labels(_outcome_label(active.pipeline.ended)).inc()
         for rule, times in active.pipeline.repairs.items():
             metrics.REPAIRS.labels(rule).inc(times)
