@@ -16,7 +16,6 @@ from ambient_runner.ledger.base import RUNTIME, Batch
 from ambient_runner.projections.thread import (
     INPUT,
     PATCHED,
-    REPLACED,
     REWOUND,
     RUN_OWNER,
     STATE_OWNER,
@@ -126,7 +125,6 @@ def test_a_finished_run_is_summarised_with_its_messages_and_state() -> None:
     assert (view.state.value, view.state_seen) == ({"a": 1, "messages": []}, {"a": 1})
     end = RunFinished(thread_id="t", run_id="r")
     assert view.last_run == RunSummary(key="k1", run_id="r", status="finished", terminal=end)
-    assert view.imported is False
 
 
 @pytest.mark.parametrize(
@@ -163,10 +161,6 @@ def test_facts_of_unknown_owners_and_kinds_are_passed_over() -> None:
     thread = Thread().fact("ambient.feedback", "thumbs", {"up": True}).fact(THREAD_OWNER, "renamed", {"to": "x"})
     view = thread.view()
     assert (view.seq, view.transcript.messages(), view.last_run) == (2, [], None)
-
-
-def test_assistant_messages_a_client_brought_mark_the_thread_as_imported() -> None:
-    assert Thread().events("k1", started(AssistantMessage(id="a", content="x"), HELLO)).view().imported is True
 
 
 def test_an_interrupted_run_opens_its_questions_bound_to_the_arguments_shown() -> None:
@@ -226,9 +220,9 @@ def test_success_consumes_every_answer_and_a_new_question_replaces_the_old_ones(
     assert view.open_interrupts == {"i3": OpenInterrupt(interrupt=again, run="k2", digest="")}
 
 
-def test_a_question_nobody_answered_stays_open_after_a_run() -> None:
+def test_a_question_that_a_later_run_left_unanswered_had_expired_and_is_gone() -> None:
     view = Thread().asked("k1", OPEN_QUESTION).answering("k2").events("k2", *said("a", "x"), *ended()).view()
-    assert list(view.open_interrupts) == ["i2"]
+    assert view.open_interrupts == {}
 
 
 def pending() -> Thread:
@@ -248,13 +242,11 @@ def test_a_user_message_or_a_rewind_gives_up_all_frontend_calls() -> None:
     assert (rewound.pending_calls, rewound.transcript.messages()) == ({}, [HELLO])
 
 
-def test_state_is_patched_and_replaced_between_runs_and_hidden_keys_stay() -> None:
+def test_state_is_patched_between_runs_and_hidden_keys_stay() -> None:
     thread = Thread().events("k1", started(), StateSnapshot(snapshot={"_x": 1, "a": 1}), *ended())
     thread.fact(STATE_OWNER, PATCHED, {"patch": [{"op": "replace", "path": "", "value": {"b": 2}}]})
     view = thread.view(hidden=("_*",))
     assert (view.state.value, view.state_seen) == ({"_x": 1, "b": 2}, {"a": 1})
-    view = thread.fact(STATE_OWNER, REPLACED, {"state": {"c": 3, "_x": 9}}).view(hidden=("_*",))
-    assert view.state.value == {"_x": 1, "c": 3}
 
 
 def test_a_stored_patch_that_does_not_apply_is_counted() -> None:
@@ -271,7 +263,6 @@ def facts_of(view: ThreadView) -> Any:
         view.last_run,
         view.open_interrupts,
         view.pending_calls,
-        view.imported,
     )
 
 
@@ -285,7 +276,8 @@ def eventful() -> list[Batch]:
     thread.events("k2", ToolCallArgs(tool_call_id="c9", delta='{"x"'), ToolCallArgs(tool_call_id="c9", delta=":1}"))
     thread.events("k2", ToolCallResult(message_id="t1", tool_call_id="c1", content="ok"))
     thread.events("k2", *ended(Success(pending_tool_call_ids=["c9"])))
-    thread.fact(STATE_OWNER, REPLACED, {"state": {"b": 1}}).fact(THREAD_OWNER, REWOUND, {"to": "b"})
+    thread.fact(STATE_OWNER, PATCHED, {"patch": [{"op": "replace", "path": "", "value": {"b": 1}}]})
+    thread.fact(THREAD_OWNER, REWOUND, {"to": "b"})
     return thread.batches
 
 

@@ -57,7 +57,6 @@ class Hosted:
     async def run(self, run: Run) -> AsyncGenerator[Any, None]:
         """The adapter's events for one run."""
         kept = await self._adapter(run)
-        kept.running = True
         try:
             async with aclosing(_closeable(kept.adapter.run(input_to_agui(run.input)))) as events:
                 async for event in events:
@@ -99,6 +98,7 @@ class Hosted:
         if kept is None:
             adapter = self.bridge.create_adapter(dataclasses.replace(context, is_continuation=run.is_continuation))
             kept = self._adapters[slot] = _Kept(adapter=adapter, digest=digest, used=time.monotonic())
+        kept.running = True
         self._adapters.move_to_end(slot)
         await self._shrink()
         return kept

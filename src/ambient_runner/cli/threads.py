@@ -25,6 +25,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.runs.run import Actor
 from ambient_runner.runs.views import load_view
+from ambient_runner.runs.watch import is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -80,13 +81,11 @@ def follow(settings: Settings, thread: str, after: str | None, until_idle: bool)
         info = await _known(ledger, key)
         async with ledger.tail(key, _position(info, after)) as tail:
             while True:
-                if until_idle and not tail.ready():
-                    if await _is_idle(ledger, key, tail.position):
-                        return
-                    await ledger.released(key, _LOOK_AGAIN)
-                    continue
-                for batch in await tail.next():
-                    _print_batch(batch, info.epoch)
+                if until_idle and not tail.ready() and await is_idle(ledger, key, tail.position):
+                    return
+                with anyio.move_on_after(_LOOK_AGAIN if until_idle else None):
+                    for batch in await tail.next():
+                        _print_batch(batch, info.epoch)
 
     with suppress(KeyboardInterrupt):
         _with_ledger(settings, read)
@@ -150,16 +149,11 @@ async def _known(ledger: Ledger, key: ThreadKey) -> ThreadInfo:
 
 def _position(info: ThreadInfo, after: str | None) -> int:
     if after is None:
-        return info.first - 1 if info.first else 0
+        return info.first - 1
     cursor = parse_cursor(after)
     if cursor.epoch != info.epoch or cursor.seq > info.last:
         raise StaleCursor
     return cursor.seq
-
-
-async def _is_idle(ledger: Ledger, key: ThreadKey, position: int) -> bool:
-    info = await ledger.thread(key)
-    return info is None or (not info.active and not info.queued and info.last <= position)
 
 
 def _print_batch(batch: Batch, epoch: str) -> None:

@@ -106,8 +106,6 @@ class KeyClaim:
 
 
 class Held(ThreadBusy):
-    """This thread already has a run. Wait for it to end, watch it at `GET /threads/{id}/events`, or stop it with `POST /interrupt`."""
-
     def __init__(self, run: str, claim: KeyClaim | None) -> None:
         super().__init__()
         self.run = run
@@ -274,12 +272,20 @@ class Ledger(Protocol):
         """What this Idempotency-Key was used for in the last 24 hours."""
         ...
 
-    async def read(self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20) -> list[Batch]:
-        """Stored batches after a seq, cut to begin there and end at `until`; about `limit` bytes at most; empty at the end."""
+    async def read(
+        self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
+    ) -> list[Batch]:
+        """Stored batches after a seq, cut to begin there and end at `until`; about `limit` bytes at most; empty at the end.
+
+        With `epoch`, only of that life of the thread. Raises: UnknownThread when that one is over.
+        """
         ...
 
-    def tail(self, key: ThreadKey, after: int) -> AbstractAsyncContextManager[Tail]:
-        """A live reader that begins after `after`."""
+    def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AbstractAsyncContextManager[Tail]:
+        """A live reader that begins after `after`; with `epoch`, only of that life of the thread.
+
+        Raises: UnknownThread when that one is over.
+        """
         ...
 
     async def abandoned(self) -> list[RunInfo]:

@@ -194,6 +194,7 @@ async def live_tail(
     after: int,
     lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]],
     read: Callable[[ThreadKey, str, int], Awaitable[list[Batch]]],
+    epoch: str = "",
 ) -> AsyncGenerator[LiveTail, None]:
     """Subscribe first, look into the store second: what is committed in between comes by one way or both, and is handed out once.
 
@@ -201,8 +202,10 @@ async def live_tail(
     """
     channel = hub.open(key, reader=True)
     try:
-        if info := await lookup(key):
+        if (not channel.life or channel.last <= after) and (info := await lookup(key)):
             hub.learn(key, info.epoch, info.last)
+        if epoch and channel.life != epoch:
+            raise UnknownThread
         yield LiveTail(channel, after, read)
     finally:
         hub.close(channel, reader=True)

@@ -215,13 +215,17 @@ class MemoryLedger:
             return None
         return KeyUse(digest=use.digest, thread=use.thread, run=await self.run(use.thread, use.run))
 
-    async def read(self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20) -> list[Batch]:
+    async def read(
+        self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
+    ) -> list[Batch]:
         thread = self._threads.get(key)
+        if epoch and (thread is None or thread.epoch != epoch):
+            raise UnknownThread
         return _up_to(thread.batches, after, until, limit) if thread else []
 
     @asynccontextmanager
-    async def tail(self, key: ThreadKey, after: int) -> AsyncGenerator[Tail, None]:
-        async with live_tail(self._hub, key, after, self.thread, self._read_life) as tail:
+    async def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AsyncGenerator[Tail, None]:
+        async with live_tail(self._hub, key, after, self.thread, self._read_life, epoch) as tail:
             yield tail
 
     async def abandoned(self) -> list[RunInfo]:
@@ -279,10 +283,7 @@ class MemoryLedger:
         self._hub.publish(key, thread.epoch, batch)
 
     async def _read_life(self, key: ThreadKey, life: str, after: int) -> list[Batch]:
-        thread = self._thread(key)
-        if thread.epoch != life:
-            raise UnknownThread
-        return _up_to(thread.batches, after, None, 1 << 20)
+        return await self.read(key, after, epoch=life)
 
     def _claim(self, writer: QueuedWriter, claim: KeyClaim) -> None:
         now = _now()
@@ -340,7 +341,7 @@ def _up_to(batches: list[Batch], after: int, until: int | None, limit: int) -> l
     for batch in batches:
         if batch.last <= after:
             continue
-        if size >= limit or (until is not None and batch.first > until):
+        if size >= limit or (until is not None and max(batch.first, after + 1) > until):
             break
         found.append(cut(batch, after + 1, until))
         size += sum(map(len, batch.lines))

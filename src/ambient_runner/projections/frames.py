@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.thread import STATE_OWNER
+from ambient_runner.projections.thread import PATCHED, STATE_OWNER
 from ambient_runner.protocol.encode import ndjson, sse, sse_bare
 from ambient_runner.protocol.events import (
     Custom,
     MessagesSnapshot,
     StateDelta,
-    StateSnapshot,
     decode_event,
     encode_event,
     kind_of,
@@ -66,6 +65,10 @@ class Framer:
         if self._shared is not None:
             batch.derived[self._shared] = frames
         return frames
+
+    @property
+    def form(self) -> Form:
+        return self._form
 
     def is_shared(self, batch: Batch) -> bool:
         """Whether another reader has already rendered this batch."""
@@ -129,13 +132,7 @@ def _bounded(event: Event) -> bytes:
 
 def _project_state(kind: str, body: bytes) -> list[Event]:
     fact = msgspec.json.decode(body)
-    match kind:
-        case "patched":
-            return [StateDelta(delta=fact["patch"])]
-        case "replaced":
-            return [StateSnapshot(snapshot=fact["state"])]
-        case _:
-            return []
+    return [StateDelta(delta=fact["patch"])] if kind == PATCHED else []
 
 
 _PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {STATE_OWNER: _project_state}

@@ -17,7 +17,6 @@ from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
-    AssistantMessage,
     Cancelled,
     Custom,
     Interrupt,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 __all__ = [
     "INPUT",
     "PATCHED",
-    "REPLACED",
     "REWOUND",
     "RUN_OWNER",
     "STATE_OWNER",
@@ -60,11 +58,11 @@ __all__ = [
 ]
 
 RUN_OWNER, INPUT = "ambient.run", "input"
-"""`{"input": RunAgentInput, "answers": [interruptId], "calls": [toolCallId]}`, just before the RUN_STARTED of a run."""
+"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId]}`, just before the RUN_STARTED of a run."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
-"""`{"to": messageId}`: everything after that message is no longer part of the conversation."""
-STATE_OWNER, PATCHED, REPLACED = "ambient.state", "patched", "replaced"
-"""`{"patch": operations}` or `{"state": state}`: a client changed the visible state between runs."""
+"""`{"to": messageId}`: everything after that message is no longer part of the conversation; all of it when `to` is empty."""
+STATE_OWNER, PATCHED = "ambient.state", "patched"
+"""`{"patch": operations}`: a client changed the visible state between runs."""
 
 _VERSION = 1
 _PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
@@ -109,10 +107,6 @@ class _Patched(msgspec.Struct):
     patch: Any
 
 
-class _Replaced(msgspec.Struct):
-    state: Any
-
-
 class _Saved(msgspec.Struct, kw_only=True):
     version: int
     messages: list[Message]
@@ -122,7 +116,6 @@ class _Saved(msgspec.Struct, kw_only=True):
     last_run: RunSummary | None
     interrupts: list[OpenInterrupt]
     pending_calls: dict[str, str]
-    imported: bool
 
 
 # What a resumed run may say before it has acted on the answers.
@@ -136,7 +129,6 @@ class ThreadView:
         "_answering",
         "_seen",
         "hidden",
-        "imported",
         "last_run",
         "open_interrupts",
         "pending_calls",
@@ -154,7 +146,6 @@ class ThreadView:
         self.open_interrupts: dict[str, OpenInterrupt] = {}
         self.pending_calls: dict[str, str] = {}
         """Frontend tool calls that wait for the client's result: id and tool name."""
-        self.imported = False
         """Whether a client brought assistant messages that no run here has produced."""
         self._seen: Any = {}
         self._answering = False
@@ -227,8 +218,6 @@ class ThreadView:
                     self.pending_calls.clear()
                 case ToolMessage():
                     self.pending_calls.pop(message.tool_call_id, None)
-                case AssistantMessage():
-                    self.imported = True
                 case _:
                     pass
 
@@ -261,6 +250,11 @@ class ThreadView:
         call = self.transcript.call(tool_call_id)
         return call.function.name if call else ""
 
+    def _begin(self, answers: list[str]) -> None:
+        """A run that answers these begins. What it leaves unanswered has expired, or it would not have been admitted."""
+        self.open_interrupts = {name: one for name, one in self.open_interrupts.items() if name in answers}
+        self._answer(answers)
+
     def _answer(self, ids: Collection[str]) -> None:
         """These interrupts, and no others, have an answer the run going on holds."""
         self.open_interrupts = {name: replace(one, answered=name in ids) for name, one in self.open_interrupts.items()}
@@ -287,15 +281,12 @@ class ThreadView:
     def _fact(self, owner: str, kind: str, body: bytes) -> None:
         match owner, kind:
             case "ambient.run", "input":
-                self._answer(msgspec.json.decode(body, type=_Input).answers)
+                self._begin(msgspec.json.decode(body, type=_Input).answers)
             case "ambient.thread", "rewound":
                 self.transcript.rewind(msgspec.json.decode(body, type=_Rewound).to)
                 self.pending_calls.clear()
             case "ambient.state", "patched":
                 self._patched(msgspec.json.decode(body, type=_Patched).patch)
-            case "ambient.state", "replaced":
-                state = msgspec.json.decode(body, type=_Replaced).state
-                self.state.value = self.state.replace_visible(state, self.hidden)
             case _:
                 pass
 
@@ -314,7 +305,6 @@ class ThreadView:
         twin.last_run = self.last_run
         twin.open_interrupts = dict(self.open_interrupts)
         twin.pending_calls = dict(self.pending_calls)
-        twin.imported = self.imported
         twin._seen, twin._answering = self._seen, self._answering
         return twin
 
@@ -330,7 +320,6 @@ class ThreadView:
                 last_run=self.last_run,
                 interrupts=list(self.open_interrupts.values()),
                 pending_calls=self.pending_calls,
-                imported=self.imported,
             )
         )
 
@@ -350,7 +339,6 @@ class ThreadView:
         view.last_run = saved.last_run
         view.open_interrupts = {one.interrupt.id: one for one in saved.interrupts}
         view.pending_calls = saved.pending_calls
-        view.imported = saved.imported
         view._seen = saved.seen
         view._answering = any(one.answered for one in saved.interrupts)
         return view

@@ -140,7 +140,9 @@ class Transcript:
         return {*self._by_id, *self._calls}
 
     def rewind(self, message_id: str) -> None:
-        """Forget every message after this one; nothing happens if it is unknown."""
+        """Forget every message after this one, all of them for an empty id; nothing happens if it is unknown."""
+        if not message_id:
+            self._reset(())
         slot = self._by_id.get(message_id)
         if slot is not None:
             self._reset(self.messages()[: self._index(slot) + 1])

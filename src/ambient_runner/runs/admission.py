@@ -14,7 +14,7 @@ from ambient_runner.runs import metrics
 from ambient_runner.runs.run import Started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ambient_runner.config import OnBusy
     from ambient_runner.ledger.base import KeyClaim, Ledger, RunInfo, ThreadKey, Writer
@@ -36,10 +36,12 @@ class Waiting:
 class Admission:
     """Decides, for one ledger, whether a request gets the thread, joins the run that has it, or is refused."""
 
-    def __init__(self, ledger: Ledger, waiting: Waiting, is_read: Callable[[ThreadKey], bool]) -> None:
+    def __init__(
+        self, ledger: Ledger, waiting: Waiting, may_supersede: Callable[[ThreadKey, StartRequest], Awaitable[bool]]
+    ) -> None:
         self._ledger = ledger
         self._waiting = waiting
-        self._is_read = is_read
+        self._may_supersede = may_supersede
 
     async def admit(self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy) -> Writer | Started:
         """The lease for `run`, or the run to read instead.
@@ -123,7 +125,7 @@ class Admission:
             case "supersede":
                 return await self._supersede(request, key, run)
             case "reject":
-                if held.run and request.input.messages and not self._is_read(key):
+                if held.run and await self._may_supersede(key, request):
                     return await self._supersede(request, key, run)
                 raise held
 
@@ -134,7 +136,7 @@ class Admission:
             return None
         return await self._joined(holder)
 
-    async def _wait(self, request: StartRequest, key: ThreadKey, run: str) -> Writer:
+    async def _wait(self, request: StartRequest, key: ThreadKey, run: str) -> Writer | Started:
         """Stand in line for the lease. The caller's place is given up on any way out."""
         deadline = anyio.current_time() + self._waiting.seconds
         async with self._ledger.queueing(key, depth=self._waiting.depth) as ticket:
@@ -145,8 +147,10 @@ class Admission:
                     left = deadline - anyio.current_time()
                     if left <= 0 or not await self._ledger.released(key, left, ticket=ticket):
                         raise ThreadBusy from held
+                if used := await self._used(request.claim):
+                    return used
 
-    async def _supersede(self, request: StartRequest, key: ThreadKey, run: str) -> Writer:
+    async def _supersede(self, request: StartRequest, key: ThreadKey, run: str) -> Writer | Started:
         """Stand in line, and stop whoever holds the lease meanwhile: those before us in the line were to be superseded too."""
         deadline = anyio.current_time() + self._waiting.seconds
         async with self._ledger.queueing(key, depth=self._waiting.depth) as ticket:
@@ -157,11 +161,13 @@ class Admission:
                     if held.run:
                         await self._ledger.request_stop(key, "superseded", run=held.run)
                     await self._ledger.released(key, _HAND_OVER, ticket=ticket)
+                if used := await self._used(request.claim):
+                    return used
         raise ThreadBusy
 
     async def _joined(self, info: RunInfo) -> Started:
         thread = await self._ledger.thread(info.thread)
-        if thread is None:
+        if thread is None or info.first < thread.first:
             raise RunGone
         return Started(thread=info.thread, run=info.key, epoch=thread.epoch, after=info.first - 1, joined=True)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,7 +34,7 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.protocol.events import Event, Outcome
+    from ambient_runner.protocol.events import Event, Interrupt, Outcome
     from ambient_runner.runs.run import Agent, Run, RunHandler
 
 SNAPSHOT_HERE = MessagesSnapshot(messages=[])
@@ -70,12 +70,21 @@ def framed(agent: Agent) -> RunHandler:
                         yield event
                     elif not ending.absorb(said := _coerced(coerce, event)):
                         yield shown(said, agent.hidden_state)
-        except Parked as parked:
-            ending.outcome = Interrupted(interrupts=list(parked.interrupts))
+        except* Parked as parked:
+            ending.outcome = Interrupted(interrupts=_questions(parked))
         yield SNAPSHOT_HERE
         yield ending.event(run)
 
     return handle
+
+
+def _questions(parked: BaseExceptionGroup[Parked]) -> list[Interrupt]:
+    """Everything that was asked: a framework may park from inside a task group, so it may come in a group."""
+    return [
+        question
+        for one in parked.exceptions
+        for question in (_questions(one) if isinstance(one, BaseExceptionGroup) else one.interrupts)
+    ]
 
 
 def _coerced(coerce: Coercer, event: object) -> Event:
@@ -102,7 +111,6 @@ class _Ending:
 
     frontend: set[str]
     outcome: Outcome | None = None
-    result: Any = None
     error: RunError | None = None
     finished: RunFinished | None = None
     waiting: dict[str, None] = field(default_factory=dict[str, None])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.protocol.events import (
+    ActivityDelta,
+    ActivitySnapshot,
     BaseEvent,
     Custom,
     MessagesSnapshot,
@@ -19,6 +21,9 @@ from ambient_runner.protocol.events import (
     RunError,
     RunFinished,
     RunStarted,
+    StateDelta,
+    StateSnapshot,
+    SubagentFinished,
     TextMessageContent,
     ToolCallArgs,
     encode_event,
@@ -49,6 +54,7 @@ class Pipeline:
 
     def __init__(self, writer: Writer, repairer: Repairer, redactor: Redactor) -> None:
         self._repairer = repairer
+        self._redactor = redactor
         # Bound once: these three are called for every event.
         self._write = writer.append
         self._repair = repairer.feed
@@ -59,28 +65,35 @@ class Pipeline:
     def repairs(self) -> Counter[str]:
         return self._repairer.repairs
 
+    @property
+    def redactions(self) -> Counter[str]:
+        return self._redactor.counts
+
     def push(self, event: Event) -> None:
         """Accept one event."""
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for repaired in self._repair(event):
-            for clean in self._redact(repaired):
-                self._write(storable(clean))
+            self._pass_on(repaired)
 
     def end(self, terminal: Terminal) -> None:
         """Close everything that is open, put the snapshot's place, and write the one terminal event."""
         if self.ended is not None:
             return
         for closing in self._repairer.close():
-            self.push_closing(closing)
+            self._pass_on(closing)
         self.push(SNAPSHOT_HERE)
         self.push(terminal)
         self.ended = terminal
 
-    def push_closing(self, event: Event) -> None:
-        """Write an event that the repairer itself made."""
-        for clean in self._redact(event):
-            self._write(storable(clean))
+    def _pass_on(self, event: Event) -> None:
+        """Redact a legal event and write it."""
+        try:
+            clean = self._redact(event)
+        except RecursionError:
+            clean = self._redact(_shallow(event))
+        for one in clean:
+            self._write(storable(one))
 
 
 def stamped(event: Event) -> Event:
@@ -117,6 +130,17 @@ def _dropped(event: Event, reason: str) -> bytes:
             return encode_event(RunError(message="The agent failed.", code=event.code))
         case _:
             return encode_event(Custom(name="ambient:dropped", value={"type": type_of(event), "reason": reason}))
+
+
+def _shallow(event: Event) -> Event:
+    """The event without what may be nested too deep to be read. The grammar of the stream does not depend on it."""
+    match event:
+        case RunFinished():
+            return msgspec.structs.replace(event, result=None, metadata=None)
+        case StateSnapshot() | StateDelta() | Custom() | ActivitySnapshot() | ActivityDelta() | SubagentFinished():
+            return Custom(name="ambient:dropped", value={"type": type_of(event), "reason": "too_deep"})
+        case _:
+            return msgspec.structs.replace(event, metadata=None)
 
 
 def _without_metadata(event: Event) -> Event:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import ThreadBusy
-from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.protocol.events import RunError, decode_event
+from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 from ambient_runner.runs.pipeline import storable
+from ambient_runner.runs.watch import events_until
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger, RunInfo
@@ -30,24 +31,13 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
     except ThreadBusy:
         return False
     async with writer:
-        current = await ledger.run(info.thread, info.key)
-        if current is None or current.last:
+        if writer.ended:
             return False
-        repairer = await replayed(ledger, info)
+        repairer = Repairer(info.thread.id, info.run_id)
+        async with aclosing(events_until(ledger, info)) as events:
+            async for event in events:
+                repairer.feed(event)
         for event in (*repairer.close(), SNAPSHOT_HERE, _ABANDONED):
             writer.append(storable(event))
         await writer.finish()
     return True
-
-
-async def replayed(ledger: Ledger, info: RunInfo, *, until: int | None = None) -> Repairer:
-    """The grammar's state after the run's entries up to `until`: what is open there."""
-    repairer = Repairer(info.thread.id, info.run_id)
-    after = info.first - 1
-    while batches := await ledger.read(info.thread, after, until=until):
-        for batch in batches:
-            if batch.owner == RUNTIME and batch.run == info.key:
-                for line in batch.lines:
-                    repairer.feed(decode_event(line))
-        after = batches[-1].last
-    return repairer

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.protocol.events import (
     Custom,
     MessagesSnapshot,
     RunFinished,
     RunStarted,
     StateSnapshot,
-    decode_event,
 )
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.watch import events_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -31,17 +31,11 @@ async def reopening(ledger: Ledger, key: ThreadKey, after: int) -> list[Event]:
         return []
     repairer = Repairer(key.id, run.run_id)
     begun: list[Event] = []
-    read = run.first - 1
-    while read < after and (batches := await ledger.read(key, read, until=after)):
-        for batch in batches:
-            if batch.owner != RUNTIME or batch.run != run.key:
-                continue
-            for line in batch.lines:
-                event = decode_event(line)
-                if isinstance(event, RunStarted):
-                    begun.append(event)
-                repairer.feed(event)
-        read = batches[-1].last
+    async with aclosing(events_until(ledger, run, after)) as events:
+        async for event in events:
+            if isinstance(event, RunStarted):
+                begun.append(event)
+            repairer.feed(event)
     return [*begun, *repairer.reopening()] if begun else []
 
 

@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import TYPE_CHECKING, Self, cast
 
 import anyio
-import msgspec
 
 from ambient_runner.errors import (
     BridgeError,
@@ -28,31 +27,21 @@ from ambient_runner.errors import (
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.base import RUNTIME, Fact, ThreadKey, Writer
+from ambient_runner.ledger.base import ThreadKey, Writer
 from ambient_runner.projections.redact import Redactor, Secrets
-from ambient_runner.projections.thread import RUN_OWNER, THREAD_OWNER, ThreadView
-from ambient_runner.protocol.events import (
-    Cancelled,
-    Event,
-    Interrupted,
-    MessagesSnapshot,
-    RunAgentInput,
-    RunError,
-    RunFinished,
-    StateSnapshot,
-    Terminal,
-)
-from ambient_runner.protocol.repair import Repairer
+from ambient_runner.projections.thread import ThreadView
+from ambient_runner.protocol.events import Cancelled, Interrupted, RunError, RunFinished, Terminal
+from ambient_runner.protocol.inbound import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.admission import Admission, Waiting
-from ambient_runner.runs.framing import framed, run_started
+from ambient_runner.runs.framing import framed
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.lowering import Lowered, lower, seen_state
-from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline, storable
+from ambient_runner.runs.opening import open_run
+from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline
 from ambient_runner.runs.recovery import close_abandoned
 from ambient_runner.runs.retention import retain
-from ambient_runner.runs.run import Actor, Agent, Middleware, Run, RunHandler, Started, StartRequest, enter_run
+from ambient_runner.runs.run import Actor, Agent, Middleware, RunHandler, Started, StartRequest, enter_run
 from ambient_runner.runs.views import Life, Views
 
 if TYPE_CHECKING:
@@ -60,7 +49,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.base import Ledger, RunInfo
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +77,7 @@ class Runner:
         self._readers: Counter[ThreadKey] = Counter()
         self._exit = AsyncExitStack()
         waiting = Waiting(depth=settings.queue_depth, seconds=settings.queue_wait)
-        self._admission = Admission(ledger, waiting, self._is_read)
+        self._admission = Admission(ledger, waiting, self._may_supersede)
 
     async def __aenter__(self) -> Self:
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
@@ -118,8 +107,14 @@ class Runner:
         if agent is None:
             raise UnknownAgent
         key = ThreadKey(request.actor.tenant, request.actor.owner, request.input.thread_id)
-        admitted = await self._admission.admit(request, key, uuid.uuid4().hex, request.on_busy or self.settings.on_busy)
-        return admitted if isinstance(admitted, Started) else await self._begin(request, agent, admitted)
+        on_busy = request.on_busy or self.settings.on_busy
+        while True:
+            admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
+            if isinstance(admitted, Started):
+                return admitted
+            started = await self._begin(request, agent, admitted)
+            if started is not None:
+                return started
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
         """Stop the thread's run, in whichever process it is; gives the run's key.
@@ -160,6 +155,10 @@ class Runner:
             raise UnknownThread
         return await self.views.at(Life(info.key, info.epoch), info.last)
 
+    def redactor(self) -> Redactor:
+        """A fresh redactor of this server's secrets."""
+        return Redactor(self._secrets)
+
     def only_active(self, actor: Actor) -> ThreadKey:
         """The thread of the actor's one run in this process. Raises: NothingRunning, ThreadBusy when there are several."""
         mine = [key for key in self._by_thread if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
@@ -193,56 +192,50 @@ class Runner:
             await self._all_done()
 
     async def _all_done(self) -> None:
-        for active in list(self._active.values()):
-            await active.done.wait()
+        while self._active:
+            await next(iter(self._active.values())).done.wait()
 
     def _mark_read(self, key: ThreadKey) -> None:
         if key in self._by_thread:
             self._by_thread[key].unread = not self._readers[key]
 
-    def _is_read(self, key: ThreadKey) -> bool:
-        """Unknown counts as read: another process's run is not ours to judge."""
+    async def _may_supersede(self, key: ThreadKey, request: StartRequest) -> bool:
+        """Whether everyone has left the thread's run and this request brings a newer message. Others' runs are not ours to judge."""
         active = self._by_thread.get(key)
-        return active is None or not active.unread
+        newest = newest_user_message(request.input.messages)
+        if active is None or not active.unread or newest is None:
+            return False
+        return newest.id not in (await self.view(key)).transcript.ids()
 
-    async def _begin(self, request: StartRequest, agent: Agent, writer: Writer) -> Started:
+    async def _begin(self, request: StartRequest, agent: Agent, writer: Writer) -> Started | None:
+        """Write the run's first entries and start its task; None after closing a dead run that stood in the way."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
-            active, after = await self._open(request, agent, writer)
-            self._active[active.run.key] = self._by_thread[active.run.thread] = active
-            metrics.RUNS_ACTIVE.inc()
-            self._tasks.start_soon(self._own, active, stack.pop_all())
-        return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after)
+            if self.draining:
+                raise Draining
+            view = await self._view_of(writer)
+            if view.last_run is None or view.last_run.status != "running":
+                active, after = await self._open(request, agent, writer, view)
+                self._active[active.run.key] = self._by_thread[active.run.thread] = active
+                metrics.RUNS_ACTIVE.inc()
+                self._tasks.start_soon(self._own, active, stack.pop_all())
+                return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after)
+        left_behind = await self.ledger.run(writer.thread, view.last_run.key)
+        if left_behind is not None:
+            await self._recover(left_behind)
+        return None
 
-    async def _open(self, request: StartRequest, agent: Agent, writer: Writer) -> tuple[ActiveRun, int]:
-        """Lower the input against the thread and write the run's first entries."""
-        view = await self._view_of(writer)
-        lowered = lower(view, request.input, self.settings.history_mode)
-        state, announce = seen_state(view, request.input.state, agent.hidden_state)
-        run = _accepted_run(request, writer, view, lowered, state)
-        redactor = Redactor(self._secrets)
-        repairer = Repairer(
-            run.input.thread_id, run.input.run_id, _ids_before(view, lowered) | {m.id for m in run.accepted}
+    async def _open(
+        self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
+    ) -> tuple[ActiveRun, int]:
+        redactor = self.redactor()
+        opening = open_run(request, writer, view, agent, self.settings.history_mode, redactor)
+        first = await writer.begin(
+            opening.facts, run_id=opening.run.input.run_id, agent=request.agent, claim=request.claim
         )
-        opening: list[Event] = [run_started(run)]
-        if lowered.replaces:
-            opening.append(MessagesSnapshot(messages=list(lowered.conversation)))
-        if announce:
-            opening.append(StateSnapshot(snapshot=state))
-        lines = [
-            storable(clean)
-            for event in opening
-            for repaired in repairer.feed(event)
-            for clean in redactor.feed(repaired)
-        ]
-        facts = [*_input_facts(request, lowered, redactor), *(_runtime(line) for line in lines)]
-        first = await writer.begin(facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
+        pipeline = Pipeline(writer, opening.repairer, redactor)
         active = ActiveRun(
-            run=run,
-            agent=agent,
-            writer=writer,
-            pipeline=Pipeline(writer, repairer, redactor),
-            timeouts=self.settings.timeouts,
+            run=opening.run, agent=agent, writer=writer, pipeline=pipeline, timeouts=self.settings.timeouts
         )
         return active, first - 1
 
@@ -256,7 +249,9 @@ class Runner:
         enter_run(active.run)
         try:
             async with stack:
-                await self._drive_to_end(active)
+                # Whatever goes wrong with one run must not reach the others: they share a task group.
+                with isolate("ending a run; recovery will close it"):
+                    await self._drive_to_end(active)
             if self.settings.retain:
                 with isolate("dropping old entries"):
                     await retain(self.ledger, active.run.thread, self.settings.retain)
@@ -268,6 +263,17 @@ class Runner:
             self._count(active, time.monotonic() - began)
 
     async def _drive_to_end(self, active: ActiveRun) -> None:
+        try:
+            terminal = await self._drive_attended(active)
+        except anyio.get_cancelled_exc_class():
+            active.cause = active.cause or "shutdown"
+            await self._end(active, active.terminal())
+            raise
+        if terminal is not None:
+            await self._end(active, terminal)
+
+    async def _drive_attended(self, active: ActiveRun) -> Terminal | None:
+        """Drive the run while someone listens for stops; None when it can no longer be written."""
         terminal: Terminal | None = None
         try:
             async with anyio.create_task_group() as watchers:
@@ -278,8 +284,7 @@ class Runner:
             logger.warning("A run lost its lease and is left to its new owner")
         except* LedgerError:
             logger.exception("A run could not be written; recovery will close it")
-        if terminal is not None:
-            await self._end(active, terminal)
+        return terminal
 
     async def _drive(self, active: ActiveRun) -> Terminal:
         """Push every event of the agent; gives the terminal event the run deserves."""
@@ -299,7 +304,7 @@ class Runner:
         """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest."""
         known = error if isinstance(error, RunnerError) else BridgeError()
         reason = "".join(traceback.format_exception(error))
-        logger.error("A run failed (%s)\n%s", known.code, Redactor(self._secrets).redact_text(reason))
+        logger.error("A run failed (%s)\n%s", known.code, self.redactor().redact_text(reason))
         return RunError(message=known.message, code=known.code)
 
     async def _consume(self, active: ActiveRun) -> Terminal | None:
@@ -360,9 +365,12 @@ class Runner:
         with isolate("looking for abandoned runs"):
             for info in await self.ledger.abandoned():
                 with isolate("closing an abandoned run"):
-                    if await close_abandoned(self.ledger, info):
-                        metrics.RECOVERED.inc()
-                        metrics.RUNS.labels("abandoned").inc()
+                    await self._recover(info)
+
+    async def _recover(self, info: RunInfo) -> None:
+        if await close_abandoned(self.ledger, info):
+            metrics.RECOVERED.inc()
+            metrics.RUNS.labels("abandoned").inc()
 
     def _count(self, active: ActiveRun, seconds: float) -> None:
         metrics.RUNS_ACTIVE.dec()
@@ -371,55 +379,8 @@ class Runner:
         metrics.RUNS.labels(_outcome_label(active.pipeline.ended)).inc()
         for rule, times in active.pipeline.repairs.items():
             metrics.REPAIRS.labels(rule).inc(times)
-
-
-def _accepted_run(request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: object) -> Run:
-    asked = request.input
-    return Run(
-        key=writer.run,
-        thread=writer.thread,
-        agent=request.agent,
-        actor=request.actor,
-        trace_id=request.trace_id or uuid.uuid4().hex,
-        accepted=lowered.accepted,
-        is_continuation=view.last_run is not None,
-        input=RunAgentInput(
-            thread_id=asked.thread_id,
-            run_id=asked.run_id,
-            parent_run_id=asked.parent_run_id,
-            protocol_version=asked.protocol_version,
-            messages=list(lowered.conversation),
-            tools=asked.tools,
-            context=asked.context,
-            state=state,
-            forwarded_props=asked.forwarded_props,
-            resume=list(lowered.answers) or None,
-        ),
-    )
-
-
-def _ids_before(view: ThreadView, lowered: Lowered) -> set[str]:
-    return view.transcript.ids() | {message.id for message in lowered.conversation}
-
-
-def _input_facts(request: StartRequest, lowered: Lowered, redactor: Redactor) -> list[Fact]:
-    """The full input, kept without a projector, and a rewind if there is one."""
-    body = redactor.redact_value(
-        {
-            "input": msgspec.to_builtins(request.input),
-            "answers": [entry.interrupt_id for entry in lowered.answers],
-            "imported": list(lowered.imported),
-        }
-    )
-    facts = [Fact(owner=RUN_OWNER, kind="input", body=msgspec.json.encode(body))]
-    if lowered.rewind_to:
-        rewind = msgspec.json.encode({"to": lowered.rewind_to})
-        facts.append(Fact(owner=THREAD_OWNER, kind="rewound", body=rewind))
-    return facts
-
-
-def _runtime(line: bytes) -> Fact:
-    return Fact(owner=RUNTIME, kind="", body=line)
+        for kind, times in active.pipeline.redactions.items():
+            metrics.REDACTIONS.labels(kind).inc(times)
 
 
 def _outcome_label(ended: Terminal | None) -> str:

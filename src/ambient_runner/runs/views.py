@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
+from ambient_runner.errors import StaleCursor
 from ambient_runner.projections.thread import ThreadView
 
 if TYPE_CHECKING:
@@ -29,18 +30,25 @@ class Life(NamedTuple):
     epoch: str
 
 
-async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None) -> ThreadView:
-    """The thread folded up to `until`, or to its end. An unknown thread is an empty view."""
+async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "") -> ThreadView:
+    """The thread folded up to `until`, or to its end. An unknown thread is an empty view.
+
+    Raises: StaleCursor when what is needed is no longer retained; UnknownThread when that life of the thread is over; LedgerError.
+    """
     checkpoint = await ledger.checkpoint(key, until)
     view = ThreadView.from_checkpoint(checkpoint.seq, checkpoint.body) if checkpoint else ThreadView()
-    await advance(ledger, key, view, until=until)
+    await advance(ledger, key, view, until=until, epoch=epoch)
     return view
 
 
-async def advance(ledger: Ledger, key: ThreadKey, view: ThreadView, *, until: int | None = None) -> None:
-    """Fold what was written after the view, a mebibyte at a time."""
+async def advance(
+    ledger: Ledger, key: ThreadKey, view: ThreadView, *, until: int | None = None, epoch: str = ""
+) -> None:
+    """Fold what was written after the view, a mebibyte at a time. Raises: as `load_view`."""
     while until is None or view.seq < until:
-        batches = await ledger.read(key, view.seq, until=until)
+        batches = await ledger.read(key, view.seq, until=until, epoch=epoch)
+        if (batches and batches[0].first != view.seq + 1) or (not batches and until is not None):
+            raise StaleCursor
         if not batches:
             return
         for batch in batches:
@@ -63,10 +71,10 @@ class Views:
                 self._kept.move_to_end(life)
                 return kept
             if kept is None or kept.seq > seq:
-                view = await load_view(self._ledger, life.key, until=seq)
+                view = await load_view(self._ledger, life.key, until=seq, epoch=life.epoch)
             else:
                 view = kept.copy()
-                await advance(self._ledger, life.key, view, until=seq)
+                await advance(self._ledger, life.key, view, until=seq, epoch=life.epoch)
             if kept is None or view.seq >= kept.seq:
                 self._keep(life, view)
             return view
@@ -88,7 +96,7 @@ class Views:
             async with lock:
                 yield
         finally:
-            if not lock.statistics().tasks_waiting:
+            if not lock.statistics().locked:
                 self._locks.pop(life, None)
 
     def _keep(self, life: Life, view: ThreadView) -> None:
@@ -112,7 +120,7 @@ class Replay:
         if not self._views.is_past(self._life, seq):
             return await self._views.at(self._life, seq)
         if self._own is None or self._own.seq > seq:
-            self._own = await load_view(self._ledger, self._life.key, until=seq)
+            self._own = await load_view(self._ledger, self._life.key, until=seq, epoch=self._life.epoch)
         else:
-            await advance(self._ledger, self._life.key, self._own, until=seq)
+            await advance(self._ledger, self._life.key, self._own, until=seq, epoch=self._life.epoch)
         return self._own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.base import RUNTIME
@@ -10,7 +11,7 @@ from ambient_runner.protocol.events import RunError, RunFinished, decode_event
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.ledger.base import Batch, Ledger, ThreadKey
+    from ambient_runner.ledger.base import Batch, Ledger, RunInfo, ThreadKey
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Started
 
@@ -23,21 +24,36 @@ async def thread_batches(ledger: Ledger, key: ThreadKey, after: int = 0) -> Asyn
                 yield batch
 
 
-async def thread_events(ledger: Ledger, key: ThreadKey, after: int = 0) -> AsyncGenerator[Event, None]:
-    """Every runtime event of a thread after a seq, then live ones."""
-    async for batch in thread_batches(ledger, key, after):
-        if batch.owner == RUNTIME:
-            for line in batch.lines:
-                yield decode_event(line)
-
-
 async def run_events(ledger: Ledger, started: Started) -> AsyncGenerator[Event, None]:
     """The events of one run, up to and including its terminal event."""
-    async for batch in thread_batches(ledger, started.thread, started.after):
-        if batch.run != started.run or batch.owner != RUNTIME:
-            continue
-        for line in batch.lines:
-            event = decode_event(line)
-            yield event
-            if isinstance(event, RunFinished | RunError):
-                return
+    async with aclosing(thread_batches(ledger, started.thread, started.after)) as batches:
+        async for batch in batches:
+            if batch.run != started.run or batch.owner != RUNTIME:
+                continue
+            for line in batch.lines:
+                event = decode_event(line)
+                yield event
+                if isinstance(event, RunFinished | RunError):
+                    return
+
+
+async def events_until(ledger: Ledger, info: RunInfo, until: int | None = None) -> AsyncGenerator[Event, None]:
+    """The stored events of one run up to a seq, or all there are."""
+    read = info.first - 1
+    while batches := await ledger.read(info.thread, read, until=until):
+        for batch in batches:
+            if batch.owner == RUNTIME and batch.run == info.key:
+                for line in batch.lines:
+                    yield decode_event(line)
+        read = batches[-1].last
+
+
+async def is_idle(ledger: Ledger, key: ThreadKey, position: int) -> bool:
+    """Whether a reader at `position` has seen all there will be for now: no run is active, queued, or dead and still to be closed."""
+    info = await ledger.thread(key)
+    if info is None:
+        return True
+    if info.active or info.queued or position < info.last:
+        return False
+    newest = await ledger.run_at(key, info.last)
+    return newest is None or bool(newest.last)

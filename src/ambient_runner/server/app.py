@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.config import Settings, read_settings
+from ambient_runner.errors import ConfigError
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.errors import http_refusal
 from ambient_runner.server.guard import Authorize, Guard
@@ -48,7 +49,7 @@ def add_ambient_endpoints(
     Raises: ConfigError.
     """
     settings = settings or read_settings()
-    bridges = dict(agents or {}) if bridge is None else {"default": bridge, **(agents or {})}
+    bridges = _named(bridge, agents or {})
     hosted = {
         name: Hosted(name, one, context=context, kept=settings.adapters_kept, idle=settings.adapter_idle)
         for name, one in bridges.items()
@@ -61,6 +62,16 @@ def add_ambient_endpoints(
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
     _wrap_lifespan(app, service)
     return service
+
+
+def _named(bridge: PlatformBridge | None, agents: Mapping[str, PlatformBridge]) -> dict[str, PlatformBridge]:
+    """The agents by name. Raises: ConfigError when there is none, or `default` is named twice."""
+    if bridge is not None and "default" in agents:
+        raise ConfigError("Two agents are called default: the one given as `bridge`, and one in `agents`.")
+    bridges = dict(agents) if bridge is None else {"default": bridge, **agents}
+    if not bridges:
+        raise ConfigError("Give at least one agent: add_ambient_endpoints(app, bridge).")
+    return bridges
 
 
 def create_app(

@@ -86,7 +86,6 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
             form=form,
             event_lines=request.query_params.get("event_lines") == "1",
         ),
-        form=form,
         after=started.after,
         until=UntilRunEnds(started.run),
         headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _header(started.thread.id)},

@@ -44,7 +44,7 @@ class Service:
         self.settings = settings
         self.agents = agents
         self.streams: set[Stream] = set()
-        self.reader = ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies")
+        self.reader: ThreadPoolExecutor | None = None
         """Where large bodies are read. One thread: every thread keeps memory of its own for what it once needed."""
         self._middleware = middleware
         self._runner: Runner | None = None
@@ -81,7 +81,7 @@ class Service:
             runner = Runner(ledger, self.agents, self.settings, self._middleware)
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._forget)
-            stack.callback(self.reader.shutdown, wait=False)
+            self.reader = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_with_the_server)
             try:

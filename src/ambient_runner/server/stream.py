@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from starlette.responses import Response
 
-from ambient_runner.errors import LedgerError, UnknownThread
+from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import snapshot_places
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import MessagesSnapshot, kind_of
 from ambient_runner.runs import metrics
 from ambient_runner.runs.views import Replay
+from ambient_runner.runs.watch import is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ambient_runner.ledger.base import Batch, Ledger, Tail, ThreadKey
-    from ambient_runner.projections.frames import Form, Framer
+    from ambient_runner.projections.frames import Framer
     from ambient_runner.runs.runner import Runner
     from ambient_runner.runs.views import Life
     from ambient_runner.server.service import Service
@@ -38,14 +39,18 @@ _CHUNK = 1 << 20
 
 
 class Until(Protocol):
-    """When a stream ends: asked after every batch that was sent and whenever there is nothing to send."""
+    """When a stream ends."""
 
-    def after(self, batch: Batch) -> bool: ...
-    async def when_idle(self, tail: Tail) -> bool: ...
-    @property
-    def looks(self) -> bool:
-        """Whether `when_idle` has to be asked again and again while waiting."""
+    def after(self, batch: Batch) -> bool:
+        """Whether this batch was the last one."""
         ...
+
+    async def now(self, tail: Tail) -> bool:
+        """Asked again and again while there is nothing to send, if `looks`."""
+        ...
+
+    @property
+    def looks(self) -> bool: ...
 
 
 class UntilRunEnds:
@@ -59,12 +64,12 @@ class UntilRunEnds:
     def after(self, batch: Batch) -> bool:
         return batch.run == self._run and batch.owner == RUNTIME and kind_of(batch.lines[-1]) in _TERMINAL
 
-    async def when_idle(self, tail: Tail) -> bool:
+    async def now(self, tail: Tail) -> bool:
         return False
 
 
 class UntilIdle:
-    """Until all that is stored has been sent, no lease is held and nothing is queued."""
+    """Until all that is stored has been sent and no more is to come for now."""
 
     looks = True
 
@@ -75,15 +80,8 @@ class UntilIdle:
     def after(self, batch: Batch) -> bool:
         return False
 
-    async def when_idle(self, tail: Tail) -> bool:
-        info = await self._ledger.thread(self._key)
-        if info is None:
-            return True
-        if info.active or info.queued or tail.position < info.last:
-            return False
-        newest = await self._ledger.run_at(self._key, info.last)
-        # A run whose owner died still has its terminal event to come.
-        return newest is None or bool(newest.last)
+    async def now(self, tail: Tail) -> bool:
+        return await is_idle(self._ledger, self._key, tail.position)
 
 
 class Never:
@@ -94,7 +92,7 @@ class Never:
     def after(self, batch: Batch) -> bool:
         return False
 
-    async def when_idle(self, tail: Tail) -> bool:
+    async def now(self, tail: Tail) -> bool:
         return False
 
 
@@ -108,7 +106,6 @@ class EventStream(Response):
         life: Life,
         framer: Framer,
         *,
-        form: Form,
         after: int,
         until: Until,
         preface: bytes = b"",
@@ -118,15 +115,14 @@ class EventStream(Response):
         super().__init__(status_code=200, headers=headers)
         self._service = service
         self._runner = runner
-        self._key = life.key
+        self._life = life
         self._framer = framer
-        self._form: Form = form
         self._after = after
         self._until = until
         self._preface = preface
         self._on_disconnect = on_disconnect
         self._replay = Replay(runner.views, runner.ledger, life)
-        self._scope = anyio.CancelScope()
+        self._pumping = anyio.CancelScope()
         self._tail: Tail | None = None
         self._waiting = False
         self._finishing = False
@@ -139,10 +135,10 @@ class EventStream(Response):
         self._service.streams.add(self)
         metrics.STREAMS.inc()
         try:
-            with self._runner.watching(self._key):
+            with self._runner.watching(self._life.key):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._attend, receive, send)
-                    with self._scope:
+                    with self._pumping:
                         await self._pump(send)
                     tasks.cancel_scope.cancel()
         finally:
@@ -157,13 +153,13 @@ class EventStream(Response):
         """End the stream once it has sent what there is."""
         self._finishing = True
         if self._tail is not None and self._waiting and not self._tail.ready():
-            self._scope.cancel()
+            self._pumping.cancel()
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         kept = [pair for pair in self.raw_headers if pair[0] not in {b"content-length", b"content-type"}]
         return [
             *kept,
-            (b"content-type", _TYPES[self._form]),
+            (b"content-type", _TYPES[self._framer.form]),
             (b"cache-control", b"no-cache, no-transform"),
             (b"x-accel-buffering", b"no"),
         ]
@@ -172,21 +168,21 @@ class EventStream(Response):
         if self._preface:
             await self._send(send, self._preface)
         try:
-            async with self._runner.ledger.tail(self._key, self._after) as tail:
+            async with self._runner.ledger.tail(self._life.key, self._after, epoch=self._life.epoch) as tail:
                 self._tail = tail
                 while not self._finishing or tail.ready():
                     batches = await self._next(tail)
                     if batches is None or await self._deliver(send, batches):
                         return
-        except (UnknownThread, LedgerError):
-            # Erased, or the store is gone: the stream ends here and a resume says which.
+        except (UnknownThread, StaleCursor, LedgerError):
+            # Erased, no longer retained, or the store is gone: the stream ends here and a resume says which.
             return
 
     async def _next(self, tail: Tail) -> list[Batch] | None:
         """What comes next, or None when the stream is over."""
         if not self._until.looks or tail.ready():
             return await self._wait(tail)
-        while not self._finishing and not await self._until.when_idle(tail):
+        while not self._finishing and not await self._until.now(tail):
             with anyio.move_on_after(_IDLE_LOOK):
                 return await self._wait(tail)
         return None
@@ -247,14 +243,17 @@ class EventStream(Response):
                 continue
             if now() - self._sent_at < patience:
                 continue
-            if self._sending:
+            if self._sending or not await self._ping(send):
                 metrics.SLOW_CUT.inc()
                 self._left = True
-            else:
-                await self._ping(send)
-        self._scope.cancel()
+        self._pumping.cancel()
 
-    async def _ping(self, send: Send) -> None:
+    async def _ping(self, send: Send) -> bool:
+        """Whether the client took it in time: a server may hold it back until what was sent before has been read."""
         self._sent_at = asyncio.get_running_loop().time()
-        if self._form == "sse":
-            await send({"type": "http.response.body", "body": PING, "more_body": True})
+        if self._framer.form == "sse":
+            with anyio.move_on_after(self._service.settings.slow_reader):
+                await send({"type": "http.response.body", "body": PING, "more_body": True})
+                return True
+            return False
+        return True

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput, InvalidPatch, Refused, StaleCursor, UnknownThread
+from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, Refused, StaleCursor, UnknownThread
 from ambient_runner.ledger.base import Fact, ThreadInfo, ThreadKey
 from ambient_runner.projections.frames import Framer
-from ambient_runner.projections.redact import Redactor
 from ambient_runner.projections.state import SharedState
-from ambient_runner.projections.thread import STATE_OWNER
+from ambient_runner.projections.thread import PATCHED, STATE_OWNER
+from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.encode import negotiate, parse_cursor
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
 from ambient_runner.protocol.profiles import Profile, profile_of
@@ -24,6 +25,7 @@ from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.stream import EventStream, Never, UntilIdle
 
 if TYPE_CHECKING:
+    from ambient_runner.projections.redact import Redactor
     from ambient_runner.runs.run import Actor
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 _PATCH_TYPES = ("application/json", "application/json-patch+json")
 _MAX_PATCH = 1 << 20
+_PAGE = 100
 _MAX_PAGE = 1000
+_TRIES = 10
 
 
 def thread_routes(service: Service, guard: Guard) -> APIRouter:
@@ -97,7 +101,6 @@ async def _events(service: Service, request: Request, key: ThreadKey) -> Respons
         runner,
         Life(key, info.epoch),
         framer,
-        form=form,
         after=begin,
         preface=preface,
         until=UntilIdle(runner.ledger, key) if _until_idle(query.get("until")) else Never(),
@@ -143,11 +146,8 @@ async def _opening(runner: Runner, info: ThreadInfo, framer: Framer, after: int)
 
 async def _list(service: Service, request: Request, actor: Actor) -> Response:
     runner = await service.runner()
-    limit = _number(request, "limit", 100)
-    before = _number(request, "before", None)
-    page = await runner.ledger.threads(
-        actor.tenant, actor.owner, limit=min(max(limit or 1, 1), _MAX_PAGE), before=before
-    )
+    limit = min(max(_number(request, "limit") or _PAGE, 1), _MAX_PAGE)
+    page = await runner.ledger.threads(actor.tenant, actor.owner, limit=limit, before=_number(request, "before"))
     threads = [
         {
             "threadId": info.key.id,
@@ -161,10 +161,10 @@ async def _list(service: Service, request: Request, actor: Actor) -> Response:
     return Json({"threads": threads, "next": page[-1].updated if len(page) == limit else None})
 
 
-def _number(request: Request, name: str, default: int | None) -> int | None:
+def _number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
-        return default
+        return None
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InvalidInput(f"`{name}` must be a whole number.")
     return int(text)
@@ -172,26 +172,34 @@ def _number(request: Request, name: str, default: int | None) -> int | None:
 
 async def _patch(service: Service, request: Request, key: ThreadKey) -> Response:
     body = await read_body(request, _MAX_PATCH, types=_PATCH_TYPES)
-    operations = _operations(body)
     runner = await service.runner()
-    redacted = Redactor(service.settings.secrets).redact_value(operations)
-    fact = Fact(owner=STATE_OWNER, kind="patched", body=msgspec.json.encode({"patch": redacted}))
-    while True:
-        hidden = await _hidden(runner, key)
+    operations = _operations(body, runner.redactor())
+    fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
+    hidden = await _hidden(runner, key)
+    for _ in range(_TRIES):
         view = await runner.view(key)
-        patched = view.state.patch(redacted, hidden)
-        try:
+        patched = view.state.patch(operations, hidden)
+        with suppress(StaleCursor):  # Someone else was faster: patch what they left.
             await runner.ledger.note(key, [fact], expect=view.seq)
-        except StaleCursor:
-            continue
-        return _state(SharedState(patched), hidden)
+            return _state(SharedState(patched), hidden)
+    raise PatchConflict
 
 
-def _operations(body: bytes) -> Any:
+def _operations(body: bytes, redactor: Redactor) -> Any:
+    """The patch as it was sent, its values without secrets. Whether it is one is for the state to say."""
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidPatch from error
+        operations = strict_json.loads(body)
+    except InvalidInput as error:
+        raise InvalidPatch(error.message) from error
+    if not isinstance(operations, list):
+        raise InvalidPatch
+    return [_without_secrets(one, redactor) for one in cast("list[Any]", operations)]
+
+
+def _without_secrets(operation: Any, redactor: Redactor) -> Any:
+    if not isinstance(operation, dict) or "value" not in operation:
+        return operation  # pyright: ignore[reportUnknownVariableType]
+    return {**operation, "value": redactor.redact_value(operation["value"])}  # pyright: ignore[reportUnknownVariableType]
 
 
 def _state(state: SharedState, hidden: frozenset[str]) -> Json:

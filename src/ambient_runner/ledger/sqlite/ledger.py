@@ -189,13 +189,15 @@ class SqliteLedger:
     async def key_use(self, claim: KeyClaim) -> KeyUse | None:
         return await self._read(reads.key_use, claim, time.time_ns() // 1_000_000)
 
-    async def read(self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20) -> list[Batch]:
-        return await self._read(reads.batches, key, "", after, until, limit)
+    async def read(
+        self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
+    ) -> list[Batch]:
+        return await self._read(reads.batches, key, epoch, after, until, limit)
 
     @asynccontextmanager
-    async def tail(self, key: ThreadKey, after: int) -> AsyncGenerator[Tail, None]:
+    async def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AsyncGenerator[Tail, None]:
         try:
-            async with live_tail(self._hub, key, after, self.thread, self._read_life) as tail:
+            async with live_tail(self._hub, key, after, self.thread, self._read_life, epoch) as tail:
                 yield tail
         finally:
             self._look_whether_anyone_cares()
@@ -221,7 +223,7 @@ class SqliteLedger:
         self._committer.paused = True
 
     async def _read_life(self, key: ThreadKey, life: str, after: int) -> list[Batch]:
-        return await self._read(reads.batches, key, life, after, None, 1 << 20)
+        return await self.read(key, after, epoch=life)
 
     async def _read(self, question: Callable[..., T], *args: Any) -> T:
         return await self._pool.read(lambda connection: question(connection, *args))

@@ -1,0 +1,97 @@
+"""How a run begins: the posted input lowered against the thread, and the first entries that say so. Data in, data out."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.projections.thread import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
+from ambient_runner.protocol.events import MessagesSnapshot, RunAgentInput, StateSnapshot
+from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.framing import run_started
+from ambient_runner.runs.lowering import lower, seen_state
+from ambient_runner.runs.pipeline import storable
+from ambient_runner.runs.run import Run
+
+if TYPE_CHECKING:
+    from ambient_runner.config import History
+    from ambient_runner.ledger.base import Writer
+    from ambient_runner.projections.redact import Redactor
+    from ambient_runner.projections.thread import ThreadView
+    from ambient_runner.protocol.events import Event
+    from ambient_runner.runs.lowering import Lowered
+    from ambient_runner.runs.run import Agent, StartRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """An accepted run, its first entries, and the grammar's state after them."""
+
+    run: Run
+    facts: list[Fact]
+    repairer: Repairer
+
+
+def open_run(
+    request: StartRequest, writer: Writer, view: ThreadView, agent: Agent, history: History, redactor: Redactor
+) -> Opening:
+    """Accept a request on the thread as `view` shows it.
+
+    Raises: PendingInterrupts, NothingToResume, InvalidInput.
+    """
+    lowered = lower(view, request.input, history)
+    state, announce = seen_state(view, request.input.state, agent.hidden_state)
+    run = _accepted(request, writer, view, lowered, state)
+    known = view.transcript.ids().union(message.id for message in lowered.conversation)
+    repairer = Repairer(run.input.thread_id, run.input.run_id, known)
+    first: list[Event] = [run_started(run)]
+    if lowered.replaces and lowered.conversation:
+        first.append(MessagesSnapshot(messages=list(lowered.conversation)))
+    if announce:
+        first.append(StateSnapshot(snapshot=state))
+    lines = [storable(clean) for event in first for legal in repairer.feed(event) for clean in redactor.feed(legal)]
+    events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
+    return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer)
+
+
+def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: Any) -> Run:
+    asked = request.input
+    return Run(
+        key=writer.run,
+        thread=writer.thread,
+        agent=request.agent,
+        actor=request.actor,
+        trace_id=request.trace_id or uuid.uuid4().hex,
+        accepted=lowered.accepted,
+        is_continuation=view.last_run is not None,
+        input=RunAgentInput(
+            thread_id=asked.thread_id,
+            run_id=asked.run_id,
+            parent_run_id=asked.parent_run_id,
+            protocol_version=asked.protocol_version,
+            messages=list(lowered.conversation),
+            tools=asked.tools,
+            context=asked.context,
+            state=state,
+            forwarded_props=asked.forwarded_props,
+            resume=list(lowered.answers) or None,
+        ),
+    )
+
+
+def _facts(request: StartRequest, lowered: Lowered, redactor: Redactor) -> list[Fact]:
+    """The full input, kept without a projector, and a rewind if there is one."""
+    body = {
+        "input": msgspec.to_builtins(request.input),
+        "answers": [entry.interrupt_id for entry in lowered.answers],
+        "imported": list(lowered.imported),
+    }
+    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(redactor.redact_value(body)))]
+    if lowered.rewind_to or lowered.replaces:
+        rewind = msgspec.json.encode({"to": lowered.rewind_to})
+        facts.append(Fact(owner=THREAD_OWNER, kind=REWOUND, body=rewind))
+    return facts

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.projections.redact import Redactor
+from ambient_runner.protocol.events import (
+    Custom,
+    Event,
+    Interrupt,
+    Interrupted,
+    MessagesSnapshot,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StateSnapshot,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    decode_event,
+    encode_event,
+)
+from ambient_runner.protocol.repair import Repairer
+from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs.pipeline import MAX_EVENT, Pipeline, storable
+from ambient_runner.runs.run import Run
+from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
+
+SECRET = "sk-1234567890"
+HUGE = "x" * (MAX_EVENT + 1)
+
+
+def deep(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def stored(event: Event) -> Event:
+    """What is in the ledger of this event, without the time."""
+    return msgspec.structs.replace(decode_event(storable(event)), timestamp=None)
+
+
+def dropped(kind: str, reason: str) -> Custom:
+    return Custom(name="ambient:dropped", value={"type": kind, "reason": reason})
+
+
+def test_an_event_is_stamped_but_a_delta_and_the_snapshots_place_are_not() -> None:
+    assert decode_event(storable(TextMessageStart(message_id="m"))).timestamp is not None
+    assert decode_event(storable(TextMessageStart(message_id="m", timestamp=5))).timestamp == 5
+    for bare in (
+        TextMessageContent(message_id="m", delta="x"),
+        ToolCallArgs(tool_call_id="c", delta="x"),
+        MessagesSnapshot(messages=[]),
+    ):
+        assert storable(bare) == encode_event(bare)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (TextMessageContent(message_id="m", delta="a\ud83d"), TextMessageContent(message_id="m", delta="a?")),
+        (Custom(name="x", value={"k\udc00": ["\ud800", 1]}), Custom(name="x", value={"k?": ["?", 1]})),
+        (RunError(message="a\ud83d", code="c"), RunError(message="a?", code="c")),
+        (
+            TextMessageStart(message_id="m", metadata={"a": "\ud83d"}),
+            TextMessageStart(message_id="m", metadata={"a": "?"}),
+        ),
+    ],
+    ids=["delta", "keys and values", "error", "metadata"],
+)
+def test_lone_surrogates_are_replaced(said: Event, kept: Event) -> None:
+    assert stored(said) == kept
+
+
+def test_numbers_that_json_cannot_hold_become_null() -> None:
+    numbers = [float("nan"), float("inf"), -float("inf"), 1.5]
+    assert stored(Custom(name="x", value=numbers)) == Custom(name="x", value=[None, None, None, 1.5])
+
+
+def test_metadata_that_cannot_be_encoded_is_left_out() -> None:
+    assert stored(TextMessageStart(message_id="m", metadata={"a": object()})) == TextMessageStart(message_id="m")
+
+
+def test_what_cannot_be_encoded_is_dropped_with_a_word() -> None:
+    assert stored(Custom(name="x", value=object())) == dropped("CUSTOM", "not_encodable")
+    assert stored(StateSnapshot(snapshot={"a": {1: object()}})) == dropped("STATE_SNAPSHOT", "not_encodable")
+
+
+def test_an_event_too_large_is_dropped_with_a_word() -> None:
+    assert stored(TextMessageContent(message_id="m", delta=HUGE)) == dropped("TEXT_MESSAGE_CONTENT", "too_large")
+    fits = TextMessageContent(message_id="m", delta="x" * (MAX_EVENT - 100))
+    assert stored(fits) == fits
+
+
+@pytest.mark.parametrize("value", [HUGE, object(), deep(5_000)], ids=["large", "not encodable", "deep"])
+def test_a_terminal_event_loses_its_result_and_stays_terminal(value: Any) -> None:
+    ended = RunFinished(thread_id="t", run_id="r", result=value, metadata={"a": value})
+    assert stored(ended) == RunFinished(thread_id="t", run_id="r")
+
+
+def test_a_question_too_large_to_be_stored_is_still_a_terminal_event_that_fits() -> None:
+    asked = Interrupted(interrupts=[Interrupt(id="i1", reason="confirmation", message=HUGE)])
+    line = storable(RunFinished(thread_id="t", run_id="r", outcome=asked))
+    assert len(line) <= MAX_EVENT
+    assert isinstance(decode_event(line), RunError | RunFinished)
+
+
+def test_an_error_too_large_keeps_its_code() -> None:
+    kept = stored(RunError(message=HUGE, code="mine"))
+    assert isinstance(kept, RunError)
+    assert kept.code == "mine"
+    assert len(kept.message) < 1_000
+
+
+async def written(use: Callable[[Pipeline], None], *, secrets: tuple[str, ...] = ()) -> list[Event]:
+    """What stands in the ledger after the pipeline was used, without RUN_STARTED and times."""
+    async with MemoryLedger() as ledger:
+        async with await ledger.acquire(KEY, "k") as writer:
+            repairer, begun = Repairer("t", "r"), RunStarted(thread_id="t", run_id="r")
+            repairer.feed(begun)
+            fact = Fact(owner=RUNTIME, kind="", body=encode_event(begun))
+            await writer.begin([fact], run_id="r", agent="agent", claim=None)
+            use(Pipeline(writer, repairer, Redactor(secrets)))
+            await writer.finish()
+        lines = [line for batch in await ledger.read(KEY, 1) for line in batch.lines]
+    return [msgspec.structs.replace(decode_event(line), timestamp=None) for line in lines]
+
+
+async def test_the_end_closes_what_is_open_and_is_written_once() -> None:
+    ended = RunFinished(thread_id="t", run_id="r")
+
+    def use(pipeline: Pipeline) -> None:
+        pipeline.push(TextMessageStart(message_id="m1"))
+        pipeline.push(ToolCallStart(tool_call_id="c1", tool_call_name="f"))
+        pipeline.end(ended)
+        pipeline.end(RunError(message="too late"))
+        assert pipeline.ended == ended
+
+    assert await written(use) == [
+        TextMessageStart(message_id="m1"),
+        ToolCallStart(tool_call_id="c1", tool_call_name="f"),
+        ToolCallEnd(tool_call_id="c1"),
+        TextMessageEnd(message_id="m1"),
+        MessagesSnapshot(messages=[]),
+        ended,
+    ]
+
+
+async def test_a_secret_held_back_at_the_end_comes_out_redacted_and_raw_events_never() -> None:
+    def use(pipeline: Pipeline) -> None:
+        pipeline.push(TextMessageStart(message_id="m1", raw_event={"key": SECRET}))
+        pipeline.push(TextMessageContent(message_id="m1", delta="it is sk-12345"))
+        pipeline.push(TextMessageContent(message_id="m1", delta="67890"))
+        pipeline.end(RunError(message=f"bad key {SECRET}", code="mine"))
+
+    events = await written(use, secrets=(SECRET,))
+    text = "".join(event.delta for event in events if isinstance(event, TextMessageContent))
+    assert text == "it is [redacted]"
+    assert events[0] == TextMessageStart(message_id="m1")
+    assert events[-1] == RunError(message="bad key [redacted]", code="mine")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RunFinished(thread_id="t", run_id="r", result=deep(5_000)),
+        RunFinished(thread_id="t", run_id="r", metadata={"a": deep(5_000)}),
+        RunError(message="no", metadata={"a": deep(5_000)}),
+        Custom(name="x", value=deep(5_000)),
+        StateSnapshot(snapshot={"a": deep(5_000)}),
+        TextMessageStart(message_id="m1", metadata={"a": deep(5_000)}),
+    ],
+    ids=["result", "metadata of the end", "error", "custom", "state", "metadata"],
+)
+async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(event: Event) -> None:
+    release = anyio.Event()
+
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        if run.thread.id == "deep":
+            yield event
+            return
+        await release.wait()
+        for one in said("m1", "hi"):
+            yield one
+
+    settings = dataclasses.replace(SETTINGS, secrets=(SECRET,))
+    async with runner_of(ScriptedAgent(talk), settings) as runner:
+        with anyio.fail_after(5):
+            other = await runner.start(request(user("u1"), thread="other"))
+            events = await run_once(runner, user("u1"), thread="deep")
+            release.set()
+            unharmed = await events_of(runner, other)
+    verifier = Verifier()
+    for one in events:
+        verifier.check(one)
+    verifier.finish()
+    assert isinstance(events[-1], RunFinished | RunError)
+    assert isinstance(unharmed[-1], RunFinished)
