@@ -409,6 +409,7 @@ class TestReading:
     async def test_read_begins_and_ends_inside_batches(self, ledger: Ledger) -> None:
         await a_run(ledger, b"a", b"b", b"c", b"d")
         assert lines_of(await ledger.read(KEY, 2, until=4)) == [(3, b"b"), (4, b"c")]
+        assert await ledger.read(KEY, 4, until=4) == []
         assert lines_of(await ledger.read(KEY, 5)) == []
 
     async def test_read_stops_near_the_limit(self, ledger: Ledger) -> None:

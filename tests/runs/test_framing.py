@@ -43,9 +43,7 @@ def a_run(*, tools: list[Tool] | None = None) -> Run:
     asked = RunAgentInput(
         thread_id="t", run_id="r", parent_run_id="p", messages=[user("u0"), user("u1")], tools=tools or []
     )
-    return Run(
-        key="k", thread=KEY, agent="agent", actor=Actor(), trace_id="abc", input=asked, accepted=(user("u1"),)
-    )
+    return Run(key="k", thread=KEY, agent="agent", actor=Actor(), trace_id="abc", input=asked, accepted=(user("u1"),))
 
 
 async def framing(*events: Any, run: Run | None = None, hidden: frozenset[str] = frozenset()) -> list[Event]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _HAND_OVER = 0.05
 """Seconds to wait, at most, for what another task is about to do."""
+_LOOK_AGAIN = 0.25
+"""Seconds after which one who waits in line with an Idempotency-Key looks whether its run has begun by another way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,12 +123,12 @@ class Admission:
             case "join":
                 return await self._join_holder(key, held)
             case "queue":
-                return await self._wait(request, key, run)
+                return await self._in_line(request, key, run, stop_holder=False)
             case "supersede":
-                return await self._supersede(request, key, run)
+                return await self._in_line(request, key, run, stop_holder=True)
             case "reject":
                 if held.run and await self._may_supersede(key, request):
-                    return await self._supersede(request, key, run)
+                    return await self._in_line(request, key, run, stop_holder=True)
                 raise held
 
     async def _join_holder(self, key: ThreadKey, held: Held) -> Started | None:
@@ -136,31 +138,21 @@ class Admission:
             return None
         return await self._joined(holder)
 
-    async def _wait(self, request: StartRequest, key: ThreadKey, run: str) -> Writer | Started:
-        """Stand in line for the lease. The caller's place is given up on any way out."""
-        deadline = anyio.current_time() + self._waiting.seconds
-        async with self._ledger.queueing(key, depth=self._waiting.depth) as ticket:
-            while True:
-                try:
-                    return await self._ledger.acquire(key, run, claim=request.claim, ticket=ticket)
-                except Held as held:
-                    left = deadline - anyio.current_time()
-                    if left <= 0 or not await self._ledger.released(key, left, ticket=ticket):
-                        raise ThreadBusy from held
-                if used := await self._used(request.claim):
-                    return used
+    async def _in_line(self, request: StartRequest, key: ThreadKey, run: str, *, stop_holder: bool) -> Writer | Started:
+        """Stand in line for the lease. The caller's place is given up on any way out.
 
-    async def _supersede(self, request: StartRequest, key: ThreadKey, run: str) -> Writer | Started:
-        """Stand in line, and stop whoever holds the lease meanwhile: those before us in the line were to be superseded too."""
+        With `stop_holder`, whoever holds it meanwhile is stopped: those before us in the line were to be superseded too.
+        """
         deadline = anyio.current_time() + self._waiting.seconds
+        patience = _HAND_OVER if stop_holder else _LOOK_AGAIN if request.claim else self._waiting.seconds
         async with self._ledger.queueing(key, depth=self._waiting.depth) as ticket:
-            while anyio.current_time() < deadline:
+            while (left := deadline - anyio.current_time()) > 0:
                 try:
                     return await self._ledger.acquire(key, run, claim=request.claim, ticket=ticket)
                 except Held as held:
-                    if held.run:
+                    if stop_holder and held.run:
                         await self._ledger.request_stop(key, "superseded", run=held.run)
-                    await self._ledger.released(key, _HAND_OVER, ticket=ticket)
+                    await self._ledger.released(key, min(left, patience), ticket=ticket)
                 if used := await self._used(request.claim):
                     return used
         raise ThreadBusy

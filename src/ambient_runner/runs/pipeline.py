@@ -125,7 +125,12 @@ def _mended(event: Event) -> bytes:
 def _dropped(event: Event, reason: str) -> bytes:
     match event:
         case RunFinished():
-            return encode_event(msgspec.structs.replace(event, result=None, metadata=None))
+            line = encode_event(msgspec.structs.replace(event, result=None, metadata=None))
+            return (
+                line
+                if len(line) <= MAX_EVENT
+                else encode_event(RunError(message="The agent asked too much.", code=reason))
+            )
         case RunError():
             return encode_event(RunError(message="The agent failed.", code=event.code))
         case _:
