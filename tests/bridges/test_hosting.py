@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 
@@ -98,6 +99,39 @@ async def test_no_more_adapters_are_kept_than_allowed() -> None:
         for thread in ("a", "b", "c"):
             await one_run(runner, "u1", thread=thread)
         assert [adapter.closed for adapter in bridge.made] == [True, False, False]
+
+
+async def test_an_adapter_that_comes_when_all_others_are_running_is_not_closed_before_it_is_used() -> None:
+    release = anyio.Event()
+
+    class Holding(Adapter):
+        closed_at_start = False
+
+        async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:
+            self.closed_at_start = self.closed
+            if input.thread_id == "first":
+                await release.wait()
+            async for event in super().run(input):
+                yield event
+
+    class HoldingBridge(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            self.made.append(Holding(ctx))
+            return self.made[-1]
+
+    bridge = HoldingBridge()
+    async with running(Hosted("agent", bridge, kept=1)) as runner:
+        with anyio.fail_after(5):
+            first = await runner.start(request(user("u1"), thread="first"))
+            await anyio.wait_all_tasks_blocked()
+            await one_run(runner, "u1", thread="second")
+            release.set()
+            events = await events_of(runner, first)
+    assert isinstance(events[-1], RunFinished)
+    assert [(adapter.runs, adapter.closed_at_start) for adapter in bridge.made if isinstance(adapter, Holding)] == [
+        (1, False),
+        (1, False),
+    ]
 
 
 async def test_erasing_a_thread_gives_up_its_adapter() -> None:

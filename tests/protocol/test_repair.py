@@ -301,9 +301,8 @@ def test_text_and_reasoning_do_not_share_an_id() -> None:
     assert repair(start, content, end, *text("m", "x")) == ([start, content, end, *text("m~2", "x")], {"id-reused": 1})
 
 
-def test_a_closed_message_may_continue_and_a_closed_call_is_a_replay() -> None:
-    events = [*text("m", "a"), *text("m", "b")]
-    assert repair(*events) == (events, {})
+def test_a_message_that_has_ended_is_over_and_a_closed_call_is_a_replay() -> None:
+    assert repair(*text("m", "a"), *text("m", "b")) == ([*text("m", "a"), *text("m~2", "b")], {"id-reused": 1})
     assert repair(*call("c"), *call("c")) == (call("c"), {"tool-replayed": 1, "tool-not-open": 2})
 
 

@@ -1,29 +1,26 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from ambient_runner.config import Timeouts
 from ambient_runner.ledger.base import Ledger
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.events import Event, RunError, TextMessageContent, TextMessageStart
+from ambient_runner.protocol.events import Event, RunError, RunFinished, TextMessageContent, TextMessageStart
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.run import Run, Started
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.watch import run_events
-from tests.world import SETTINGS, ScriptedAgent, request, user
+from tests.scripts import begun, forever
+from tests.world import SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
 IMPATIENT = dataclasses.replace(SETTINGS, timeouts=Timeouts(grace=0.05))
-
-
-async def forever(run: Run) -> AsyncGenerator[Any, None]:
-    yield TextMessageStart(message_id="m1")
-    yield TextMessageContent(message_id="m1", delta="…")
-    await anyio.sleep_forever()
 
 
 async def deaf(run: Run) -> AsyncGenerator[Any, None]:
@@ -33,15 +30,7 @@ async def deaf(run: Run) -> AsyncGenerator[Any, None]:
     with anyio.CancelScope(shield=True):
         await run.stopping.wait()
         await anyio.sleep(0.3)
-
-
-async def begun(runner: Runner) -> Started:
-    started = await runner.start(request(user("u1")))
-    async with runner.ledger.tail(started.thread, started.after) as tail:
-        with anyio.fail_after(5):
-            while not any(b"CONTENT" in line for batch in await tail.next() for line in batch.lines):
-                pass
-    return started
+    await checkpoint()
 
 
 async def whole(ledger: Ledger, started: Started) -> list[Event]:
@@ -62,7 +51,7 @@ async def test_a_run_ends_well_when_everything_around_the_runner_is_cancelled(sc
         started: list[Started] = []
         with anyio.fail_after(5), anyio.CancelScope() as around:
             async with Runner(ledger, {"agent": ScriptedAgent(script)}, IMPATIENT) as runner:
-                started.append(await begun(runner))
+                started.append(await begun(runner, user("u1")))
                 around.cancel()
                 await anyio.sleep_forever()
         events = await whole(ledger, started[0])
@@ -82,20 +71,45 @@ async def test_a_run_that_ignores_the_drain_still_gets_its_terminal_event(
     async with MemoryLedger() as ledger:
         with anyio.fail_after(5):
             async with Runner(ledger, {"agent": ScriptedAgent(script)}, IMPATIENT) as runner:
-                started = await begun(runner)
+                started = await begun(runner, user("u1"))
         events = await whole(ledger, started)
     assert isinstance(events[-1], RunError)
     assert events[-1].code == "shutdown"
 
 
 async def test_an_error_in_the_body_of_the_runner_ends_its_runs_too() -> None:
+    started: list[Started] = []
+
+    async def fail(ledger: Ledger) -> None:
+        async with Runner(ledger, {"agent": ScriptedAgent(forever)}, IMPATIENT) as runner:
+            started.append(await begun(runner, user("u1")))
+            raise ZeroDivisionError
+
     async with MemoryLedger() as ledger:
-        started: list[Started] = []
-        with anyio.fail_after(5), pytest.raises(BaseException) as raised:
-            async with Runner(ledger, {"agent": ScriptedAgent(forever)}, IMPATIENT) as runner:
-                started.append(await begun(runner))
-                raise ZeroDivisionError
+        with anyio.fail_after(5), pytest.raises(ExceptionGroup) as raised:
+            await fail(ledger)
         events = await whole(ledger, started[0])
-    assert "ZeroDivisionError" in repr(raised.value)
+    assert raised.group_contains(ZeroDivisionError)
     assert isinstance(events[-1], RunError)
     assert events[-1].code == "shutdown"
+
+
+async def test_an_agent_cancelled_by_its_own_framework_harms_no_other_run() -> None:
+    release = anyio.Event()
+
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        if run.thread.id == "cancelled":
+            raise asyncio.CancelledError
+        await release.wait()
+        for event in said("m1", "hi"):
+            yield event
+
+    async with runner_of(ScriptedAgent(talk)) as runner:
+        with anyio.fail_after(5):
+            other = await runner.start(request(user("u1"), thread="other"))
+            await anyio.wait_all_tasks_blocked()
+            cancelled = await run_once(runner, user("u1"), thread="cancelled")
+            release.set()
+            unharmed = await events_of(runner, other)
+    assert isinstance(cancelled[-1], RunError)
+    assert isinstance(unharmed[-1], RunFinished)

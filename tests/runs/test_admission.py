@@ -13,46 +13,24 @@ from ambient_runner.errors import Draining, NothingRunning, RunGone, ThreadBusy
 from ambient_runner.ledger.base import RUNTIME, Fact, KeyClaim, Ledger
 from ambient_runner.protocol.events import (
     Event,
-    Message,
     RunStarted,
-    TextMessageContent,
     TextMessageStart,
     encode_event,
     kind_of,
 )
 from ambient_runner.runs.retention import retain
-from ambient_runner.runs.run import Actor, Run, Started
+from ambient_runner.runs.run import Actor, Run
 from ambient_runner.runs.runner import Runner
-from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
+from tests.scripts import begun, forever, hello
+from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, user
 
 CLAIM = KeyClaim(scope="me", digest="a")
-
-
-async def hello(run: Run) -> AsyncGenerator[Any, None]:
-    for event in said("m-" + run.key, "hel", "lo"):
-        yield event
-
-
-async def forever(run: Run) -> AsyncGenerator[Any, None]:
-    yield TextMessageStart(message_id="m-" + run.key)
-    yield TextMessageContent(message_id="m-" + run.key, delta="…")
-    await anyio.sleep_forever()
 
 
 async def first_hangs(run: Run) -> AsyncGenerator[Any, None]:
     """Goes on for ever for `u1` and answers everything else."""
     async for event in forever(run) if run.input.messages[-1].id == "u1" else hello(run):
         yield event
-
-
-async def begun(runner: Runner, *messages: Message, **options: Any) -> Started:
-    """A run whose first delta has been written."""
-    started = await runner.start(request(*messages, **options))
-    async with runner.ledger.tail(started.thread, started.after) as tail:
-        with anyio.fail_after(5):
-            while not any(b"CONTENT" in line for batch in await tail.next() for line in batch.lines):
-                pass
-    return started
 
 
 async def in_line(runner: Runner, waiting: int) -> None:

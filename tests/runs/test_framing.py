@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -192,8 +193,9 @@ async def test_a_question_beside_a_failure_is_a_failure() -> None:
 class BadlyClosing:
     """An iterator whose `aclose` fails, as some SDK streams do."""
 
-    def __init__(self, events: AsyncIterator[Any]) -> None:
+    def __init__(self, events: AsyncIterator[Any], error: BaseException) -> None:
         self._events = events
+        self._error = error
 
     def __aiter__(self) -> BadlyClosing:
         return self
@@ -202,10 +204,11 @@ class BadlyClosing:
         return await anext(self._events)
 
     async def aclose(self) -> None:
-        raise RuntimeError("the connection was already closed")
+        raise self._error
 
 
-async def test_an_agent_that_fails_when_it_is_closed_harms_no_other_run() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("already closed"), asyncio.CancelledError()], ids=type)
+async def test_an_agent_that_fails_when_it_is_closed_harms_no_other_run(error: BaseException) -> None:
     release = anyio.Event()
 
     async def talk(run: Run) -> AsyncGenerator[Any, None]:
@@ -218,7 +221,7 @@ async def test_an_agent_that_fails_when_it_is_closed_harms_no_other_run() -> Non
 
     class Bad(ScriptedAgent):
         def run(self, run: Run) -> Any:
-            return talk(run) if run.thread.id == "other" else BadlyClosing(talk(run))
+            return talk(run) if run.thread.id == "other" else BadlyClosing(talk(run), error)
 
     async with MemoryLedger() as ledger, Runner(ledger, {"agent": Bad(talk)}, SETTINGS) as runner:
         with anyio.fail_after(5):

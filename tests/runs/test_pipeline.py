@@ -8,6 +8,7 @@ import anyio
 import msgspec
 import pytest
 
+from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Fact
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.redact import Redactor
@@ -21,6 +22,7 @@ from ambient_runner.protocol.events import (
     RunFinished,
     RunStarted,
     StateSnapshot,
+    SubagentStarted,
     TextMessageContent,
     TextMessageEnd,
     TextMessageStart,
@@ -50,6 +52,14 @@ def deep(levels: int) -> Any:
 def stored(event: Event) -> Event:
     """What is in the ledger of this event, without the time."""
     return msgspec.structs.replace(decode_event(storable(event)), timestamp=None)
+
+
+def verified(events: list[Event]) -> list[Event]:
+    verifier = Verifier()
+    for event in events:
+        verifier.check(event)
+    verifier.finish()
+    return events
 
 
 def dropped(kind: str, reason: str) -> Custom:
@@ -202,9 +212,41 @@ async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(even
             events = await run_once(runner, user("u1"), thread="deep")
             release.set()
             unharmed = await events_of(runner, other)
-    verifier = Verifier()
-    for one in events:
-        verifier.check(one)
-    verifier.finish()
+    verified(events)
     assert isinstance(events[-1], RunFinished | RunError)
     assert isinstance(unharmed[-1], RunFinished)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [TextMessageStart(message_id="m1", metadata={"a": HUGE}), TextMessageContent(message_id="m1", delta="x")],
+        [TextMessageStart(message_id="m1", name=HUGE), TextMessageContent(message_id="m1", delta="x")],
+        [TextMessageStart(message_id="m1"), TextMessageEnd(message_id="m1", metadata={"a": HUGE})],
+        [ToolCallStart(tool_call_id="c1", tool_call_name=HUGE), ToolCallArgs(tool_call_id="c1", delta="{}")],
+        [
+            SubagentStarted(subagent_run_id="s1", name="helper", description=HUGE),
+            TextMessageStart(message_id="m1", subagent_run_id="s1"),
+        ],
+    ],
+    ids=["metadata of a start", "name", "metadata of an end", "tool name", "subagent"],
+)
+async def test_an_event_too_large_that_opens_or_closes_something_leaves_a_legal_stream(events: list[Event]) -> None:
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        for event in events:
+            yield event
+
+    async with runner_of(ScriptedAgent(talk)) as runner:
+        said = verified(await run_once(runner, user("u1")))
+    assert all(len(encode_event(event)) <= MAX_EVENT for event in said)
+
+
+async def test_a_message_too_large_for_the_event_that_announces_it_is_refused() -> None:
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        raise NotImplementedError
+        yield
+
+    async with runner_of(ScriptedAgent(talk)) as runner:
+        with pytest.raises(TooLarge):
+            await runner.start(request(user("u1", HUGE)))
+        assert await runner.ledger.thread(KEY) is None

@@ -23,12 +23,8 @@ from ambient_runner.runs.retention import retain
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.views import Life, Replay, Views, load_view
-from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, said, user
-
-
-async def hello(run: Run) -> AsyncGenerator[Any, None]:
-    for event in said("m-" + run.key, "hel", "lo"):
-        yield event
+from tests.scripts import hello
+from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
 
 @pytest.fixture(params=["memory://", "sqlite:///{folder}/ledger.db"], ids=["memory", "sqlite"])

@@ -14,13 +14,14 @@ from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.frames import Framer
 from ambient_runner.projections.thread import ThreadView
 from ambient_runner.protocol.encode import PING
-from ambient_runner.protocol.events import TextMessageContent, TextMessageStart
+from ambient_runner.protocol.events import TextMessageStart
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.views import Life
 from ambient_runner.server.service import Service
 from ambient_runner.server.stream import EventStream, Never, Until, UntilIdle, UntilRunEnds
-from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, said, user
+from tests.scripts import forever, hello
+from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
 RESTLESS = dataclasses.replace(SETTINGS, heartbeat=0.05, slow_reader=0.2)
 
@@ -56,17 +57,6 @@ class Client:
         with anyio.fail_after(5):
             while self.body.count(part) < times:
                 await self._news.wait()
-
-
-async def hello(run: Run) -> AsyncGenerator[Any, None]:
-    for event in said("m-" + run.key, "hel", "lo"):
-        yield event
-
-
-async def forever(run: Run) -> AsyncGenerator[Any, None]:
-    yield TextMessageStart(message_id="m1")
-    yield TextMessageContent(message_id="m1", delta="…")
-    await anyio.sleep_forever()
 
 
 async def stream_of(

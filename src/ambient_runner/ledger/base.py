@@ -55,11 +55,11 @@ class Batch:
     ts: int
     """Milliseconds since 1970 when it was committed."""
     lines: Sequence[bytes]
-    derived: dict[object, bytes] = field(default_factory=dict[object, bytes])
+    derived: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    last: int = field(init=False)
 
-    @property
-    def last(self) -> int:
-        return self.first + len(self.lines) - 1
+    def __post_init__(self) -> None:
+        self.last = self.first + len(self.lines) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

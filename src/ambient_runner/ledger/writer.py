@@ -66,18 +66,18 @@ class Outbox:
 
     def _look(self) -> None:
         """Once per turn of the loop. A writer that has queued more since the last look is still producing; its window bounds the wait."""
-        paused = [writer for writer in self._dirty if writer.has_paused()]
-        if not paused:
-            busy = self._dirty
-        elif len(paused) == len(self._dirty):
-            busy = []
-        else:
-            busy = [writer for writer in self._dirty if writer not in paused]
+        appends: list[Append] = []
+        busy: list[QueuedWriter] = []
+        for writer in self._dirty:
+            if writer.has_paused():
+                appends.append(writer.take())
+            else:
+                busy.append(writer)
         self._dirty = busy
         if busy:
             asyncio.get_running_loop().call_soon(self._look)
-        if paused:
-            self._submit([writer.take() for writer in paused])
+        if appends:
+            self._submit(appends)
 
 
 class QueuedWriter:

@@ -53,16 +53,16 @@ class Framer:
         self._event_lines = event_lines
         self._strict = strict
         self._downgrader = Downgrader(profile)
-        self._shared = None if profile is Profile.V0_OLD else (profile, form, event_lines)
+        self._shared = "" if profile is Profile.V0_OLD else f"{profile.value} {form} {event_lines}"
 
     def render(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         """The batch's frames. `snapshots` holds the folded messages for every seq of `snapshot_places(batch)`."""
         if self._strict and not batch.run:
             return b""
-        if self._shared is not None and self._shared in batch.derived:
+        if self._shared and self._shared in batch.derived:
             return batch.derived[self._shared]
         frames = self._frames(batch, snapshots)
-        if self._shared is not None:
+        if self._shared:
             batch.derived[self._shared] = frames
         return frames
 
@@ -72,7 +72,7 @@ class Framer:
 
     def is_shared(self, batch: Batch) -> bool:
         """Whether another reader has already rendered this batch."""
-        return self._shared is not None and self._shared in batch.derived
+        return self._shared in batch.derived
 
     def bare(self, events: Iterable[Event]) -> bytes:
         """Frames made for this reader alone: they carry no `id`."""

@@ -2,8 +2,8 @@
 
 Rules. A value under 8 characters is no secret; nor is one that is part of the replacement. Each is also found in its JSON-escaped
 spellings, for tool arguments and results are JSON source. Occurrences that overlap become one replacement, so no rest of a longer
-secret stays behind. Text is replaced inside JSON string values only: never in keys, JSON pointers, or words of the grammar (types,
-roles). Ids are strings like others: the replacement is always the same, so references stay equal. Only `threadId` and `runId`
+secret stays behind. Text is replaced in every JSON string, names of members and JSON pointers included, but not in words of the grammar
+(types, roles). Ids are strings like others: the replacement is always the same, so references stay equal. Only `threadId` and `runId`
 stay as they are: they are the client's own words and the address of the thread.
 
 Streams. Of a message or call that is open, only the longest end that is a proper prefix of a secret is held back: at most the
@@ -21,14 +21,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.protocol.events import (
-    ActivityDelta,
     BaseEvent,
     MessagesSnapshot,
     ReasoningMessageContent,
     ReasoningMessageEnd,
     RunError,
     RunFinished,
-    StateDelta,
     TextMessageContent,
     TextMessageEnd,
     ToolCallArgs,
@@ -40,15 +38,13 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ambient_runner.protocol.events import Event, JsonPatch
+    from ambient_runner.protocol.events import Event
 
 __all__ = ["REDACTED", "Redactor", "Secrets"]
 
 REDACTED = "[redacted]"
 _SHORTEST = 8
 _GRAMMAR = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
-_PATCHES = frozenset({(StateDelta, "delta"), (ActivityDelta, "patch")})
-_POINTERS = frozenset({"op", "path", "from"})
 _TEXT, _REASONING, _CALL = "text", "reasoning", "call"
 
 _Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
@@ -63,7 +59,8 @@ class Secrets:
     __slots__ = ("_ends", "_first", "_wire", "needles", "shortest")
 
     def __init__(self, values: Iterable[str]) -> None:
-        secrets = {value for value in values if len(value) >= _SHORTEST and value not in REDACTED}
+        given = {form for value in values for form in (value, value.strip())}
+        secrets = {value for value in given if len(value) >= _SHORTEST and value not in REDACTED}
         self.needles = tuple(sorted({form for secret in secrets for form in _spellings(secret)}))
         self.shortest = min(map(len, self.needles), default=0)
         self._wire = _on_the_wire(self.needles)
@@ -298,7 +295,7 @@ class Redactor:
                 return self._text(value, counted)
             case dict():
                 members = cast("dict[Any, Any]", value)
-                return {key: self._value(item, counted) for key, item in members.items()}
+                return {self._value(key, counted): self._value(item, counted) for key, item in members.items()}
             case list() | tuple():
                 return [self._value(item, counted) for item in cast("Sequence[Any]", value)]
             case msgspec.Struct():
@@ -307,19 +304,10 @@ class Redactor:
                 return value
 
     def _struct(self, value: _S, counted: str) -> _S:
-        changed: dict[str, Any] = {}
-        for name in value.__struct_fields__:
-            if name not in _GRAMMAR:
-                item = getattr(value, name)
-                is_patch = (type(value), name) in _PATCHES
-                changed[name] = self._operations(item, counted) if is_patch else self._value(item, counted)
+        changed = {
+            name: self._value(getattr(value, name), counted) for name in value.__struct_fields__ if name not in _GRAMMAR
+        }
         return replace(value, **changed)
-
-    def _operations(self, operations: JsonPatch, counted: str) -> JsonPatch:
-        return [
-            {key: item if key in _POINTERS else self._value(item, counted) for key, item in one.items()}
-            for one in operations
-        ]
 
     def _count(self, counted: str, count: int) -> None:
         if count:

@@ -22,6 +22,7 @@ class Ids:
     def __init__(self, known: Collection[str] = ()) -> None:
         self._known = set(known)
         self._messages: dict[str, Kind] = {}
+        self._over: set[str] = set()
         self._calls: set[str] = set()
         self._renamed_messages: dict[tuple[Kind, str], str] = {}
         self._renamed_calls: dict[str, str] = {}
@@ -43,9 +44,9 @@ class Ids:
         return self._renamed_messages.get(("reasoning", message_id)) or self.message("text", message_id)
 
     def start_message(self, kind: Kind, message_id: str) -> str:
-        """The id to start a message under: its own unless an earlier run or a message of another kind has it."""
+        """The id to start a message under: its own unless another message has it, or it was text that has ended."""
         current = self.message(kind, message_id)
-        if self._messages.get(current) == kind:
+        if self._messages.get(current) == kind and current not in self._over:
             return current
         if current not in self._messages and current not in self._known:
             self._messages[current] = kind
@@ -53,6 +54,10 @@ class Ids:
         renamed = self._renamed_messages[kind, message_id] = self._fresh(message_id)
         self._messages[renamed] = kind
         return renamed
+
+    def end_text(self, message_id: str) -> None:
+        """That message is over: text that starts under its id from now on is another one."""
+        self._over.add(message_id)
 
     def start_result(self, message_id: str) -> str:
         """The id for the message that holds a result, which nothing else may have."""

@@ -144,6 +144,8 @@ class Repairer:
     def _emit(self, event: Event) -> None:
         self._open.apply(event)
         self._out.append(event)
+        if type(event) is e.TextMessageEnd:
+            self._ids.end_text(event.message_id)
 
     def _emit_all(self, events: Sequence[Event]) -> None:
         for event in events:

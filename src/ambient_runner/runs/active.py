@@ -30,7 +30,8 @@ class ActiveRun:
     writer: Writer
     pipeline: Pipeline
     timeouts: Timeouts
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    cut_short: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Resolved when the agent must end now."""
     done: anyio.Event = field(default_factory=anyio.Event)
     cause: Cause | None = None
     """Why it was cut short; None while nothing cuts it."""
@@ -43,7 +44,8 @@ class ActiveRun:
         """End the agent now. The first cause stays."""
         self.cause = self.cause or cause
         self.run.stopping.set()
-        self.scope.cancel()
+        if not self.cut_short.done():
+            self.cut_short.set_result(None)
 
     def terminal(self) -> Terminal:
         """The terminal event of a run that was cut short."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Fact
 from ambient_runner.projections.thread import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
-from ambient_runner.protocol.events import MessagesSnapshot, RunAgentInput, StateSnapshot
+from ambient_runner.protocol.events import MessagesSnapshot, RunAgentInput, StateSnapshot, kind_of, type_of
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.lowering import lower, seen_state
-from ambient_runner.runs.pipeline import storable
+from ambient_runner.runs.pipeline import MAX_EVENT, storable
 from ambient_runner.runs.run import Run
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def open_run(
 ) -> Opening:
     """Accept a request on the thread as `view` shows it.
 
-    Raises: PendingInterrupts, NothingToResume, InvalidInput.
+    Raises: PendingInterrupts, NothingToResume, InvalidInput, TooLarge.
     """
     lowered = lower(view, request.input, history)
     state, announce = seen_state(view, request.input.state, agent.hidden_state)
@@ -53,9 +54,18 @@ def open_run(
         first.append(MessagesSnapshot(messages=list(lowered.conversation)))
     if announce:
         first.append(StateSnapshot(snapshot=state))
-    lines = [storable(clean) for event in first for legal in repairer.feed(event) for clean in redactor.feed(legal)]
+    legal = [one for event in first for one in repairer.feed(event)]
+    lines = [_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer)
+
+
+def _whole(event: Event) -> bytes:
+    """The event's line. What a client brought is refused rather than cut. Raises: TooLarge."""
+    line = storable(event)
+    if kind_of(line) != type_of(event):
+        raise TooLarge(f"What this request adds to the thread is larger than {MAX_EVENT} bytes.")
+    return line
 
 
 def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: Any) -> Run:

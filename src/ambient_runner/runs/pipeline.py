@@ -17,15 +17,27 @@ from ambient_runner.protocol.events import (
     Custom,
     MessagesSnapshot,
     Raw,
+    ReasoningEnd,
     ReasoningMessageContent,
+    ReasoningMessageEnd,
+    ReasoningMessageStart,
+    ReasoningStart,
     RunError,
     RunFinished,
     RunStarted,
     StateDelta,
     StateSnapshot,
+    StepFinished,
+    StepStarted,
+    SubagentError,
     SubagentFinished,
+    SubagentStarted,
     TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
     ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
     encode_event,
     type_of,
 )
@@ -44,6 +56,25 @@ _BARE = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent, Me
 
 RUNNERS_OWN = frozenset({RunStarted, MessagesSnapshot, Raw})
 """Types an agent's stream may hold that are not written from there: the Runner writes its own, and RAW is not stored."""
+
+_FRAMES = frozenset(
+    {
+        TextMessageStart,
+        TextMessageEnd,
+        ToolCallStart,
+        ToolCallEnd,
+        ReasoningStart,
+        ReasoningEnd,
+        ReasoningMessageStart,
+        ReasoningMessageEnd,
+        StepStarted,
+        StepFinished,
+        SubagentStarted,
+        SubagentFinished,
+        SubagentError,
+    }
+)
+_FEW = 1000
 
 MAX_EVENT = 8 << 20
 """Bytes of one event. The official client refuses an SSE event of 10 MiB."""
@@ -133,8 +164,20 @@ def _dropped(event: Event, reason: str) -> bytes:
             )
         case RunError():
             return encode_event(RunError(message="The agent failed.", code=event.code))
+        case _ if type(event) in _FRAMES:
+            return encode_event(_cut(event))
         case _:
             return encode_event(Custom(name="ambient:dropped", value={"type": type_of(event), "reason": reason}))
+
+
+def _cut(event: Event) -> Event:
+    """An event that opens or closes something, with its words cut short: without it, what follows would be illegal."""
+    words = {
+        name: getattr(event, name, None) for name in ("name", "tool_call_name", "step_name", "description", "message")
+    }
+    short = {name: value[:_FEW] for name, value in words.items() if isinstance(value, str)}
+    bulk = {name: None for name in ("metadata", "result") if name in event.__struct_fields__}
+    return msgspec.structs.replace(event, **short, **bulk)
 
 
 def _shallow(event: Event) -> Event:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger, RunInfo
 
 _ABANDONED = RunError(
-    message="The server stopped during this run. What it said until then is kept; send your message again to go on.",
+    message="This run was cut off: its server ended or could not write. What it said until then is kept; send your message again.",
     code="run_abandoned",
 )
 

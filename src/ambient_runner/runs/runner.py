@@ -11,7 +11,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Self, cast
 
 import anyio
@@ -19,6 +19,7 @@ import anyio
 from ambient_runner.errors import (
     BridgeError,
     Draining,
+    KeyReused,
     LeaseLost,
     LedgerError,
     NothingRunning,
@@ -35,6 +36,7 @@ from ambient_runner.protocol.inbound import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.admission import Admission, Waiting
+from ambient_runner.runs.apart import LeftBehind, run_apart
 from ambient_runner.runs.framing import framed
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.opening import open_run
@@ -72,6 +74,7 @@ class Runner:
         self.draining = False
         self._middleware = tuple(middleware)
         self._secrets = Secrets(settings.secrets)
+        self.left_behind: LeftBehind = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
         self._readers: Counter[ThreadKey] = Counter()
@@ -112,9 +115,11 @@ class Runner:
             admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
             if isinstance(admitted, Started):
                 return admitted
-            started = await self._begin(request, agent, admitted)
-            if started is not None:
-                return started
+            with anyio.CancelScope(shield=True), suppress(KeyReused):
+                # Another request with this key was faster: the next look finds its run, or that it was another request.
+                started = await self._begin(request, agent, admitted)
+                if started is not None:
+                    return started
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
         """Stop the thread's run, in whichever process it is; gives the run's key.
@@ -290,8 +295,10 @@ class Runner:
         """Push every event of the agent; gives the terminal event the run deserves."""
         terminal: Terminal | None = None
         try:
-            with active.scope, Deadlines(active):
-                terminal = await self._consume(active)
+            with Deadlines(active):
+                terminal = await run_apart(
+                    self._consume(active), active.cut_short, active.timeouts.grace, self.left_behind
+                )
         except LedgerError:
             raise
         except Exception as error:
@@ -350,7 +357,7 @@ class Runner:
         with anyio.move_on_after(active.timeouts.grace), isolate("asking an agent to stop"):
             if await active.agent.interrupt(active.run):
                 await active.done.wait()
-        active.scope.cancel()
+        active.cut("stopped")
 
     async def _keep_sweeping(self) -> None:
         while True:

@@ -10,6 +10,7 @@ import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ambient_runner.errors import RunnerError
 from ambient_runner.runs import metrics
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+_HTTP_CODES = {
+    404: ("not_found", "There is no such route. Look at the path: ids in it must be percent-encoded."),
+    405: ("method_not_allowed", "This route exists, but not for this method. The `Allow` header says for which."),
+}
 
 
 class Json(Response):
@@ -58,6 +62,8 @@ def _answer(error: Exception) -> Json:
     match error:
         case RunnerError():
             return _ours(error)
+        case ClientDisconnect():
+            return refusal("client_left", "The client left before its request was complete.", 499)
         case HTTPException():
             return http_refusal(error)
         case _:
@@ -67,8 +73,8 @@ def _answer(error: Exception) -> Json:
 
 def http_refusal(error: HTTPException) -> Json:
     """A framework's own refusal in our shape."""
-    code = _HTTP_CODES.get(error.status_code, "refused")
-    return refusal(code, str(error.detail), error.status_code, dict(error.headers or {}))
+    code, sentence = _HTTP_CODES.get(error.status_code, ("refused", str(error.detail)))
+    return refusal(code, sentence, error.status_code, dict(error.headers or {}))
 
 
 def _ours(error: RunnerError) -> Json:

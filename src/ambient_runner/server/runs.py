@@ -10,8 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import quote
 
+import anyio
 import msgspec
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from ambient_runner.config import OnBusy, OnDisconnect
 from ambient_runner.errors import InvalidInput
@@ -20,7 +22,7 @@ from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate
 from ambient_runner.protocol.inbound import read_input
 from ambient_runner.protocol.profiles import profile_of
-from ambient_runner.runs.run import Actor, StartRequest
+from ambient_runner.runs.run import Actor, Started, StartRequest
 from ambient_runner.runs.views import Life
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
@@ -28,6 +30,7 @@ from ambient_runner.server.stream import EventStream, UntilRunEnds
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import RunAgentInput
+    from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
 
@@ -65,16 +68,16 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
         _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
     )
     runner = await service.runner()
-    started = await runner.start(
-        StartRequest(
-            agent=agent,
-            actor=actor,
-            input=posted,
-            claim=_claim(request, actor, agent, body),
-            on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
-            trace_id=_trace_id(request),
-        )
+    asked = StartRequest(
+        agent=agent,
+        actor=actor,
+        input=posted,
+        claim=_claim(request, actor, agent, body),
+        on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
+        trace_id=_trace_id(request),
     )
+    waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
+    started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
     form = negotiate(request.headers.get("accept"))
     return EventStream(
         service,
@@ -91,6 +94,24 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
         headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _header(started.thread.id)},
         on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
     )
+
+
+async def _start_while_connected(runner: Runner, asked: StartRequest, request: Request) -> Started:
+    """Start the run, or give up its place in the line when the client leaves. A run that has begun goes on. Raises: ClientDisconnect."""
+    started: list[Started] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def leave_with_the_client() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(leave_with_the_client)
+        started.append(await runner.start(asked))
+        tasks.cancel_scope.cancel()
+    if not started:
+        raise ClientDisconnect
+    return started[0]
 
 
 async def _read(service: Service, body: bytes) -> RunAgentInput:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ambient_runner.config import Settings
+    from ambient_runner.runs.apart import LeftBehind
     from ambient_runner.runs.run import Agent, Middleware
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Service:
         """Where large bodies are read. One thread: every thread keeps memory of its own for what it once needed."""
         self._middleware = middleware
         self._runner: Runner | None = None
+        self._left_behind: LeftBehind = set()
         self._owner: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
 
@@ -58,6 +60,11 @@ class Service:
     @property
     def is_ready(self) -> bool:
         return self._runner is not None and not self._runner.draining
+
+    @property
+    def left_behind(self) -> LeftBehind:
+        """Agents that would not end. Still known after the service has closed."""
+        return self._left_behind
 
     async def runner(self) -> Runner:
         """The Runner, started now if no lifespan did. Raises: what opening the store raises."""
@@ -79,6 +86,7 @@ class Service:
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(self.settings.store, lease=self.settings.lease))
             runner = Runner(ledger, self.agents, self.settings, self._middleware)
+            self._left_behind = runner.left_behind
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._forget)
             self.reader = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -186,20 +186,12 @@ async def _patch(service: Service, request: Request, key: ThreadKey) -> Response
 
 
 def _operations(body: bytes, redactor: Redactor) -> Any:
-    """The patch as it was sent, its values without secrets. Whether it is one is for the state to say."""
+    """The patch as it was sent, without secrets. Whether it is one is for the state to say."""
     try:
         operations = strict_json.loads(body)
     except InvalidInput as error:
         raise InvalidPatch(error.message) from error
-    if not isinstance(operations, list):
-        raise InvalidPatch
-    return [_without_secrets(one, redactor) for one in cast("list[Any]", operations)]
-
-
-def _without_secrets(operation: Any, redactor: Redactor) -> Any:
-    if not isinstance(operation, dict) or "value" not in operation:
-        return operation  # pyright: ignore[reportUnknownVariableType]
-    return {**operation, "value": redactor.redact_value(operation["value"])}  # pyright: ignore[reportUnknownVariableType]
+    return redactor.redact_value(operations)
 
 
 def _state(state: SharedState, hidden: frozenset[str]) -> Json:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 APPLICATION = 0x414D4252  # "AMBR"
 BUSY_PATIENCE = 5.0
 _BUSY_PAUSE = 0.0005
+_STATEMENTS = 256
 
 _SETTINGS = (
     "synchronous = FULL",
@@ -80,7 +81,11 @@ def prepare(path: Path) -> None:
 def connect(path: Path, *, reader: bool = False) -> sqlite3.Connection:
     """A connection with our settings. Readers may be handed from thread to thread and wait for locks by themselves."""
     connection = sqlite3.connect(
-        path, timeout=BUSY_PATIENCE if reader else 0, isolation_level=None, check_same_thread=not reader
+        path,
+        timeout=BUSY_PATIENCE if reader else 0,
+        isolation_level=None,
+        check_same_thread=not reader,
+        cached_statements=_STATEMENTS,
     )
     try:
         for setting in (*_SETTINGS, "query_only = ON") if reader else _SETTINGS:

@@ -108,6 +108,8 @@ def batches(
             raise UnknownThread
         return []
     after, last = min(after, _FOREVER - 1), _FOREVER if until is None else min(until, _FOREVER)
+    if after >= last:
+        return []
     rows = connection.execute(_BATCHES, {"no": found[0], "first": after + 1, "until": last})
     return [cut(batch, after + 1, last) for batch in _up_to(rows, limit)]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ambient_runner.errors import (
@@ -38,9 +38,9 @@ _TAKE = "INSERT INTO lease (tenant, owner, id, run, worker, scope, digest) VALUE
 _THREAD = f"SELECT t.no, t.agent, t.epoch, {reads.NEWEST} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"  # noqa: S608
 _FENCE = f"SELECT {reads.NEWEST} FROM lease l LEFT JOIN thread t ON t.no = ? WHERE l.token = ?"  # noqa: S608
 _INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES "
-# Every call into SQLite gives up the GIL and waits to get it back, so many rows go in one statement.
-# Powers of two, to prepare each statement once.
-_INSERTS = {count: _INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in (128, 64, 32, 16, 8, 4, 2, 1)}
+# Every call into SQLite gives up the GIL and waits to get it back, so many rows go in one statement; the connection keeps them prepared.
+_MOST_ROWS = 128
+_INSERTS = [_INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in range(_MOST_ROWS + 1)]
 _NEWEST_OF_RUN = "SELECT last FROM batch WHERE thread_no = ? AND run = ? ORDER BY first DESC LIMIT 1"
 _NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE tenant = ? AND owner = ?"
 _NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -162,12 +162,10 @@ class Writes:
     def insert_rows(self) -> None:
         """Write the batches that were appended."""
         rows, self._rows = self._rows, []
-        start = 0
-        for count, statement in _INSERTS.items():
-            while len(rows) - start >= count:
-                values = [value for row in rows[start : start + count] for value in row]
-                self.newest_no = self.connection.execute(statement, values).lastrowid or 0
-                start += count
+        for start in range(0, len(rows), _MOST_ROWS):
+            chunk = rows[start : start + _MOST_ROWS]
+            values = list(chain.from_iterable(chunk))
+            self.newest_no = self.connection.execute(_INSERTS[len(chunk)], values).lastrowid or 0
 
     def release(self, token: int) -> None:
         self.connection.execute("DELETE FROM lease WHERE token = ?", (token,))

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+
+from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
+from ambient_runner.runs.run import Run
+from tests.scripts import begun
+from tests.world import KEY, ScriptedAgent, events_of, request, run_once, runner_of, said, user
+
+
+async def _lost_subtask() -> None:
+    subtask = asyncio.create_task(asyncio.sleep(60))
+    subtask.cancel()
+    await subtask
+
+
+async def _own_cancel() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+async def _exit() -> None:
+    raise SystemExit(3)
+
+
+async def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+async def _group() -> None:
+    raise BaseExceptionGroup("bad", [SystemExit(3)])
+
+
+@pytest.mark.parametrize("misdeed", [_lost_subtask, _own_cancel, _exit, _interrupt, _group])
+async def test_an_agent_that_cancels_itself_or_tries_to_end_the_process_fails_alone(misdeed: Any) -> None:
+    release = anyio.Event()
+
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        if run.thread.id == "bad":
+            await misdeed()
+        await release.wait()
+        for event in said("m1", "fine"):
+            yield event
+
+    async with runner_of(ScriptedAgent(talk)) as runner:
+        with anyio.fail_after(5):
+            other = await runner.start(request(user("u1"), thread="good"))
+            bad = await run_once(runner, user("u1"), thread="bad")
+            release.set()
+            good = await events_of(runner, other)
+    assert isinstance(bad[-1], RunError)
+    assert bad[-1].code == "agent_error"
+    assert isinstance(good[-1], RunFinished)
+
+
+async def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_the_thread_goes_on() -> None:
+    let_go = asyncio.Event()
+
+    async def deaf(run: Run) -> AsyncGenerator[Any, None]:
+        for event in said(f"m-{run.key}", "…"):
+            yield event
+        while run.input.messages[-1].id == "u1" and not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with runner_of(ScriptedAgent(deaf)) as runner:
+        with anyio.fail_after(10):
+            started = await begun(runner, user("u1"))
+            await runner.stop(KEY)
+            ended = await events_of(runner, started)
+            left_behind = set(runner.left_behind)
+            again = await run_once(runner, user("u2"))
+            let_go.set()
+            await asyncio.wait(left_behind)
+    assert len(left_behind) == 1
+    assert isinstance(ended[-1], RunFinished)
+    assert ended[-1].outcome == Cancelled()
+    assert isinstance(again[-1], RunFinished)

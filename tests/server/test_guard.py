@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+
+from ambient_runner import Actor, Settings, add_ambient_endpoints, create_app
+from ambient_runner.bridges.demo import DemoBridge
+from tests.server.doors import SETTINGS, asking, client_of, demo
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "localhost."},
+        {"Host": "evil@127.0.0.1"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost.evil.com"},
+        {"X-Forwarded-For": "1.2.3.4"},
+        {"Forwarded": "for=1.2.3.4"},
+    ],
+    ids=str,
+)
+async def test_strangers_are_refused(headers: dict[str, str]) -> None:
+    async with demo() as client:
+        response = await client.post("/", json=asking("say hi"), headers=headers)
+    assert response.status_code == 403
+    assert "access-control-allow-origin" not in response.headers
+
+
+async def test_a_peer_from_elsewhere_is_refused() -> None:
+    app = create_app(SETTINGS, {"demo": DemoBridge()})
+    async with client_of(app, client=("10.0.0.9", 1)) as client:
+        response = await client.get("/thread/list")
+    assert response.status_code == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:8000", "127.0.0.1:8000"])
+async def test_every_loopback_name_is_served(host: str) -> None:
+    async with demo() as client:
+        assert (await client.get("/thread/list", headers={"Host": host})).status_code == 200
+
+
+async def test_a_listed_origin_may_read_and_others_may_not() -> None:
+    settings = Settings(store="memory://", allowed_origins=("http://localhost:5173",))
+    async with client_of(create_app(settings, {"demo": DemoBridge()})) as client:
+        headers = {"Origin": "http://localhost:5173"}
+        preflight = await client.options("/", headers=headers)
+        run = await client.post("/", json=asking("say hi"), headers=headers)
+        stranger = await client.options("/", headers={"Origin": "http://evil.example"})
+    assert preflight.status_code == 204
+    assert run.headers["access-control-allow-origin"] == "http://localhost:5173"
+    assert "access-control-allow-credentials" not in run.headers
+    assert "access-control-allow-origin" not in stranger.headers
+
+
+def by_header(request: Request) -> Actor | None:
+    name = request.headers.get("x-user")
+    return Actor(owner=name) if name else None
+
+
+async def test_with_authorization_threads_belong_to_their_owner() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=by_header)
+    async with client_of(app) as client:
+        alice, bob = {"x-user": "alice"}, {"x-user": "bob"}
+        await client.post("/", json=asking("say hi"), headers=alice)
+        reads = [
+            (await client.request(method, path, headers=bob, json=[] if method == "PATCH" else None)).status_code
+            for method, path in (
+                ("GET", "/message_snapshot/t"),
+                ("GET", "/state_snapshot/t"),
+                ("GET", "/threads/t/events"),
+                ("PATCH", "/state/t"),
+                ("DELETE", "/thread/t"),
+            )
+        ]
+        mine = await client.get("/message_snapshot/t", headers=alice)
+        nobody = await client.get("/thread/list")
+    assert reads == [404] * 5
+    assert (mine.status_code, nobody.status_code) == (200, 401)
+
+
+@pytest.mark.parametrize("answer", ["alice", Actor(owner=""), 5])
+async def test_an_authorization_function_that_answers_nonsense_lets_nobody_in(answer: Any) -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=lambda request: answer)
+    async with client_of(app) as client:
+        assert (await client.get("/thread/list")).status_code == 500
+
+
+async def test_a_failing_authorization_function_is_a_500_without_its_text() -> None:
+    def failing(request: Request) -> Actor:
+        raise ConnectionError("ldap://secret-host")
+
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=failing)
+    async with client_of(app) as client:
+        response = await client.get("/thread/list")
+    assert response.status_code == 500
+    assert "secret-host" not in response.text

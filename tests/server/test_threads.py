@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from ambient_runner import create_app
+from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.ledger.base import RUNTIME, Fact, ThreadKey
+from ambient_runner.protocol.events import RunStarted, encode_event
+from tests.server.doors import SETTINGS, asking, client_of, demo, refused
+
+
+@asynccontextmanager
+async def with_threads(count: int) -> AsyncGenerator[httpx.AsyncClient, None]:
+    """A server that has threads `0`, `1`, … already."""
+    app = create_app(SETTINGS, {"demo": DemoBridge()})
+    begun = Fact(owner=RUNTIME, kind="", body=encode_event(RunStarted(thread_id="t", run_id="r")))
+    async with client_of(app) as client:
+        ledger = (await app.state.ambient.runner()).ledger
+        for number in range(count):
+            async with await ledger.acquire(ThreadKey("default", "local", str(number)), "k") as writer:
+                await writer.begin([begun], run_id="r", agent="demo", claim=None)
+                await writer.finish()
+        yield client
+
+
+async def pages(client: httpx.AsyncClient, limit: int) -> list[list[str]]:
+    """The thread ids of one page after another, until there is no next one."""
+    found: list[list[str]] = []
+    before: dict[str, int] = {}
+    while True:
+        page = (await client.get("/thread/list", params={"limit": limit, **before})).json()
+        found.append([thread["threadId"] for thread in page["threads"]])
+        if page["next"] is None:
+            return found
+        before = {"before": page["next"]}
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 5, 5000])
+async def test_paging_through_the_threads_loses_none(limit: int) -> None:
+    async with with_threads(5) as client:
+        found = await pages(client, limit)
+    assert [name for page in found for name in page] == ["4", "3", "2", "1", "0"]
+    assert limit == 0 or all(len(page) <= limit for page in found)
+
+
+async def test_a_limit_above_the_largest_page_gives_several_pages() -> None:
+    async with with_threads(1001) as client:
+        found = await pages(client, 5000)
+    assert sorted(int(name) for page in found for name in page) == list(range(1001))
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("number", ["-1", "x", "1.5", "", "9" * 30])
+@pytest.mark.parametrize("name", ["limit", "before"])
+async def test_a_page_that_is_not_a_number_is_refused(name: str, number: str) -> None:
+    async with demo() as client:
+        assert refused(await client.get("/thread/list", params={name: number})) == (422, "invalid_input")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"op": "add", "path": "/a", "value": ' + b"[" * 500 + b"]" * 500 + b"}]",
+        b'[{"op": "add", "path": "/a", "value": ' + b'{"a":' * 500 + b"1" + b"}" * 500 + b"}]",
+        b"[" * 500 + b"]" * 500,
+        b'[{"op": "add", "op": "remove", "path": "/a", "value": 1}]',
+        b'[{"op": "add", "path": "/a", "value": {"k": 1, "k": 2}}]',
+        b'[{"op": "add", "path": "/a", "value": NaN}]',
+        b'[{"op": "add", "path": "/a"',
+        b'{"op": "add", "path": "/a", "value": 1}',
+        b'[{"op": "paint", "path": "/a", "value": 1}]',
+        b"[5]",
+        b"",
+    ],
+    ids=[
+        "deep lists",
+        "deep objects",
+        "deep patch",
+        "operation twice",
+        "key twice",
+        "not a number",
+        "cut off",
+        "no list",
+        "unknown operation",
+        "no operation",
+        "empty",
+    ],
+)
+async def test_what_is_not_a_patch_is_refused_and_changes_nothing(body: bytes) -> None:
+    async with demo() as client:
+        await client.post("/", json=asking("state"))
+        before = (await client.get("/state_snapshot/t")).json()
+        answer = await client.patch("/state/t", content=body, headers={"Content-Type": "application/json"})
+        after = (await client.get("/state_snapshot/t")).json()
+    assert refused(answer) == (400, "invalid_patch")
+    assert after == before
+
+
+async def test_a_patch_nested_as_deep_as_a_body_may_be_is_taken() -> None:
+    value: object = 1
+    for _ in range(40):
+        value = [value]
+    async with demo() as client:
+        await client.post("/", json=asking("state"))
+        answer = await client.patch("/state/t", json=[{"op": "add", "path": "/note", "value": value}])
+    assert answer.status_code == 200
+    assert answer.json()["snapshot"]["note"] == value
