@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, cast
 
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger.base import ThreadKey
@@ -37,10 +37,11 @@ class ScriptedAgent:
         self.closed = False
         self._script = script
 
-    async def run(self, run: Run) -> AsyncGenerator[Any, None]:
+    @asynccontextmanager
+    async def running(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
         self.seen.append(run.input)
-        async for event in self._script(run):
-            yield event
+        async with aclosing(cast("AsyncGenerator[Any, None]", self._script(run))) as events:
+            yield events
 
     async def interrupt(self, run: Run) -> bool:
         return False

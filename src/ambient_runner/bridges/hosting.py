@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import time
 from collections import OrderedDict
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,13 +54,13 @@ class Hosted:
         self._idle = idle
         self._adapters: OrderedDict[tuple[ThreadKey, Actor], _Kept] = OrderedDict()
 
-    async def run(self, run: Run) -> AsyncGenerator[Any, None]:
+    @asynccontextmanager
+    async def running(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
         """The adapter's events for one run."""
         kept = await self._adapter(run)
         try:
             async with aclosing(_closeable(kept.adapter.run(input_to_agui(run.input)))) as events:
-                async for event in events:
-                    yield event
+                yield events
         finally:
             kept.running = False
             kept.used = time.monotonic()

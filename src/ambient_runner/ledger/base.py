@@ -57,9 +57,12 @@ class Batch:
     lines: Sequence[bytes]
     derived: dict[str, bytes] = field(default_factory=dict[str, bytes])
     last: int = field(init=False)
+    size: int = field(init=False)
+    """Bytes of all lines."""
 
     def __post_init__(self) -> None:
         self.last = self.first + len(self.lines) - 1
+        self.size = sum(map(len, self.lines))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,10 +29,11 @@ _RETAINED_UNREAD = 1 << 16
 class Channel:
     """What this process knows of one life of one thread."""
 
-    __slots__ = ("_batches", "_size", "_waiting", "gone", "key", "last", "life", "readers", "users")
+    __slots__ = ("_batches", "_loop", "_size", "_waiting", "gone", "key", "last", "life", "readers", "users")
 
     def __init__(self, key: ThreadKey) -> None:
         self.key = key
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.life = ""
         """The thread's epoch; empty until it is known to exist."""
         self.last = 0
@@ -52,7 +53,7 @@ class Channel:
             self._batches.clear()
             self._size = 0
         self._batches.append(batch)
-        self._size += _size(batch)
+        self._size += batch.size
         self._shrink()
         self.learn(batch.last)
 
@@ -81,7 +82,8 @@ class Channel:
         return found
 
     async def changed(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = self._loop or asyncio.get_running_loop()
+        future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.add(future)
         try:
             await future
@@ -97,7 +99,7 @@ class Channel:
     def _shrink(self) -> None:
         limit = RETAINED if self.readers else _RETAINED_UNREAD
         while self._size > limit and len(self._batches) > 1:
-            self._size -= _size(self._batches.popleft())
+            self._size -= self._batches.popleft().size
 
 
 class Hub:
@@ -255,10 +257,6 @@ def cut(batch: Batch, first: int, last: int | None = None) -> Batch:
         return batch
     start = max(first, batch.first)
     return replace(batch, first=start, lines=batch.lines[start - batch.first : end - batch.first + 1], derived={})
-
-
-def _size(batch: Batch) -> int:
-    return sum(map(len, batch.lines))
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

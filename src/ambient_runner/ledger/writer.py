@@ -52,11 +52,14 @@ class Outbox:
     def __init__(self, submit: Callable[[list[Append]], None]) -> None:
         self._submit = submit
         self._dirty: list[QueuedWriter] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, writer: QueuedWriter) -> None:
         self._dirty.append(writer)
         if len(self._dirty) == 1:
-            asyncio.get_running_loop().call_soon(self._look)
+            # Asked for once: asyncio looks for a fork each time, and that is a system call.
+            self._loop = self._loop or asyncio.get_running_loop()
+            self._loop.call_soon(self._look)
 
     def flush(self) -> None:
         """Hand everything over now: somebody waits for it."""
@@ -74,8 +77,8 @@ class Outbox:
             else:
                 busy.append(writer)
         self._dirty = busy
-        if busy:
-            asyncio.get_running_loop().call_soon(self._look)
+        if busy and self._loop:
+            self._loop.call_soon(self._look)
         if appends:
             self._submit(appends)
 

@@ -24,7 +24,7 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ambient_runner.ledger.base import Batch
     from ambient_runner.protocol.events import Event
@@ -88,10 +88,10 @@ class Framer:
             return self._plain(batch.lines, batch.first)
         return b"".join([self._entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
 
-    def _plain(self, lines: Iterable[bytes], first: int) -> bytes:
+    def _plain(self, lines: Sequence[bytes], first: int) -> bytes:
         if self._form == "ndjson":
             return ndjson(lines)
-        return sse(list(lines), first, self._epoch, self._event_lines)
+        return sse(lines, first, self._epoch, self._event_lines)
 
     def _entry(self, line: bytes, seq: int, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         if seq in snapshots:
@@ -118,7 +118,7 @@ class Framer:
 
 def snapshot_places(batch: Batch) -> list[int]:
     """The entries that stand for a MESSAGES_SNAPSHOT to be folded."""
-    if batch.owner != RUNTIME:
+    if _MARKER not in batch.lines or batch.owner != RUNTIME:
         return []
     return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _MARKER]
 

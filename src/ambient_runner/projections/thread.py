@@ -185,11 +185,10 @@ class ThreadView:
         if not first.startswith(_PLAIN_TEXT):
             return at
         head = first[: first.index(_DELTA) + len(_DELTA)]
-        end = at
-        while end < len(lines) and lines[end].startswith(head):
-            end += 1
+        end = _end_of(head, lines, at)
         if end > at:
-            texts = b",".join([line[len(head) : -1] for line in lines[at:end]])
+            # A line break is never inside a line, so this finds the seams between lines and nothing else.
+            texts = b"\n".join(lines[at:end])[len(head) : -1].replace(b"}\n" + head, b",")
             self.transcript.append(message_id, "".join(_decode_texts(b"[%b]" % texts)))
         return end
 
@@ -342,6 +341,21 @@ class ThreadView:
         view._seen = saved.seen
         view._answering = any(one.answered for one in saved.interrupts)
         return view
+
+
+def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
+    """Where the lines that begin with `head` end. Mostly all do, so many are looked at together, and fewer once that fails."""
+    step = 256
+    end = at
+    while end < len(lines) and lines[end].startswith(head):
+        ahead = lines[end : end + step]
+        if b"\n".join(ahead).count(b"\n" + head) == len(ahead) - 1:
+            end += len(ahead)
+        elif step == 1:
+            end += 1
+        else:
+            step = max(step // 4, 1)
+    return end
 
 
 def fold(view: ThreadView, batches: Iterable[Batch]) -> ThreadView:

@@ -49,6 +49,8 @@ def sse(lines: Sequence[bytes], first: int, epoch: str, event_lines: bool = Fals
 
     All frames are made by one `%`: it takes a third of the time of formatting them one by one. An epoch has no `%` in it.
     """
+    if len(lines) == 1 and not event_lines:
+        return b"id: %b.%d\ndata: %b\n\n" % (epoch.encode(), first, lines[0])
     numbers = range(first, first + len(lines))
     if event_lines:
         kinds = [kind_of(line).encode() for line in lines]

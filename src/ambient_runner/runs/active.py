@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -38,7 +39,7 @@ class ActiveRun:
     unread: bool = False
     """Whether everyone who read it has left."""
     heard: float = 0.0
-    """When the agent last said something, on the loop's clock."""
+    """When the agent last said something, on the monotonic clock."""
 
     def cut(self, cause: Cause) -> None:
         """End the agent now. The first cause stays."""
@@ -72,8 +73,8 @@ class Deadlines:
         self._timers: list[asyncio.TimerHandle] = []
 
     def __enter__(self) -> None:
-        active, now = self._active, self._loop.time()
-        active.heard = now
+        active = self._active
+        active.heard = time.monotonic()
         self._timers = [
             self._loop.call_later(active.timeouts.total, active.cut, "total"),
             self._loop.call_later(active.timeouts.idle, self._check_idle),
@@ -84,7 +85,7 @@ class Deadlines:
             timer.cancel()
 
     def _check_idle(self) -> None:
-        left = self._active.heard + self._active.timeouts.idle - self._loop.time()
+        left = self._active.heard + self._active.timeouts.idle - time.monotonic()
         if left <= 0:
             self._active.cut("idle")
         else:

@@ -51,6 +51,10 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
         return await work
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         raise BridgeError from error
+    except BaseExceptionGroup as error:
+        if isinstance(error, Exception):
+            raise
+        raise BridgeError from error
 
 
 async def _end(task: asyncio.Task[Any], grace: float, left_behind: LeftBehind) -> None:

@@ -5,7 +5,6 @@ What the agent itself says of these is absorbed, keeping outcome, result and usa
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ def framed(agent: Agent) -> RunHandler:
         coerce = Coercer()
         ending = _Ending(frontend={tool.name for tool in run.input.tools})
         try:
-            async with aclosing(agent.run(run)) as events:
+            async with agent.running(run) as events:
                 async for event in events:
                     if type(event) in _DELTAS:
                         yield event

@@ -104,8 +104,17 @@ class Pipeline:
         """Accept one event."""
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
-        for repaired in self._repair(event):
-            self._pass_on(repaired)
+        for legal in self._repair(event):
+            # Nearly all events are deltas, and this line is their whole way.
+            if type(legal) not in _BARE:
+                self._pass_on(legal)
+                continue
+            for clean in self._redact(legal):
+                try:
+                    line = encode_event(clean)
+                except UnicodeEncodeError:
+                    line = storable(clean)
+                self._write(line if len(line) <= MAX_EVENT else storable(clean))
 
     def end(self, terminal: Terminal) -> None:
         """Close everything that is open, put the snapshot's place, and write the one terminal event."""
@@ -137,7 +146,7 @@ def stamped(event: Event) -> Event:
 def storable(event: Event) -> bytes:
     """One line of JSON for the event, or for CUSTOM `ambient:dropped` when it cannot be stored as it is."""
     try:
-        line = encode_event(event if type(event) in _BARE else stamped(event))
+        line = encode_event(event) if type(event) in _BARE else encode_event(stamped(event))
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
         line = _mended(event)
     return line if len(line) <= MAX_EVENT else _dropped(event, "too_large")

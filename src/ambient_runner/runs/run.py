@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from ambient_runner.config import OnBusy
     from ambient_runner.ledger.base import KeyClaim, ThreadKey
     from ambient_runner.protocol.events import Event, Message, RunAgentInput
@@ -79,8 +81,8 @@ class Agent(Protocol):
     hidden_state: frozenset[str]
     """State keys that are never sent to clients and never taken from them."""
 
-    def run(self, run: Run) -> AsyncGenerator[Any, None]:
-        """The agent's own events, of any kind `protocol.agui.Coercer` understands."""
+    def running(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
+        """The agent's own events, of any kind `protocol.agui.Coercer` understands. Leaving ends them."""
         ...
 
     async def interrupt(self, run: Run) -> bool:

@@ -222,6 +222,7 @@ class Runner:
             if view.last_run is None or view.last_run.status != "running":
                 active, after = await self._open(request, agent, writer, view)
                 self._active[active.run.key] = self._by_thread[active.run.thread] = active
+                self.views.follow(Life(writer.thread, writer.epoch), view)
                 metrics.RUNS_ACTIVE.inc()
                 self._tasks.start_soon(self._own, active, stack.pop_all())
                 return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after)
@@ -264,6 +265,7 @@ class Runner:
             self._active.pop(active.run.key, None)
             if self._by_thread.get(active.run.thread) is active:
                 del self._by_thread[active.run.thread]
+            self.views.unfollow(Life(active.writer.thread, active.writer.epoch))
             active.done.set()
             self._count(active, time.monotonic() - began)
 
@@ -315,8 +317,8 @@ class Runner:
         return RunError(message=known.message, code=known.code)
 
     async def _consume(self, active: ActiveRun) -> Terminal | None:
-        pipeline, writer, now = active.pipeline, active.writer, asyncio.get_running_loop().time
-        push, full = pipeline.push, writer.full
+        writer, now = active.writer, time.monotonic
+        push, full = active.pipeline.push, writer.full
         count = 0
         terminal: Terminal | None = None
         async with aclosing(self._handler(active.agent)(active.run)) as events:

@@ -18,9 +18,10 @@ from ambient_runner.projections.thread import ThreadView
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.ledger.base import Ledger, ThreadKey
+    from ambient_runner.ledger.base import Batch, Ledger, ThreadKey
 
 _KEPT = 64
+_FOLD_AT = 64
 
 
 class Life(NamedTuple):
@@ -55,12 +56,46 @@ async def advance(
             view.apply(batch)
 
 
+def _seq(view: ThreadView) -> int:
+    return view.seq
+
+
+class _Growing:
+    """The view of a run that goes on, and batches that follow it. They are folded many at a time: one by one they cost more."""
+
+    def __init__(self, view: ThreadView) -> None:
+        self._view = view
+        self._next = view.seq + 1
+        self._waiting: list[Batch] = []
+        self._lines = 0
+
+    def add(self, batch: Batch) -> None:
+        if batch.first != self._next:
+            return
+        self._next = batch.last + 1
+        self._waiting.append(batch)
+        self._lines += len(batch.lines)
+        if self._lines >= _FOLD_AT:
+            self._fold(self._next)
+
+    def up_to(self, seq: int) -> ThreadView:
+        """As far as it is known, but not beyond `seq`."""
+        self._fold(seq)
+        return self._view
+
+    def _fold(self, seq: int) -> None:
+        while self._waiting and self._waiting[0].last <= seq:
+            self._view.apply(self._waiting.pop(0))
+        self._lines = sum(len(batch.lines) for batch in self._waiting)
+
+
 class Views:
     """The newest views of recent threads of one ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._kept: OrderedDict[Life, ThreadView] = OrderedDict()
+        self._growing: dict[Life, _Growing] = {}
         self._locks: dict[Life, anyio.Lock] = {}
 
     async def at(self, life: Life, seq: int) -> ThreadView:
@@ -70,14 +105,34 @@ class Views:
             if kept is not None and kept.seq == seq:
                 self._kept.move_to_end(life)
                 return kept
-            if kept is None or kept.seq > seq:
+            base = self._base(life, kept, seq)
+            if base is None:
                 view = await load_view(self._ledger, life.key, until=seq, epoch=life.epoch)
             else:
-                view = kept.copy()
+                view = base.copy()
                 await advance(self._ledger, life.key, view, until=seq, epoch=life.epoch)
             if kept is None or view.seq >= kept.seq:
                 self._keep(life, view)
             return view
+
+    def follow(self, life: Life, view: ThreadView) -> None:
+        """A run begins on this view. What `grow` brings of it is folded as it comes, so that its snapshot is ready at its end."""
+        self._growing[life] = _Growing(view.copy())
+
+    def grow(self, life: Life, batch: Batch) -> None:
+        """A reader has this batch in its hands. The first one to bring it counts."""
+        growing = self._growing.get(life)
+        if growing is not None:
+            growing.add(batch)
+
+    def unfollow(self, life: Life) -> None:
+        self._growing.pop(life, None)
+
+    def _base(self, life: Life, kept: ThreadView | None, seq: int) -> ThreadView | None:
+        """The newest view that is not beyond `seq`."""
+        growing = self._growing.get(life)
+        known = [kept, growing.up_to(seq) if growing else None]
+        return max((view for view in known if view is not None and view.seq <= seq), key=_seq, default=None)
 
     def is_past(self, life: Life, seq: int) -> bool:
         """Whether the kept view is already beyond `seq`, so that it cannot serve."""

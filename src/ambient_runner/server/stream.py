@@ -6,7 +6,7 @@ cuts a reader that has stopped reading. Plain asyncio on the way from batch to s
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -16,7 +16,7 @@ from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import snapshot_places
 from ambient_runner.protocol.encode import PING
-from ambient_runner.protocol.events import MessagesSnapshot, kind_of
+from ambient_runner.protocol.events import MessagesSnapshot
 from ambient_runner.runs import metrics
 from ambient_runner.runs.views import Replay
 from ambient_runner.runs.watch import is_idle
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ambient_runner.runs.views import Life
     from ambient_runner.server.service import Service
 
-_TERMINAL = frozenset({"RUN_FINISHED", "RUN_ERROR"})
+_TERMINAL = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _IDLE_LOOK = 0.05
 _CHUNK = 1 << 20
@@ -62,7 +62,7 @@ class UntilRunEnds:
         self._run = run
 
     def after(self, batch: Batch) -> bool:
-        return batch.run == self._run and batch.owner == RUNTIME and kind_of(batch.lines[-1]) in _TERMINAL
+        return batch.run == self._run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL)
 
     async def now(self, tail: Tail) -> bool:
         return False
@@ -211,6 +211,8 @@ class EventStream(Response):
                 return True
         if size:
             await self._send(send, frames[0] if len(frames) == 1 else b"".join(frames))
+        for batch in batches:
+            self._runner.views.grow(self._life, batch)
         return False
 
     async def _frames(self, batch: Batch) -> bytes:
@@ -227,13 +229,13 @@ class EventStream(Response):
         if not body:
             return
         self._sending = True
-        self._sent_at = asyncio.get_running_loop().time()
+        self._sent_at = time.monotonic()
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self._sending = False
 
     async def _attend(self, receive: Receive, send: Send) -> None:
         """Notice the client leaving; ping it when nothing else was sent; cut it when it does not read."""
-        settings, now = self._service.settings, asyncio.get_running_loop().time
+        settings, now = self._service.settings, time.monotonic
         self._sent_at = now()
         while not self._left:
             patience = settings.slow_reader if self._sending else settings.heartbeat
@@ -250,7 +252,7 @@ class EventStream(Response):
 
     async def _ping(self, send: Send) -> bool:
         """Whether the client took it in time: a server may hold it back until what was sent before has been read."""
-        self._sent_at = asyncio.get_running_loop().time()
+        self._sent_at = time.monotonic()
         if self._framer.form == "sse":
             with anyio.move_on_after(self._service.settings.slow_reader):
                 await send({"type": "http.response.body", "body": PING, "more_body": True})

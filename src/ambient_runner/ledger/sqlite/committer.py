@@ -280,7 +280,7 @@ class Committer(threading.Thread):
 
     def _account(self, published: list[Published]) -> None:
         self._reporter.wrote(self._writes.newest_no)
-        size = sum(_PAGE + sum(map(len, item.batch.lines)) for item in published if item.batch)
+        size = sum(_PAGE + item.batch.size for item in published if item.batch)
         self._checkpointer.wrote(size + _PAGE)
 
     def _note_renewal(self) -> None:
