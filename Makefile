@@ -15,6 +15,7 @@ run: $(STAMP) ## Start the demo agent on http://127.0.0.1:8000
 
 test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest
 

@@ -30,6 +30,7 @@ SHORTEST_SECRET = 8
 _PREFIX = "AMBIENT_"
 _CONFIG_VARIABLE = "AMBIENT_CONFIG"
 _SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+_YEAR = 366 * 24 * 3600.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
@@ -129,7 +130,11 @@ def _amount(value: object, units: Mapping[str, float], allowed: str) -> float:
 
 
 def _seconds(value: object) -> float:
-    return _amount(value, _UNITS, "a duration above zero: seconds, or a number with ms, s, m or h, such as 90 or 15m")
+    allowed = "a duration above zero and up to a year: seconds, or a number with ms, s, m or h, such as 90 or 15m"
+    seconds = _amount(value, _UNITS, allowed)
+    if seconds > _YEAR:
+        raise ValueError(allowed)
+    return seconds
 
 
 def _size(value: object) -> int:

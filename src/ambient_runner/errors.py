@@ -3,9 +3,9 @@
 RunnerError                     code, status; the message defaults to the docstring
 ├── Refused            4xx      nothing was started
 │   ├── InvalidCursor / InvalidPatch 400 · Unauthorized 401 · Forbidden 403
-│   ├── UnknownAgent / UnknownThread / UnknownRun 404
+│   ├── UnknownAgent / UnknownThread 404
 │   ├── ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused / PatchConflict / StaleCursor 409
-│   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422 · Limited 429
+│   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
 │   ├── BridgeTimeout 504
@@ -91,13 +91,6 @@ class UnknownThread(Refused):
     status = 404
 
 
-class UnknownRun(Refused):
-    """There is no such run on this thread."""
-
-    code = "unknown_run"
-    status = 404
-
-
 class ThreadBusy(Refused):
     """This thread already has a run. Wait for it to end, watch it at `GET /threads/{id}/events`, or stop it with `POST /interrupt`."""
 
@@ -155,7 +148,7 @@ class StaleCursor(Refused):
 
 
 class RunGone(Refused):
-    """The run this Idempotency-Key started has been erased."""
+    """The run this Idempotency-Key started has been erased, or is no longer kept."""
 
     code = "run_gone"
     status = 410
@@ -180,13 +173,6 @@ class InvalidInput(Refused):
 
     code = "invalid_input"
     status = 422
-
-
-class Limited(Refused):
-    """Too many requests. Wait a little and try again."""
-
-    code = "limited"
-    status = 429
 
 
 class BridgeError(RunnerError):

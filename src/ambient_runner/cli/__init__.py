@@ -117,7 +117,7 @@ def run(
 
     - `git diff | ambient run mine=my_project.agent:bridge -`: a prompt from a pipe
     """
-    words = sys.stdin.read() if prompt == "-" else prompt
+    words = _standard_input() if prompt == "-" else prompt
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
     settings = read_settings(config, store=store, history="server")
     raise typer.Exit(converse(settings, agent, words, thread))
@@ -167,3 +167,10 @@ def doctor(
 ) -> None:
     """Check this machine: versions, extras, the store and the port. Exit code 1 if something needs attention."""
     raise typer.Exit(examine(read_settings(config, host=host, port=port, store=store)))
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError("Standard input is not text in this terminal's encoding. Send UTF-8.") from error

@@ -41,7 +41,7 @@ def examine(settings: Settings) -> int:
     findings = [*versions(), *extras(), node(), store(settings), port(settings)]
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        mark = "[green]ok[/]" if finding.good else "[yellow]optional[/]" if finding.optional else "[red]missing[/]"
+        mark = "[green]ok[/]" if finding.good else "[yellow]optional[/]" if finding.optional else "[red]problem[/]"
         table.add_row(mark, finding.what, finding.detail.replace("[", "\\["))
     Console(highlight=False).print(table)
     return 0 if all(finding.good or finding.optional for finding in findings) else 1

@@ -6,7 +6,7 @@ The runner lives on an event loop in a thread of its own. The main thread waits,
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -101,10 +101,11 @@ class Talk:
         """Start a run, show its events to the end, and give the questions it leaves open."""
         started = await self._start(messages, resume)
         asked: list[Interrupt] = []
-        async for event in run_events(self.ledger, started):
-            show(event)
-            if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted):
-                asked = event.outcome.interrupts
+        async with aclosing(run_events(self.ledger, started)) as events:
+            async for event in events:
+                show(event)
+                if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted):
+                    asked = event.outcome.interrupts
         return asked
 
     async def _start(self, messages: list[Message], resume: list[ResumeEntry]) -> Started:

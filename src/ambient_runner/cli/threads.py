@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import anyio
 from rich.console import Console
 from rich.table import Table
 
 from ambient_runner.cli.render import compact, content_text
-from ambient_runner.errors import StaleCursor, UnknownThread
+from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import RUNTIME, ThreadKey
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
@@ -97,7 +97,7 @@ def export(settings: Settings, thread: str, output: Path | None) -> None:
     async def read(ledger: Ledger) -> None:
         key = _key(thread)
         await _known(ledger, key)
-        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as file:
+        with _opened(output) as file:
             after = 0
             while batches := await ledger.read(key, after):
                 for batch in batches:
@@ -145,6 +145,13 @@ async def _known(ledger: Ledger, key: ThreadKey) -> ThreadInfo:
     if info is None:
         raise UnknownThread(f"There is no thread {key.id} in this store. `ambient threads list` shows what there is.")
     return info
+
+
+def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
+    try:
+        return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}.") from error
 
 
 def _position(info: ThreadInfo, after: str | None) -> int:
