@@ -264,3 +264,14 @@ async def test_status_doors_answer() -> None:
     assert set(capabilities["agents"]) == {"demo", "other"}
     assert "ambient_runs_total" in metrics.text
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("policy", ["queue", "supersede"])
+async def test_a_request_that_may_wait_is_refused_as_plainly_as_others(policy: str) -> None:
+    async with demo() as client:
+        refused_at_once = await client.post(
+            "/agents/nobody", json=asking("say hi"), headers={"X-Ambient-On-Busy": policy}
+        )
+        started = await client.post("/", json=asking("say hi"), headers={"X-Ambient-On-Busy": policy})
+    assert (refused_at_once.status_code, refused_at_once.json()["error"]["code"]) == (404, "unknown_agent")
+    assert started.status_code == 200

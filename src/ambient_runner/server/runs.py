@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from ambient_runner.config import OnBusy, OnDisconnect
-from ambient_runner.errors import InvalidInput
+from ambient_runner.errors import InvalidInput, RunnerError
 from ambient_runner.ledger.base import KeyClaim, ThreadKey
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate
@@ -97,8 +97,8 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
 
 
 async def _start_while_connected(runner: Runner, asked: StartRequest, request: Request) -> Started:
-    """Start the run, or give up its place in the line when the client leaves. A run that has begun goes on. Raises: ClientDisconnect."""
-    started: list[Started] = []
+    """Start the run, or give up its place in the line when the client leaves. A run that has begun goes on. Raises: ClientDisconnect, and as `start`."""
+    outcome: list[Started | RunnerError] = []
     async with anyio.create_task_group() as tasks:
 
         async def leave_with_the_client() -> None:
@@ -107,11 +107,18 @@ async def _start_while_connected(runner: Runner, asked: StartRequest, request: R
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(leave_with_the_client)
-        started.append(await runner.start(asked))
+        try:
+            outcome.append(await runner.start(asked))
+        except RunnerError as error:
+            outcome.append(error)  # raised outside: a task group would wrap it
         tasks.cancel_scope.cancel()
-    if not started:
-        raise ClientDisconnect
-    return started[0]
+    match outcome:
+        case [Started() as started]:
+            return started
+        case [RunnerError() as refusal]:
+            raise refusal
+        case _:
+            raise ClientDisconnect
 
 
 async def _read(service: Service, body: bytes) -> RunAgentInput:
