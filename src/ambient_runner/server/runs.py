@@ -97,7 +97,10 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
 
 
 async def _start_while_connected(runner: Runner, asked: StartRequest, request: Request) -> Started:
-    """Start the run, or give up its place in the line when the client leaves. A run that has begun goes on. Raises: ClientDisconnect, and as `start`."""
+    """Start the run, or give up its place in the line when the client leaves. A run that has begun goes on.
+
+    Raises: ClientDisconnect, and whatever `Runner.start` raises.
+    """
     outcome: list[Started | RunnerError] = []
     async with anyio.create_task_group() as tasks:
 
