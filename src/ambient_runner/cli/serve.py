@@ -53,7 +53,7 @@ def _calm_the_collector() -> None:
     """Modules stay for good, and a look at all of them stops every stream for a tenth of a second: leave them out, and look less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(2_000, 10, 10)
 
 
 def _asked_to_end(number: int, frame: object) -> NoReturn:
