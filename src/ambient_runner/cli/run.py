@@ -57,7 +57,11 @@ def converse(settings: Settings, agent: str, prompt: str, thread: str | None) ->
     with start_blocking_portal("asyncio") as portal:
         opened = portal.wrap_async_context_manager(_open(settings, name, bridge, thread or f"cli-{uuid4().hex[:12]}"))
         with opened as talk:
-            return _turns(portal, talk, prompt, Terminal(Console(highlight=False)))
+            terminal = Terminal(Console(highlight=False))
+            code = _turns(portal, talk, prompt, terminal)
+            if thread is None:
+                terminal.remember(talk.key.id)
+            return code
 
 
 def _turns(portal: BlockingPortal, talk: Talk, prompt: str, terminal: Terminal) -> int:
@@ -159,6 +163,11 @@ class Terminal:
                 if piece.outcome == "interrupt":
                     continue  # the question itself comes next
             self._print(piece)
+
+    def remember(self, thread: str) -> None:
+        """Tell a person how to go on with the conversation; a pipe gets the agent's words only."""
+        if self._console.is_terminal:
+            self._console.print(f"Go on with --thread {thread}", style="dim")
 
     def _print(self, piece: Piece) -> None:
         if self._spinner is None:
