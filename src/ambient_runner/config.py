@@ -80,7 +80,12 @@ class Settings:
     @property
     def history_mode(self) -> History:
         """Who keeps the conversation: the server where threads are stored, the client where they are not, unless set."""
-        return self.history or ("client" if self.store.startswith("memory:") else "server")
+        return self.history or ("server" if self.is_durable else "client")
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether threads outlive the process."""
+        return not self.store.startswith("memory:")
 
     @property
     def store_label(self) -> str:

@@ -23,7 +23,6 @@ from ambient_runner.projections.thread import (
     OpenInterrupt,
     RunSummary,
     ThreadView,
-    fold,
 )
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -59,6 +58,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ambient_runner.protocol.events import Event, Message
+
+
+def fold(view: ThreadView, batches: list[Batch]) -> ThreadView:
+    for batch in batches:
+        view.apply(batch)
+    return view
 
 
 class Thread:

@@ -16,24 +16,21 @@ from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.events import (
     AssistantMessage,
     ContentPart,
-    Context,
     DataSource,
     DocumentPart,
     FunctionCall,
     ImagePart,
     Message,
     ReasoningMessage,
-    ResumeEntry,
     RunAgentInput,
     TextPart,
-    Tool,
     ToolCall,
     ToolMessage,
     UrlSource,
     UserMessage,
     VideoPart,
 )
-from ambient_runner.protocol.inbound import Inbound, newest_user_message, read_input, text_of, trailing_tool_results
+from ambient_runner.protocol.inbound import Inbound, newest_user_message, read_input
 
 from .samples import minimal, populated
 
@@ -433,29 +430,3 @@ def test_the_newest_user_message_is_the_last_one() -> None:
     assert newest_user_message(SAID) == SAID[2]
     assert newest_user_message([ReasoningMessage(id="x", content="")]) is None
     assert newest_user_message([]) is None
-
-
-def test_trailing_tool_results_are_those_at_the_very_end() -> None:
-    other = ToolMessage(id="t2", tool_call_id="c2", content="2")
-    assert trailing_tool_results([*SAID, RESULT, other]) == [RESULT, other]
-    assert trailing_tool_results(SAID) == []
-    assert trailing_tool_results([]) == []
-
-
-def test_the_text_of_content_is_its_text_parts() -> None:
-    picture = ImagePart(source=UrlSource(value="https://x"))
-    assert text_of([TextPart(text="a"), picture, TextPart(text="b")]) == "a\nb"
-    assert (text_of("plain"), text_of([]), text_of(None)) == ("plain", "", "")
-
-
-def test_tools_context_and_answers_are_read() -> None:
-    read = posted(
-        tools=[{"name": "f", "description": "d", "parameters": {"type": "object"}}],
-        context=[{"description": "d", "value": "v"}],
-        resume=[{"interruptId": "i", "status": "resolved", "payload": {"ok": True}}],
-    ).input
-    assert (read.tools, read.context, read.resume) == (
-        [Tool(name="f", description="d", parameters={"type": "object"})],
-        [Context(description="d", value="v")],
-        [ResumeEntry(interrupt_id="i", status="resolved", payload={"ok": True})],
-    )

@@ -427,11 +427,7 @@ def test_an_activity_that_is_not_replaced_keeps_its_owner() -> None:
 def test_what_was_called_and_answered_is_known_for_the_runner() -> None:
     repairer = Repairer(THREAD, RUN)
     feed_all(repairer, [STARTED, *call("c1"), result("c1"), *call("c2"), call("c3")[0]])
-    assert (repairer.calls, repairer.results, repairer.open_tool_calls) == (
-        {"c1": "look", "c2": "look", "c3": "look"},
-        {"c1"},
-        {"c3": "look"},
-    )
+    assert (repairer.calls, repairer.results) == ({"c1": "look", "c2": "look", "c3": "look"}, {"c1"})
 
 
 def test_what_is_not_an_event_cannot_be_repaired() -> None:

@@ -428,6 +428,20 @@ async def test_middleware_sees_the_whole_frame_and_cannot_skip_redaction() -> No
     assert Custom(name="late", value="[redacted]") in bare(events)
 
 
+async def test_a_terminal_event_that_middleware_swallowed_is_supplied_as_a_success() -> None:
+    def swallowing(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Event, None]:
+            async for event in handler(run):
+                if not isinstance(event, RunFinished):
+                    yield event
+
+        return handle
+
+    async with runner_of(ScriptedAgent(hello), middleware=[swallowing]) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert bare(events)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Success())
+
+
 async def test_current_run_is_known_inside_an_agent() -> None:
     found: list[str] = []
 

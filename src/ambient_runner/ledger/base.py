@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
+KEY_AGE = 24 * 3600 * 1000
+"""Milliseconds an Idempotency-Key is kept."""
+
 RUNTIME = "runtime"
 """The owner of a run's events. Only a Writer appends for it."""
 

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from ambient_runner.errors import KeyReused, LeaseLost, LedgerError, OtherAgent, StaleCursor, ThreadBusy, UnknownThread
-from ambient_runner.ledger.base import RUNTIME, Batch, Checkpoint, Fact, Held, KeyClaim, KeyUse, RunInfo, ThreadInfo
+from ambient_runner.ledger.base import (
+    KEY_AGE,
+    RUNTIME,
+    Batch,
+    Checkpoint,
+    Fact,
+    Held,
+    KeyClaim,
+    KeyUse,
+    RunInfo,
+    ThreadInfo,
+)
 from ambient_runner.ledger.live import Bell, Hub, cut, live_tail
 from ambient_runner.ledger.writer import Append, Outbox, QueuedWriter, check_note, same_batch
 
@@ -26,7 +37,6 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Tail, ThreadKey, Writer
     from ambient_runner.ledger.live import Channel
 
-_KEY_AGE = 24 * 3600 * 1000
 _PATIENCE = 3600.0
 
 
@@ -211,7 +221,7 @@ class MemoryLedger:
 
     async def key_use(self, claim: KeyClaim) -> KeyUse | None:
         use = self._keys.get(claim.scope)
-        if use is None or use.used <= _now() - _KEY_AGE:
+        if use is None or use.used <= _now() - KEY_AGE:
             return None
         return KeyUse(digest=use.digest, thread=use.thread, run=await self.run(use.thread, use.run))
 
@@ -287,7 +297,7 @@ class MemoryLedger:
 
     def _claim(self, writer: QueuedWriter, claim: KeyClaim) -> None:
         now = _now()
-        self._keys = {scope: use for scope, use in self._keys.items() if use.used > now - _KEY_AGE}
+        self._keys = {scope: use for scope, use in self._keys.items() if use.used > now - KEY_AGE}
         if claim.scope in self._keys:
             raise KeyReused
         self._keys[claim.scope] = _Key(claim.digest, now, writer.thread, writer.run)

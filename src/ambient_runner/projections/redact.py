@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from ambient_runner.config import SHORTEST_SECRET
 from ambient_runner.protocol.events import (
     BaseEvent,
     MessagesSnapshot,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["REDACTED", "Redactor", "Secrets"]
 
 REDACTED = "[redacted]"
-_SHORTEST = 8
 _GRAMMAR = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
 _TEXT, _REASONING, _CALL = "text", "reasoning", "call"
 
@@ -60,7 +60,7 @@ class Secrets:
 
     def __init__(self, values: Iterable[str]) -> None:
         given = {form for value in values for form in (value, value.strip())}
-        secrets = {value for value in given if len(value) >= _SHORTEST and value not in REDACTED}
+        secrets = {value for value in given if len(value) >= SHORTEST_SECRET and value not in REDACTED}
         self.needles = tuple(sorted({form for secret in secrets for form in _spellings(secret)}))
         self.shortest = min(map(len, self.needles), default=0)
         self._wire = _on_the_wire(self.needles)

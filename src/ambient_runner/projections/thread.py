@@ -39,7 +39,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from ambient_runner.ledger.base import Batch
     from ambient_runner.protocol.events import Event
@@ -54,7 +54,6 @@ __all__ = [
     "OpenInterrupt",
     "RunSummary",
     "ThreadView",
-    "fold",
 ]
 
 RUN_OWNER, INPUT = "ambient.run", "input"
@@ -356,10 +355,3 @@ def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
         else:
             step = max(step // 4, 1)
     return end
-
-
-def fold(view: ThreadView, batches: Iterable[Batch]) -> ThreadView:
-    """The view, with these batches applied."""
-    for batch in batches:
-        view.apply(batch)
-    return view

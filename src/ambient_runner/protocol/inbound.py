@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import lenient, strict_json
-from ambient_runner.protocol.events import Content, Message, RunAgentInput, TextPart, ToolMessage, UserMessage
+from ambient_runner.protocol.events import Message, RunAgentInput, ToolMessage, UserMessage
 from ambient_runner.protocol.lenient import Warnings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Inbound", "newest_user_message", "read_input", "text_of", "trailing_tool_results"]
+__all__ = ["Inbound", "newest_user_message", "read_input"]
 
 _LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 100}
 _SECOND_IDS = uuid.UUID("6f1c1b0e-53a1-4f3e-9d0b-6d2b1a7c9e55")
@@ -56,23 +56,6 @@ def read_input(body: bytes) -> Inbound:
 def newest_user_message(messages: Sequence[Message]) -> UserMessage | None:
     """The last thing the user said, wherever it stands."""
     return next((message for message in reversed(messages) if isinstance(message, UserMessage)), None)
-
-
-def trailing_tool_results(messages: Sequence[Message]) -> list[ToolMessage]:
-    """The tool messages at the very end: answers of frontend tools that this request brings."""
-    results: list[ToolMessage] = []
-    for message in reversed(messages):
-        if not isinstance(message, ToolMessage):
-            break
-        results.append(message)
-    return results[::-1]
-
-
-def text_of(content: Content | None) -> str:
-    """The text in a message's content, a line break between parts; media have none."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
 class _Lists(msgspec.Struct):

@@ -86,11 +86,6 @@ class Repairer:
         """Whether the terminal event has been emitted; everything after it is dropped."""
         return self._ended
 
-    @property
-    def open_tool_calls(self) -> dict[str, str]:
-        """The names of the calls whose arguments are still streaming, by id."""
-        return {i: start.tool_call_name for i, start in self._open.calls.items()}
-
     def feed(self, event: Event) -> Sequence[Event]:
         """What to emit for this event: usually itself, nothing when it is dropped.
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from ambient_runner.errors import BridgeTimeout
-from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
+from ambient_runner.protocol.events import Cancelled, RunError
+from ambient_runner.runs.framing import finished
 
 if TYPE_CHECKING:
     from ambient_runner.config import Timeouts
@@ -60,8 +61,7 @@ class ActiveRun:
             case "shutdown":
                 return RunError(message="The server was shut down during this run. Send it again.", code="shutdown")
             case _:
-                asked = self.run.input
-                return RunFinished(thread_id=asked.thread_id, run_id=asked.run_id, outcome=Cancelled())
+                return finished(self.run, Cancelled())
 
 
 class Deadlines:

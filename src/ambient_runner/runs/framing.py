@@ -55,6 +55,11 @@ def run_started(run: Run) -> RunStarted:
     )
 
 
+def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
+    """The end of a run that did not fail; success unless something else is said."""
+    return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
+
+
 def framed(agent: Agent) -> RunHandler:
     """A handler that runs `agent` inside a complete frame."""
 
@@ -138,15 +143,10 @@ class _Ending:
     def event(self, run: Run) -> Event:
         if self.error is not None:
             return self.error
-        said = self.finished
-        return RunFinished(
-            thread_id=run.input.thread_id,
-            run_id=run.input.run_id,
-            result=said.result if said else None,
-            usage=said.usage if said else None,
-            metadata=said.metadata if said else None,
-            outcome=self._outcome(),
-        )
+        ending, said = finished(run, self._outcome()), self.finished
+        if said is None:
+            return ending
+        return msgspec.structs.replace(ending, result=said.result, usage=said.usage, metadata=said.metadata)
 
     def _outcome(self) -> Outcome:
         if self.outcome is None or isinstance(self.outcome, Success):

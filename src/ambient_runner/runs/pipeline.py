@@ -166,11 +166,8 @@ def _dropped(event: Event, reason: str) -> bytes:
     match event:
         case RunFinished():
             line = encode_event(msgspec.structs.replace(event, result=None, metadata=None))
-            return (
-                line
-                if len(line) <= MAX_EVENT
-                else encode_event(RunError(message="The agent asked too much.", code=reason))
-            )
+            too_long = RunError(message="What the agent asked is too large to be kept.", code=reason)
+            return line if len(line) <= MAX_EVENT else encode_event(too_long)
         case RunError():
             return encode_event(RunError(message="The agent failed.", code=event.code))
         case _ if type(event) in _FRAMES:

@@ -37,7 +37,7 @@ from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.admission import Admission, Waiting
 from ambient_runner.runs.apart import LeftBehind, run_apart
-from ambient_runner.runs.framing import framed
+from ambient_runner.runs.framing import finished, framed
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.opening import open_run
 from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline
@@ -305,9 +305,9 @@ class Runner:
             raise
         except Exception as error:
             return active.terminal() if active.cause else self._failure(error)
-        if active.cause is not None or terminal is None:
+        if active.cause is not None:
             return active.terminal()
-        return terminal
+        return terminal or finished(active.run)
 
     def _failure(self, error: Exception) -> RunError:
         """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest."""

@@ -7,13 +7,13 @@ With one, the function decides; missing identity is a denial and a failing funct
 from __future__ import annotations
 
 import inspect
-import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from ambient_runner.config import is_loopback
 from ambient_runner.errors import Forbidden, RunnerError, Unauthorized
 from ambient_runner.runs.run import Actor
 
@@ -40,19 +40,16 @@ class Guard:
         """The Actor of this request. Raises: Forbidden, Unauthorized."""
         host = _only(request, "host")
         self._check_host(host)
-        self.check_origin(request, host)
+        self._check_origin(request, host)
         if self._authorize is None:
             _require_local(request)
             return Actor()
         return await self._identify(request)
 
-    def check_origin(self, request: Request, host: str) -> str | None:
-        """The foreign origin this request may be read from, if any. Raises: Forbidden for one that is not listed."""
+    def _check_origin(self, request: Request, host: str) -> None:
         origin = request.headers.get("origin")
-        if origin is None or _is_same_origin(origin, host):
-            return None
-        if origin in self._origins:
-            return origin
+        if origin is None or _is_same_origin(origin, host) or origin in self._origins:
+            return
         raise Forbidden(
             f"Pages of {origin[:100]} may not use this server. List it in `allowed_origins` if they should."
         )
@@ -61,7 +58,7 @@ class Guard:
         if self._authorize is not None and not self._hosts:
             return
         name = _host_name(host)
-        if name not in self._hosts and not (self._authorize is None and _is_loopback_name(name)):
+        if name not in self._hosts and not (self._authorize is None and is_loopback(name)):
             raise Forbidden("This server does not answer to that host name. List it in `allowed_hosts` if it should.")
 
     async def _identify(self, request: Request) -> Actor:
@@ -88,7 +85,7 @@ def _only(request: Request, name: str) -> str:
 
 def _require_local(request: Request) -> None:
     peer = request.client.host if request.client else ""
-    if not _is_loopback_name(peer.lower()):
+    if not is_loopback(peer.lower()):
         raise Forbidden("This server answers only this machine. Pass authorize= to serve others.")
     for name in _FORWARDED:
         if name in request.headers:
@@ -107,15 +104,6 @@ def _host_name(host: str) -> str:
 
 def _has_port(host: str) -> bool:
     return "]:" in host or (":" in host and not host.startswith("["))
-
-
-def _is_loopback_name(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_same_origin(origin: str, host: str) -> bool:

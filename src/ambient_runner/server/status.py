@@ -45,7 +45,7 @@ def status_routes(service: Service, guard: Guard) -> APIRouter:
 
 def _capabilities(service: Service) -> dict[str, Any]:
     hosted = [agent for agent in service.agents.values() if isinstance(agent, Hosted)]
-    durable = not service.settings.store.startswith("memory:")
+    durable = service.settings.is_durable
     return {
         "framework": asdict(hosted[0].bridge.capabilities()),
         "platform": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import UnknownThread
-from ambient_runner.ledger.base import Batch, Checkpoint, KeyUse, RunInfo, ThreadInfo, ThreadKey
+from ambient_runner.ledger.base import KEY_AGE, Batch, Checkpoint, KeyUse, RunInfo, ThreadInfo, ThreadKey
 from ambient_runner.ledger.live import cut
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import KeyClaim
     from ambient_runner.ledger.sqlite.workers import Worker
 
-KEY_AGE = 24 * 3600 * 1000
 
 _THREAD_NO = "SELECT no, epoch FROM thread WHERE tenant = ? AND owner = ? AND id = ?"
 # Entries are numbered without holes, so the newest batch of a thread has its newest seq; an emptied thread goes on from its floor.

@@ -22,7 +22,7 @@ from ambient_runner.errors import (
     ThreadBusy,
     UnknownThread,
 )
-from ambient_runner.ledger.base import RUNTIME, Batch, Checkpoint, Held, KeyClaim, ThreadKey
+from ambient_runner.ledger.base import KEY_AGE, RUNTIME, Batch, Checkpoint, Held, KeyClaim, ThreadKey
 from ambient_runner.ledger.sqlite import reads
 from ambient_runner.ledger.writer import same_batch
 
@@ -242,7 +242,7 @@ class Writes:
         self.connection.execute("DELETE FROM thread WHERE no = ?", (no,))
         self.connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
         self.connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
-        self.connection.execute("DELETE FROM erased WHERE at < ?", (self.now - reads.KEY_AGE,))
+        self.connection.execute("DELETE FROM erased WHERE at < ?", (self.now - KEY_AGE,))
         tombstone = "INSERT INTO erased (tenant, owner, id, epoch, at) VALUES (?, ?, ?, ?, ?)"
         self.connection.execute(tombstone, (*key, epoch, self.now))
         if lease := self.by_thread.get(no):
@@ -298,7 +298,7 @@ class Writes:
             del self.by_thread[lease.thread_no]
 
     def _claim(self, lease: Lease, claim: KeyClaim) -> None:
-        self.connection.execute("DELETE FROM idempotency WHERE used <= ?", (self.now - reads.KEY_AGE,))
+        self.connection.execute("DELETE FROM idempotency WHERE used <= ?", (self.now - KEY_AGE,))
         if self.connection.execute("SELECT 1 FROM idempotency WHERE scope = ?", (claim.scope,)).fetchone():
             raise KeyReused
         self.connection.execute(_NEW_KEY, (claim.scope, claim.digest, self.now, *lease.key, lease.run))
