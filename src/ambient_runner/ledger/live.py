@@ -166,22 +166,18 @@ class LiveTail:
         return self._channel.gone or self._channel.last > self.position
 
     async def next(self) -> list[Batch]:
+        channel = self._channel
         while True:
-            found = self._channel.after(self.position)
-            if not found:
-                found = await self._from_store()
-            if found:
+            if channel.last <= self.position and not channel.gone:
+                await channel.changed()
+            elif found := channel.after(self.position) or await self._from_store(channel.last):
                 self.position = found[-1].last
                 return found
 
-    async def _from_store(self) -> list[Batch]:
+    async def _from_store(self, known: int) -> list[Batch]:
         channel = self._channel
         if channel.gone:
             raise UnknownThread
-        known = channel.last
-        if known <= self.position:
-            await channel.changed()
-            return []
         found = await self._read(channel.key, channel.life, self.position)
         if not found:
             # Retention dropped everything up to there; the next batch shows the gap.

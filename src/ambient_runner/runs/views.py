@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from ambient_runner.errors import StaleCursor
+from ambient_runner.ledger.base import RUNTIME, Batch
 from ambient_runner.projections.thread import ThreadView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.ledger.base import Batch, Ledger, ThreadKey
+    from ambient_runner.ledger.base import Ledger, ThreadKey
 
 _KEPT = 64
-_FOLD_AT = 64
+_FOLD_AT = 512
 
 
 class Life(NamedTuple):
@@ -61,32 +62,37 @@ def _seq(view: ThreadView) -> int:
 
 
 class _Growing:
-    """The view of a run that goes on, and batches that follow it. They are folded many at a time: one by one they cost more."""
+    """The view of a run that goes on, and lines that follow it. They are folded many at a time: one by one they cost more."""
 
     def __init__(self, view: ThreadView) -> None:
         self._view = view
         self._next = view.seq + 1
-        self._waiting: list[Batch] = []
-        self._lines = 0
+        self._run: str = ""
+        self._lines: list[bytes] = []
 
     def add(self, batch: Batch) -> None:
         if batch.first != self._next:
             return
+        if batch.owner != RUNTIME or batch.run != self._run or len(self._lines) >= _FOLD_AT:
+            self._fold(len(self._lines))
+            self._run = batch.run
+        if batch.owner == RUNTIME:
+            self._lines += batch.lines
+        else:
+            self._view.apply(batch)
         self._next = batch.last + 1
-        self._waiting.append(batch)
-        self._lines += len(batch.lines)
-        if self._lines >= _FOLD_AT:
-            self._fold(self._next)
 
     def up_to(self, seq: int) -> ThreadView:
         """As far as it is known, but not beyond `seq`."""
-        self._fold(seq)
+        self._fold(min(len(self._lines), seq - self._view.seq))
         return self._view
 
-    def _fold(self, seq: int) -> None:
-        while self._waiting and self._waiting[0].last <= seq:
-            self._view.apply(self._waiting.pop(0))
-        self._lines = sum(len(batch.lines) for batch in self._waiting)
+    def _fold(self, count: int) -> None:
+        if count <= 0:
+            return
+        lines, self._lines = self._lines[:count], self._lines[count:]
+        first = self._view.seq + 1
+        self._view.apply(Batch(first=first, owner=RUNTIME, kind="", run=self._run, ts=0, lines=lines))
 
 
 class Views:

@@ -1,6 +1,6 @@
 """A stream of frames as a bare ASGI response: a tail of the ledger, whoever wrote what is in it.
 
-Live, late, resumed and replayed readers all come through here. One task pumps; another notices that the client has left, sends pings, and
+Live, late, resumed and replayed readers all come through here. One task pumps; the other notices that the client has left, sends pings, and
 cuts a reader that has stopped reading. Plain asyncio on the way from batch to socket: nothing awaits per event.
 """
 
@@ -137,10 +137,11 @@ class EventStream(Response):
         try:
             with self._runner.watching(self._life.key):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._attend, receive, send)
-                    with self._pumping:
-                        await self._pump(send)
-                    tasks.cancel_scope.cancel()
+                    # The pump wakes for every batch. In a task of its own it does so without passing through everything that
+                    # stands between the server and this response.
+                    tasks.start_soon(self._pump_and_leave, send, tasks.cancel_scope)
+                    await self._attend(receive, send)
+                    self._pumping.cancel()
         finally:
             metrics.STREAMS.dec()
             self._service.streams.discard(self)
@@ -164,14 +165,20 @@ class EventStream(Response):
             (b"x-accel-buffering", b"no"),
         ]
 
+    async def _pump_and_leave(self, send: Send, everyone: anyio.CancelScope) -> None:
+        with self._pumping:
+            await self._pump(send)
+        everyone.cancel()
+
     async def _pump(self, send: Send) -> None:
         if self._preface:
             await self._send(send, self._preface)
         try:
             async with self._runner.ledger.tail(self._life.key, self._after, epoch=self._life.epoch) as tail:
                 self._tail = tail
+                wait = self._next if self._until.looks else self._wait
                 while not self._finishing or tail.ready():
-                    batches = await self._next(tail)
+                    batches = await wait(tail)
                     if batches is None or await self._deliver(send, batches):
                         return
         except (UnknownThread, StaleCursor, LedgerError):
@@ -180,8 +187,8 @@ class EventStream(Response):
 
     async def _next(self, tail: Tail) -> list[Batch] | None:
         """What comes next, or None when the stream is over."""
-        if not self._until.looks or tail.ready():
-            return await self._wait(tail)
+        if tail.ready():
+            return await tail.next()
         while not self._finishing and not await self._until.now(tail):
             with anyio.move_on_after(_IDLE_LOOK):
                 return await self._wait(tail)
@@ -200,7 +207,8 @@ class EventStream(Response):
         size = 0
         over = False
         for batch in batches:
-            frame = await self._frames(batch)
+            places = None if self._framer.is_shared(batch) else snapshot_places(batch)
+            frame = self._framer.render(batch, await self._snapshots(places) if places else {})
             frames.append(frame)
             size += len(frame)
             over = self._until.after(batch)
@@ -215,15 +223,12 @@ class EventStream(Response):
             self._runner.views.grow(self._life, batch)
         return False
 
-    async def _frames(self, batch: Batch) -> bytes:
-        if self._framer.is_shared(batch):
-            return self._framer.render(batch, {})
-        snapshots = {seq: await self._snapshot(seq) for seq in snapshot_places(batch)}
-        return self._framer.render(batch, snapshots)
-
-    async def _snapshot(self, seq: int) -> MessagesSnapshot:
-        view = await self._replay.at(seq)
-        return MessagesSnapshot(messages=view.transcript.messages())
+    async def _snapshots(self, places: list[int]) -> dict[int, MessagesSnapshot]:
+        found: dict[int, MessagesSnapshot] = {}
+        for seq in places:
+            view = await self._replay.at(seq)
+            found[seq] = MessagesSnapshot(messages=view.transcript.messages())
+        return found
 
     async def _send(self, send: Send, body: bytes) -> None:
         if not body:
@@ -248,7 +253,6 @@ class EventStream(Response):
             if self._sending or not await self._ping(send):
                 metrics.SLOW_CUT.inc()
                 self._left = True
-        self._pumping.cancel()
 
     async def _ping(self, send: Send) -> bool:
         """Whether the client took it in time: a server may hold it back until what was sent before has been read."""

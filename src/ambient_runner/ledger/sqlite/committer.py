@@ -195,8 +195,9 @@ class Committer(threading.Thread):
     def _read_news(self) -> News | None:
         if not self._reporter.changed():
             return None
-        self._writes.generation += 1
-        return self._reporter.read(self._worker.id)
+        news = self._reporter.read(self._worker.id)
+        self._writes.learn(news)
+        return news
 
     def _commit(self, work: list[Entry | Job]) -> None:
         outcome = Outcome()
@@ -220,6 +221,7 @@ class Committer(threading.Thread):
             self._worker.renew(self._connection)
             writes.after_commit.append(self._note_renewal)
         self._apply([*self._insisted, *work], outcome)
+        writes.places.place_ripe()
         self._connection.execute("COMMIT")
         self._insisted.clear()
         for act in writes.after_commit:
@@ -296,8 +298,7 @@ class Committer(threading.Thread):
             raise
 
     def _roll_back(self) -> None:
-        # What was remembered while the transaction ran did not happen.
-        self._writes.generation += 1
+        self._writes.undone()
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 _GROWN = """
-SELECT t.tenant, t.owner, t.id, t.epoch, max(b.last), max(b.no) FROM batch b JOIN thread t ON t.no = b.thread_no
+SELECT t.no, t.tenant, t.owner, t.id, t.epoch, max(b.last), max(b.no) FROM batch b JOIN thread t ON t.no = b.thread_no
 WHERE b.no > ? GROUP BY b.thread_no
 """
 _ERASED = "SELECT no, tenant, owner, id, epoch FROM erased WHERE no > ?"
@@ -23,6 +23,8 @@ _NEWEST_ID = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 
 class News:
     grown: list[tuple[ThreadKey, str, int]] = field(default_factory=list[tuple[ThreadKey, str, int]])
     """Threads with new entries: which life, and the newest seq."""
+    threads: dict[int, int] = field(default_factory=dict[int, int])
+    """The same by the thread's number."""
     erased: list[tuple[ThreadKey, str]] = field(default_factory=list[tuple[ThreadKey, str]])
     stops: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """Leases of this process that were asked to stop, by token, and why."""
@@ -55,9 +57,10 @@ class Reporter:
         for no, tenant, owner, thread_id, epoch in self._connection.execute(_ERASED, (self._erased,)).fetchall():
             news.erased.append((ThreadKey(tenant, owner, thread_id), epoch))
             self._erased = no
-        for tenant, owner, thread_id, epoch, last, newest in self._connection.execute(
+        for no, tenant, owner, thread_id, epoch, last, newest in self._connection.execute(
             _GROWN, (self._batch,)
         ).fetchall():
+            news.threads[no] = last
             news.grown.append((ThreadKey(tenant, owner, thread_id), epoch, last))
             self._batch = max(self._batch, newest)
         for token, stop in self._connection.execute(_MINE, (worker,)).fetchall():

@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Any
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.base import KEY_AGE, Batch, Checkpoint, KeyUse, RunInfo, ThreadInfo, ThreadKey
 from ambient_runner.ledger.live import cut
+from ambient_runner.ledger.sqlite import places
+from ambient_runner.ledger.sqlite.places import ALL
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ambient_runner.ledger.base import KeyClaim
     from ambient_runner.ledger.sqlite.workers import Worker
 
 
 _THREAD_NO = "SELECT no, epoch FROM thread WHERE tenant = ? AND owner = ? AND id = ?"
-# Entries are numbered without holes, so the newest batch of a thread has its newest seq; an emptied thread goes on from its floor.
-NEWEST = "coalesce((SELECT last FROM batch WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), t.floor)"
+# Entries are numbered without holes, so the last place of a thread has its newest placed seq; an emptied thread goes on from its floor.
+PLACED = "coalesce((SELECT last FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), t.floor)"
+_HORIZON = "max(l.since, coalesce((SELECT upto FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), 0))"
 _INFO = f"""
-SELECT t.tenant, t.owner, t.id, t.agent, t.epoch, t.created, t.updated, t.floor + 1, {NEWEST}, l.worker, l.run,
+SELECT t.no, {_HORIZON}, t.tenant, t.owner, t.id, t.agent, t.epoch, t.created, t.updated, t.floor + 1, {PLACED}, l.worker, l.run,
        (SELECT group_concat(worker) FROM ticket k WHERE k.tenant = t.tenant AND k.owner = t.owner AND k.id = t.id)
 FROM thread t LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
 """  # noqa: S608  our own text
@@ -42,30 +45,23 @@ FROM run r JOIN thread t ON t.no = r.thread_no
 LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
 WHERE r.last = 1099511627776 ORDER BY r.thread_no, r.first
 """
-# From the batch that holds the wanted entry, found by the index, or from the first one behind it.
-_BATCHES = """
-SELECT first, owner, kind, run, ts, body FROM batch
-WHERE thread_no = :no AND last >= :first AND first <= :until
-AND first >= coalesce((SELECT max(first) FROM batch WHERE thread_no = :no AND first <= :first), 0)
-ORDER BY first
-"""
+_BATCH = "b.first, b.owner, b.kind, b.run, b.ts, b.body"
 _KEY = "SELECT digest, tenant, owner, id, run FROM idempotency WHERE scope = ? AND used > ?"
 _CHECKPOINT = "SELECT seq, body FROM checkpoint WHERE thread_no = ? AND seq <= ?"
-_FOREVER = (1 << 62) - 1
 
 
 def thread(connection: sqlite3.Connection, worker: Worker, key: ThreadKey) -> ThreadInfo | None:
     rows = connection.execute(_ONE, key).fetchall()
-    return next(_infos(rows, worker.living(connection)), None) if rows else None
+    return next(_infos(connection, rows, worker), None) if rows else None
 
 
 def threads(
     connection: sqlite3.Connection, worker: Worker, tenant: str, owner: str, limit: int, before: int | None
 ) -> list[ThreadInfo]:
     rows = connection.execute(
-        _NEWEST_FIRST, (tenant, owner, _FOREVER if before is None else min(before, _FOREVER), limit)
+        _NEWEST_FIRST, (tenant, owner, ALL if before is None else min(before, ALL), limit)
     ).fetchall()
-    return list(_infos(rows, worker.living(connection)))
+    return list(_infos(connection, rows, worker))
 
 
 def run(connection: sqlite3.Connection, key: ThreadKey, run: str) -> RunInfo | None:
@@ -73,7 +69,7 @@ def run(connection: sqlite3.Connection, key: ThreadKey, run: str) -> RunInfo | N
 
 
 def run_at(connection: sqlite3.Connection, key: ThreadKey, seq: int) -> RunInfo | None:
-    return _run_info(connection.execute(_RUN_AT, (*key, min(seq, _FOREVER))).fetchone())
+    return _run_info(connection.execute(_RUN_AT, (*key, min(seq, ALL))).fetchone())
 
 
 def abandoned(connection: sqlite3.Connection, worker: Worker) -> list[RunInfo]:
@@ -93,7 +89,7 @@ def key_use(connection: sqlite3.Connection, claim: KeyClaim, now: int) -> KeyUse
 
 def checkpoint(connection: sqlite3.Connection, key: ThreadKey, at: int | None) -> Checkpoint | None:
     found = connection.execute(_THREAD_NO, key).fetchone()
-    row = found and connection.execute(_CHECKPOINT, (found[0], _FOREVER if at is None else at)).fetchone()
+    row = found and connection.execute(_CHECKPOINT, (found[0], ALL if at is None else at)).fetchone()
     return Checkpoint(seq=row[0], body=row[1]) if row else None
 
 
@@ -106,10 +102,10 @@ def batches(
         if life:
             raise UnknownThread
         return []
-    after, last = min(after, _FOREVER - 1), _FOREVER if until is None else min(until, _FOREVER)
+    after, last = min(after, ALL - 1), ALL if until is None else min(until, ALL)
     if after >= last:
         return []
-    rows = connection.execute(_BATCHES, {"no": found[0], "first": after + 1, "until": last})
+    rows = places.rows(connection, found[0], _BATCH, after + 1, last)
     return [cut(batch, after + 1, last) for batch in _up_to(rows, limit)]
 
 
@@ -126,13 +122,16 @@ def tickets_before(connection: sqlite3.Connection, key: ThreadKey, ticket: int |
     """How many living tickets stand in line before this one; all of them for someone without one."""
     rows = connection.execute(
         "SELECT worker FROM ticket WHERE tenant = ? AND owner = ? AND id = ? AND no < ?",
-        (*key, _FOREVER if ticket is None else ticket),
+        (*key, ALL if ticket is None else ticket),
     )
     return sum(worker in living for (worker,) in rows.fetchall())
 
 
-def _infos(rows: Iterable[Any], living: set[int]) -> Iterator[ThreadInfo]:
-    for tenant, owner, thread_id, agent, epoch, created, updated, first, last, holder, active, line in rows:
+def _infos(connection: sqlite3.Connection, rows: Sequence[Any], worker: Worker) -> Iterator[ThreadInfo]:
+    living = worker.living(connection)
+    horizons = [horizon for _, horizon, *_ in rows if horizon is not None]
+    loose = places.newest_since(connection, min(horizons)) if horizons else {}
+    for no, _, tenant, owner, thread_id, agent, epoch, created, updated, first, last, holder, active, line in rows:
         yield ThreadInfo(
             key=ThreadKey(tenant, owner, thread_id),
             agent=agent,
@@ -140,9 +139,9 @@ def _infos(rows: Iterable[Any], living: set[int]) -> Iterator[ThreadInfo]:
             created=created,
             updated=updated,
             first=first,
-            last=last,
+            last=max(last, loose.get(no, 0)),
             active=active if holder in living else "",
-            queued=sum(int(worker) in living for worker in line.split(",")) if line else 0,
+            queued=sum(int(one) in living for one in line.split(",")) if line else 0,
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.process import Process, is_gone, this_process
+from ambient_runner.ledger.sqlite.places import place_left
 
 if TYPE_CHECKING:
     import sqlite3
@@ -32,17 +33,15 @@ class Worker:
     def join(self, connection: sqlite3.Connection) -> None:
         """Sign in, and clear away what certainly dead workers left. Their runs stay: recovery closes those."""
         self.id = connection.execute(_JOIN, (*self._identity(), self.lease, self.clock() + self.lease)).lastrowid or 0
-        gone = [(worker,) for worker, process in _others(connection, self.id) if is_gone(process, self.process)]
-        for table in ("lease", "ticket"):
-            connection.executemany(f"DELETE FROM {table} WHERE worker = ?", gone)  # noqa: S608  names above
-        connection.executemany("DELETE FROM worker WHERE id = ?", gone)
+        for worker, process in _others(connection, self.id):
+            if is_gone(process, self.process):
+                _sign_out(connection, worker)
 
     def renew(self, connection: sqlite3.Connection) -> None:
         connection.execute(_RENEW, (self.id, *self._identity(), self.lease, self.clock() + self.lease))
 
     def leave(self, connection: sqlite3.Connection) -> None:
-        for table, column in (("lease", "worker"), ("ticket", "worker"), ("worker", "id")):
-            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (self.id,))  # noqa: S608  names above
+        _sign_out(connection, self.id)
 
     def living(self, connection: sqlite3.Connection) -> set[int]:
         """The workers whose leases count: within their time, and not known to be dead. This one always does."""
@@ -56,6 +55,12 @@ class Worker:
 
     def _identity(self) -> tuple[int, str, str, str]:
         return self.process.pid, self.process.started, self.process.boot, self.process.space
+
+
+def _sign_out(connection: sqlite3.Connection, worker: int) -> None:
+    place_left(connection, worker)
+    for table, column in (("lease", "worker"), ("ticket", "worker"), ("worker", "id")):
+        connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (worker,))  # noqa: S608  names above
 
 
 def _others(connection: sqlite3.Connection, me: int) -> list[tuple[int, Process]]:

@@ -2,7 +2,7 @@
 
 The thread remembers, for every lease it holds, the token's validity and the thread's newest seq. `PRAGMA data_version`
 says in each transaction whether any other connection has written since: if not, what is remembered is true and an append
-is one INSERT; if so, it is read again.
+is one INSERT; if so, `news.py` reads what was written and `learn` takes it in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.base import KEY_AGE, RUNTIME, Batch, Checkpoint, Held, KeyClaim, ThreadKey
-from ambient_runner.ledger.sqlite import reads
+from ambient_runner.ledger.sqlite import places, reads
+from ambient_runner.ledger.sqlite.places import Places
 from ambient_runner.ledger.writer import same_batch
 
 if TYPE_CHECKING:
@@ -31,26 +32,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ambient_runner.ledger.base import Fact
+    from ambient_runner.ledger.sqlite.news import News
     from ambient_runner.ledger.sqlite.workers import Worker
 
-_LEASE = "SELECT worker, run, scope, digest, token FROM lease WHERE tenant = ? AND owner = ? AND id = ?"
-_TAKE = "INSERT INTO lease (tenant, owner, id, run, worker, scope, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_THREAD = f"SELECT t.no, t.agent, t.epoch, {reads.NEWEST} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"  # noqa: S608
-_FENCE = f"SELECT {reads.NEWEST} FROM lease l LEFT JOIN thread t ON t.no = ? WHERE l.token = ?"  # noqa: S608
+_LEASE = "SELECT worker, run, scope, digest, token, since FROM lease WHERE tenant = ? AND owner = ? AND id = ?"
+_TAKE = """
+INSERT INTO lease (tenant, owner, id, run, worker, scope, digest, since)
+VALUES (?, ?, ?, ?, ?, ?, ?, coalesce((SELECT max(no) FROM batch), 0)) RETURNING token, since
+"""
+_THREAD = f"SELECT t.no, t.agent, t.epoch, {reads.PLACED} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"  # noqa: S608
+_FENCE = "SELECT 1 FROM lease WHERE token = ?"
 _INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES "
 # Every call into SQLite gives up the GIL and waits to get it back, so many rows go in one statement; the connection keeps them prepared.
 _MOST_ROWS = 128
 _INSERTS = [_INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count) for count in range(_MOST_ROWS + 1)]
-_NEWEST_OF_RUN = "SELECT last FROM batch WHERE thread_no = ? AND run = ? ORDER BY first DESC LIMIT 1"
 _NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE tenant = ? AND owner = ?"
 _NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _NEW_RUN = "INSERT INTO run (thread_no, key, run_id, first) VALUES (?, ?, ?, ?)"
 _NEW_KEY = "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CHECKPOINT = "INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)"
 # Blanking makes a row shorter and leaves it where it is; see the schema for why nothing is deleted here.
-_BLANK_BATCHES = (
-    "UPDATE batch SET thread_no = NULL, run = '', owner = '', kind = '', body = x'' WHERE thread_no = ? AND last <= ?"
-)
+_BLANK_BATCH = "UPDATE batch SET thread_no = NULL, run = '', owner = '', kind = '', body = x'' WHERE no = ?"
 _BLANK_CHECKPOINT = "UPDATE checkpoint SET thread_no = NULL, body = x'' WHERE thread_no = ?"
 _BLANK_RUNS = "UPDATE run SET thread_no = NULL, key = '', run_id = '', first = 0, last = 0 WHERE thread_no = ?"
 # At least a thousand blank rows stay before the first live one: more pages than SQLite touches to merge one.
@@ -63,6 +65,10 @@ DELETE FROM {table} WHERE no < min(
 _STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
 
 
+_Row = tuple[int, int, int, str, str, str, int, bytes]
+"""A batch as it is inserted."""
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """A lease this process holds, as the committing thread knows it."""
@@ -71,6 +77,8 @@ class Lease:
     run: str
     epoch: str
     token: int
+    since: int
+    """The newest row when it was taken: all of the thread's loose rows come after it."""
     thread_no: int
     """0 until the thread exists."""
     last: int
@@ -79,7 +87,7 @@ class Lease:
     begun: bool
     ended: bool
     checked: int
-    """The generation of knowledge in which `token` and `last` were true."""
+    """How many transactions had been rolled back when `token` and `last` were true."""
     error: LedgerError | None = None
 
 
@@ -97,7 +105,7 @@ class Writes:
 
     connection: sqlite3.Connection
     worker: Worker
-    generation: int = 0
+    rollbacks: int = 0
     now: int = 0
     """Milliseconds since 1970, one value per transaction."""
     leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
@@ -106,8 +114,28 @@ class Writes:
     newest_no: int = 0
     """Number of the last batch row inserted in this transaction; 0 when there is none."""
     published: list[Published] = field(default_factory=list[Published])
-    _rows: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
+    _rows: list[_Row] = field(default_factory=list[_Row])
     after_commit: list[Callable[[], None]] = field(default_factory=list["Callable[[], None]"])
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.connection)
+
+    def learn(self, news: News) -> None:
+        """Another process wrote. Whose lease it took over, and where it added notes, is known from here on."""
+        for token, lease in self.leases.items():
+            if token not in news.mine and lease.error is None:
+                lease.error = LeaseLost()
+                self.places.forget(lease.thread_no)
+        for no, last in news.threads.items():
+            if (lease := self.by_thread.get(no)) and lease.error is None:
+                lease.last = last
+                self.places.doubt((no,))
+
+    def undone(self) -> None:
+        """The transaction was rolled back: what was remembered while it ran did not happen."""
+        self.rollbacks += 1
+        self.places.start_anew(self.by_thread)
 
     def start(self) -> None:
         self.now = time.time_ns() // 1_000_000
@@ -125,11 +153,11 @@ class Writes:
             raise Held("", None)
         self.worker.renew(self.connection)
         if held:
-            self.connection.execute("DELETE FROM lease WHERE token = ?", (held[4],))
+            self._end_lease(key, held[4], held[5])
         self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
         scope = (claim.scope, claim.digest) if claim else (None, None)
-        token = self.connection.execute(_TAKE, (*key, run, self.worker.id, *scope)).lastrowid or 0
-        lease = self._lease(key, run, token)
+        token, since = self.connection.execute(_TAKE, (*key, run, self.worker.id, *scope)).fetchone()
+        lease = self._lease(key, run, token, since)
         self.after_commit.append(lambda: self._hold(lease, ticket))
         return lease
 
@@ -141,7 +169,8 @@ class Writes:
         if claim:
             self._claim(lease, claim)
         no = thread[0] if thread else self._new_thread(lease, agent)
-        first = lease.last + 1
+        # A note may have come since the lease was taken, even in this transaction.
+        first = (self._newest(no, thread[3], lease.since) if thread else 0) + 1
         self.connection.execute(_NEW_RUN, (no, lease.run, run_id, first))
         last = self._write_facts(lease.key, lease.epoch, no, lease.run, facts, first)
         self._touch(no, lease.key)
@@ -166,8 +195,14 @@ class Writes:
             chunk = rows[start : start + _MOST_ROWS]
             values = list(chain.from_iterable(chunk))
             self.newest_no = self.connection.execute(_INSERTS[len(chunk)], values).lastrowid or 0
+            # One statement numbers its rows one after the other.
+            for row, (no, first, last, *_) in enumerate(chunk, self.newest_no - len(chunk) + 1):
+                self.places.added(no, first, last, row)
 
     def release(self, token: int) -> None:
+        lease = self.leases.get(token)
+        if lease and not isinstance(lease.error, LeaseLost):
+            self.places.place(lease.thread_no)
         self.connection.execute("DELETE FROM lease WHERE token = ?", (token,))
         self.after_commit.append(lambda: self._drop(token))
 
@@ -201,9 +236,10 @@ class Writes:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
             raise UnknownThread
-        no, _, epoch, last = thread
+        no, _, epoch, placed = thread
+        held = self.connection.execute(_LEASE, key).fetchone()
+        last = self._newest(no, placed, held[5]) if held else placed
         if expect is not None:
-            held = self.connection.execute(_LEASE, key).fetchone()
             if held and held[0] in self.worker.living(self.connection):
                 raise ThreadBusy
             if last != expect:
@@ -212,21 +248,27 @@ class Writes:
             return last
         last = self._write_facts(key, epoch, no, "", facts, last + 1)
         self._touch(no, key)
-        if lease := self.by_thread.get(no):
+        if not held:
+            self.places.place(no)
+        elif (lease := self.by_thread.get(no)) and lease.token == held[4]:
             lease.last = last
+        elif held[0] == self.worker.id:
+            self.places.doubt((no,))  # taken in this transaction
+        else:
+            self.places.forget(no)  # the lease is another's, and so are the thread's loose rows
         return last
 
     def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
             raise UnknownThread
-        no, last = thread[0], thread[3]
-        if checkpoint.seq > last:
+        no, placed = thread[0], thread[3]
+        held = self.connection.execute(_LEASE, key).fetchone()
+        if checkpoint.seq > (self._newest(no, placed, held[5]) if held else placed):
             raise ValueError("a checkpoint cannot be ahead of its thread")
         self.connection.execute(_BLANK_CHECKPOINT, (no,))
         self.connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
-        self.connection.execute(_BLANK_BATCHES, (no, checkpoint.seq))
-        self._cut(no, checkpoint.seq)
+        self._drop_entries(no, checkpoint.seq)
         self._sweep()
         self.connection.execute("UPDATE thread SET floor = max(floor, ?) WHERE no = ?", (checkpoint.seq, no))
 
@@ -234,8 +276,10 @@ class Writes:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
             return False
-        no, _, epoch, last = thread
-        self.connection.execute(_BLANK_BATCHES, (no, last))
+        no, _, epoch, _ = thread
+        self._blank(no, places.ALL)
+        self.connection.execute("DELETE FROM place WHERE thread_no = ?", (no,))
+        self.places.forget(no)
         self.connection.execute(_BLANK_CHECKPOINT, (no,))
         self.connection.execute(_BLANK_RUNS, (no,))
         self._sweep()
@@ -251,34 +295,52 @@ class Writes:
         return True
 
     def verify(self, lease: Lease) -> None:
-        """Fence: raises LeaseLost unless the token is still the thread's. Also refreshes the newest seq."""
-        if lease.error is None and lease.checked != self.generation:
-            row = self.connection.execute(_FENCE, (lease.thread_no, lease.token)).fetchone()
+        """Fence: raises LeaseLost unless the token is still the thread's, as `learn` heard. After a rollback it looks for itself."""
+        if lease.error is None and lease.checked != self.rollbacks:
+            row = self.connection.execute(_FENCE, (lease.token,)).fetchone()
             if row is None:
                 lease.error = LeaseLost()
             else:
-                lease.last = row[0] or 0
-                lease.checked = self.generation
+                thread = self.connection.execute(_THREAD, lease.key).fetchone()
+                lease.last = self._newest(lease.thread_no, thread[3], lease.since) if thread else 0
+                lease.checked = self.rollbacks
         if lease.error is not None:
             raise lease.error
 
-    def _lease(self, key: ThreadKey, run: str, token: int) -> Lease:
+    def _lease(self, key: ThreadKey, run: str, token: int, since: int) -> Lease:
         thread = self.connection.execute(_THREAD, key).fetchone()
         no, _, epoch, last = thread or (0, "", secrets.token_urlsafe(9), 0)
-        row = self.connection.execute("SELECT last FROM run WHERE thread_no = ? AND key = ?", (no, run)).fetchone()
-        newest = self.connection.execute(_NEWEST_OF_RUN, (no, run)).fetchone() if row else None
+        row = self.connection.execute(
+            "SELECT last, first FROM run WHERE thread_no = ? AND key = ?", (no, run)
+        ).fetchone()
         return Lease(
             key=key,
             run=run,
             epoch=epoch,
             token=token,
+            since=since,
             thread_no=no,
             last=last,
-            newest=newest[0] if newest else 0,
+            newest=self._newest_of_run(no, run, row[1]) if row else 0,
             begun=row is not None,
             ended=row is not None and row[0] != reads.OPEN,
-            checked=self.generation,
+            checked=self.rollbacks,
         )
+
+    def _newest(self, no: int, placed: int, since: int) -> int:
+        """The newest seq of a thread that has a lease taken after row `since`."""
+        loose = [last for (last,) in places.loose_rows(self.connection, no, "b.last", since)]
+        return loose[-1] if loose else placed
+
+    def _newest_of_run(self, no: int, run: str, first: int) -> int:
+        found = places.rows(self.connection, no, "b.run, b.last", first)
+        return max((last for owner, last in found if owner == run), default=0)
+
+    def _end_lease(self, key: ThreadKey, token: int, since: int) -> None:
+        """Take a dead holder's lease away; what it left loose is placed first."""
+        if thread := self.connection.execute(_THREAD, key).fetchone():
+            self.places.find_and_place(thread[0], since)
+        self.connection.execute("DELETE FROM lease WHERE token = ?", (token,))
 
     def _hold(self, lease: Lease, ticket: int | None) -> None:
         self.leases[lease.token] = lease
@@ -339,12 +401,17 @@ class Writes:
         for table in ("batch", "checkpoint", "run"):
             self.connection.execute(_SWEEP.format(table=table))
 
-    def _cut(self, no: int, seq: int) -> None:
-        """Rewrite the batch that a checkpoint covers in part."""
-        find = "SELECT no, first, body FROM batch WHERE thread_no = ? AND first <= ? AND last > ? ORDER BY first DESC LIMIT 1"
-        row = self.connection.execute(find, (no, seq, seq)).fetchone()
-        if row:
-            lines = row[2].split(b"\n")[seq - row[1] + 1 :]
-            self.connection.execute(
-                "UPDATE batch SET first = ?, body = ? WHERE no = ?", (seq + 1, b"\n".join(lines), row[0])
-            )
+    def _drop_entries(self, no: int, seq: int) -> None:
+        """Blank the batches up to `seq`, and cut the one that goes beyond it."""
+        for row, first, body in list(places.rows(self.connection, no, "b.no, b.first, b.body", seq + 1, seq + 1)):
+            if first <= seq:
+                rest = body.split(b"\n")[seq - first + 1 :]
+                self.connection.execute(
+                    "UPDATE batch SET first = ?, body = ? WHERE no = ?", (seq + 1, b"\n".join(rest), row)
+                )
+        self._blank(no, seq)
+        self.connection.execute("DELETE FROM place WHERE thread_no = ? AND last <= ?", (no, seq))
+
+    def _blank(self, no: int, seq: int) -> None:
+        found = list(places.rows(self.connection, no, "b.no, b.last", 1, seq))
+        self.connection.executemany(_BLANK_BATCH, [(row,) for row, last in found if last <= seq])
