@@ -38,7 +38,7 @@ bench: .venv/.bench ## Measure side by side with the usual ways; writes docs/ben
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything the targets made
-	rm -rf .venv tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-strands .venv-adk tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt requirements-dev.txt
 	$(PYTHON) -m venv .venv
@@ -47,6 +47,11 @@ $(STAMP): pyproject.toml constraints.txt requirements-dev.txt
 
 .venv/.bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt sse-starlette psutil
+	@for sdk in strands adk; do \
+		echo "Making .venv-$$sdk for the published adapter"; \
+		$(PYTHON) -m venv .venv-$$sdk && \
+		.venv-$$sdk/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/sdk/$$sdk.txt || exit 1; \
+	done
 	@touch $@
 
 $(CLIENTS): tests/e2e/clients/package.json

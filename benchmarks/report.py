@@ -30,6 +30,8 @@ PACKAGES = (
     "uvloop",
     "httptools",
     "msgspec",
+    "strands-agents",
+    "google-adk",
 )
 
 

@@ -7,13 +7,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import uuid
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
 from ag_ui.core import (
     BaseEvent,
     RunAgentInput,
@@ -28,6 +26,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from sse_starlette import EventSourceResponse
 
+from benchmarks.serving import serve
 from benchmarks.workload import Workload, deltas, last_prompt, parse
 
 if TYPE_CHECKING:
@@ -112,16 +111,5 @@ async def _requested(receive: Any) -> Workload:
     return parse(last_prompt(json.loads(body)["messages"]))
 
 
-def serve(name: str) -> None:
-    """Serve one rival on a free port with the settings this server uses: one worker, uvloop, httptools, no access log."""
-    app = {"adapter": adapter, "sse": sse, "bare": lambda: bare}[name]()
-    listener = socket.create_server(("127.0.0.1", 0))
-    print(f"Listening on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", lifespan="off", access_log=False, log_level="warning", ws="none"
-    )
-    uvicorn.Server(config).run(sockets=[listener])
-
-
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve({"adapter": adapter, "sse": sse, "bare": lambda: bare}[sys.argv[1]]())

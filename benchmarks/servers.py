@@ -63,7 +63,7 @@ def running(names: Sequence[str], scratch: Path) -> Generator[list[Server]]:
 def _running(name: str, scratch: Path) -> Generator[Server]:
     log = scratch / f"{name}-{uuid.uuid4().hex}.log"
     with log.open("wb") as output:
-        child = subprocess.Popen(_command(name, scratch), stdout=output, stderr=subprocess.STDOUT, env=_environment())
+        child = subprocess.Popen(_command(name, scratch), stdout=output, stderr=subprocess.STDOUT, env=environment())
     try:
         yield Server(name=name, port=_port(child, log), process=psutil.Process(child.pid))
     finally:
@@ -76,14 +76,18 @@ def _running(name: str, scratch: Path) -> Generator[Server]:
 
 
 def _command(name: str, scratch: Path) -> list[str]:
-    if name != "ambient":
+    kind, _, sdk = name.partition("-")
+    if kind == "published":
+        return [str(ROOT / f".venv-{sdk}" / "bin" / "python"), "-m", "benchmarks.sdk", "serve", sdk]
+    if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.rivals", name]
     store = f"sqlite:///{scratch / uuid.uuid4().hex}.db"
-    agents = ["demo", "bench=benchmarks.agents:TimedBridge"]
+    agents = [f"bench=benchmarks.sdk.bridges:{sdk}"] if sdk else ["demo", "bench=benchmarks.agents:TimedBridge"]
     return [str(Path(sys.executable).with_name("ambient")), "serve", *agents, "--port", "0", "--store", store]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """What a contender needs to find this package."""
     return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 

@@ -1,0 +1,68 @@
+"""An ADK agent whose model counts: `count 2000` is two thousand partial events and the complete one, unpaced."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from google.adk.agents import LlmAgent
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_response import LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.genai import types
+
+from benchmarks.workload import deltas, parse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+class CountingLlm(BaseLlm):
+    """Answers with the deltas its newest user message asks for."""
+
+    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
+        whole: list[str] = []
+        async for text in deltas(parse(_prompt(llm_request.contents[-1]))):
+            whole.append(text)
+            yield _response(text, partial=True)
+        yield _response("".join(whole), partial=False)
+
+
+def _prompt(content: Any) -> str:
+    return "".join(part.text or "" for part in content.parts)
+
+
+def _response(text: str, *, partial: bool) -> LlmResponse:
+    content = types.Content(role="model", parts=[types.Part(text=text)])
+    return LlmResponse(content=content, partial=partial)
+
+
+def agent() -> LlmAgent:
+    return LlmAgent(name="bench", model=CountingLlm(model="counting"))
+
+
+_sessions = InMemorySessionService()
+_runner = Runner(agent=agent(), app_name="bench", session_service=_sessions)
+
+
+async def loop(prompt: str) -> int:
+    """Consume the SDK's own stream and do nothing with it; how many deltas came."""
+    session = await _sessions.create_session(app_name="bench", user_id="one", session_id=str(uuid.uuid4()))
+    message = types.Content(role="user", parts=[types.Part(text=prompt)])
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    count = 0
+    async for event in _runner.run_async(user_id="one", session_id=session.id, new_message=message, run_config=config):
+        count += bool(event.partial)
+    return count
+
+
+def published() -> Any:
+    """The app of the published adapter."""
+    from ag_ui_adk import ADKAgent, add_adk_fastapi_endpoint  # pyright: ignore  # another environment
+    from fastapi import FastAPI
+
+    app = FastAPI()
+    add_adk_fastapi_endpoint(app, ADKAgent(adk_agent=agent(), app_name="bench", user_id="one"), path="/")
+    return app
