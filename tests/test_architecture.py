@@ -23,6 +23,7 @@ LAYERS = {
     "services": 6,
     "server": 7,
     "cli": 8,
+    "adk": 8,
 }
 PURE = ("protocol", "projections")
 IMPURE_MODULES = {"asyncio", "anyio", "socket", "sqlite3", "subprocess", "threading", "os", "time", "logging", "httpx"}

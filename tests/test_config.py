@@ -57,6 +57,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         heartbeat = "5s"
         allowed_hosts = ["a.example", "b.example"]
         allowed_origins = ["https://a.example"]
+        pass_headers = ["X-Tenant"]
         log_level = "debug"
 
         [timeouts]
@@ -92,6 +93,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         heartbeat=5.0,
         allowed_hosts=("a.example", "b.example"),
         allowed_origins=("https://a.example",),
+        pass_headers=("x-tenant",),
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
         secrets=("12345678",),
@@ -120,6 +122,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "heartbeat": "1",
         "allowed_hosts": "a, b",
         "allowed_origins": "c",
+        "pass_headers": "X-Tenant",
         "agents": "demo,mine=p:a",
         "log_level": "error",
         "secret_names": "PIN",
@@ -145,6 +148,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         heartbeat=1.0,
         allowed_hosts=("a", "b"),
         allowed_origins=("c",),
+        pass_headers=("x-tenant",),
         agents=("demo", "mine=p:a"),
         log_level="error",
         secrets=("abcdefgh",),

@@ -30,9 +30,18 @@ SETTINGS = Settings(store="memory://", history="server", lease=5.0, timeouts=Tim
 class ScriptedAgent:
     """An agent that is one async generator function of the run."""
 
-    def __init__(self, script: Callable[[Run], AsyncIterator[Any]], *, hidden: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        script: Callable[[Run], AsyncIterator[Any]],
+        *,
+        hidden: frozenset[str] = frozenset(),
+        middleware: Sequence[Middleware] = (),
+        default_prompt: str = "",
+    ) -> None:
         self.name = "agent"
         self.hidden_state = hidden
+        self.middleware = middleware
+        self.default_prompt = default_prompt
         self.seen: list[RunAgentInput] = []
         self.closed = False
         self._script = script

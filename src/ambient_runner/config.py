@@ -71,6 +71,8 @@ class Settings:
     heartbeat: float = 15.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    pass_headers: tuple[str, ...] = ()
+    """Names of request headers, in lower case, that agents may see (`current_run().headers`)."""
     agents: tuple[str, ...] = ()
     """Agent specs, `name` or `name=package.module:attribute`, as `load_agent` takes them."""
     log_level: LogLevel = "info"
@@ -165,6 +167,10 @@ def _names(value: object) -> tuple[str, ...]:
     raise ValueError("a list of names, in a variable separated by commas")
 
 
+def _header_names(value: object) -> tuple[str, ...]:
+    return tuple(name.lower() for name in _names(value))
+
+
 def _store(value: object) -> str:
     text = _text(value)
     with suppress(ValueError):
@@ -198,6 +204,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("heartbeat", _seconds),
     _option("allowed_hosts", _names),
     _option("allowed_origins", _names),
+    _option("pass_headers", _header_names),
     _option("agents", _names),
     _option("log_level", _one_of(get_args(LogLevel))),
     _option("secret_names", _names, "secrets", "names"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import enum
 import json
 import random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from ambient_runner.projections.redact import REDACTED, Redactor, Secrets
@@ -110,12 +113,18 @@ def test_what_is_held_back_comes_out_before_the_end_of_its_message(make: Callabl
     [
         RunError(message="x"),
         RunFinished(thread_id="t", run_id="r"),
-        MessagesSnapshot(messages=[]),
+        MessagesSnapshot(messages=[UserMessage(id="u", content="hi")]),
     ],
 )
 def test_what_is_held_back_comes_out_before_the_terminal(terminal: Event) -> None:
     events = [text("sk-"), text("sk-l", "other"), terminal]
     assert fed(Redactor([SECRET]), events) == [text("sk-"), text("sk-l", "other"), terminal]
+
+
+def test_a_secret_that_goes_on_after_the_place_of_a_snapshot_is_still_caught() -> None:
+    place = MessagesSnapshot(messages=[])
+    events = [text(SECRET[:9]), place, text(SECRET[9:]), TextMessageEnd(message_id="m")]
+    assert fed(Redactor([SECRET]), events) == [place, text(REDACTED), TextMessageEnd(message_id="m")]
 
 
 def test_a_secret_that_goes_on_after_a_tool_call_started_is_still_caught() -> None:
@@ -424,3 +433,41 @@ def _held(redactor: Redactor) -> list[TextMessageContent]:
     """What a terminal would release now, without ending anything."""
     twin = copy.deepcopy(redactor)
     return [event for event in twin.flush() if isinstance(event, TextMessageContent)]
+
+
+@dataclasses.dataclass
+class Held:
+    value: str
+
+
+class Known(enum.Enum):
+    VALUE = SECRET
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Held(SECRET),
+        [Held(SECRET)],
+        {SECRET},
+        frozenset([SECRET]),
+        (SECRET,),
+        Known.VALUE,
+        msgspec.Raw(msgspec.json.encode([SECRET])),
+        {"a": [{"b": Held(SECRET)}]},
+    ],
+    ids=repr,
+)
+def test_whatever_the_encoder_can_write_is_searched(value: Any) -> None:
+    """A dataclass, a set or an enum in an agent's event used to be written as it was, with the secret in it."""
+    (clean,) = Redactor([SECRET]).feed(Custom(name="x:y", value=value))
+    line = encode_event(clean)
+    assert SECRET.encode() not in line
+    assert REDACTED.encode() in line
+
+
+def test_what_cannot_be_written_is_left_for_the_writer_to_refuse() -> None:
+    event = Custom(name="x:y", value=[SECRET, object()])
+    (clean,) = Redactor([SECRET]).feed(event)
+    assert isinstance(clean, Custom)
+    assert clean.value[0] == REDACTED

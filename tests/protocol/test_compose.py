@@ -263,3 +263,68 @@ def test_ids_are_unique_by_default() -> None:
     starts = [*c.text("a"), *c.end_text(), *c.text("b")]
     ids = [event.message_id for event in starts if isinstance(event, e.TextMessageStart)]
     assert len(set(ids)) == 2
+
+
+def test_a_message_may_have_the_id_its_framework_gave_it_but_only_once() -> None:
+    c = Composer(numbered())
+    assert [
+        *c.text("a", key="e1", message_id="e1"),
+        *c.tool_start("c1", "look", message_id="e1"),
+        *c.tool_result("c1", "done"),
+        *c.text("b", key="e1", message_id="e1"),
+        *c.end_text(),
+        *c.tool_start("c2", "look"),
+        *c.tool_result("c2", "done"),
+        *c.tool_start("c3", "look", message_id="e2"),
+        *c.close(),
+    ] == [
+        *text("e1", "a"),
+        *call("c1", "e1"),
+        result("c1", "result-1"),
+        *text("e1~2", "b"),
+        *call("c2", "e1~2"),
+        result("c2", "result-2"),
+        *call("c3", "e2"),
+    ]
+
+
+def test_a_failed_call_says_so_in_the_metadata_of_its_result() -> None:
+    c = Composer(numbered())
+    failed = c.tool_result("c1", "no such city", name="look", is_error=True)[-1]
+    assert failed == e.ToolCallResult(
+        message_id="result-1", tool_call_id="c1", content="no such city", role="tool", metadata={"isError": True}
+    )
+
+
+def test_a_call_of_an_earlier_run_is_answered_without_beginning_again() -> None:
+    c = Composer(numbered())
+    c.recall("c1")
+    events = [*c.tool_start("c1", "look"), *c.tool_result("c1", "done", name="look", args="{}"), *c.text("there")]
+    events += c.close()
+    assert events == [result("c1", "result-1"), *text("message-1", "there")]
+    verify([STARTED, *events, e.RunFinished(thread_id=THREAD, run_id=RUN)])
+
+
+def test_a_provisional_result_gives_way_to_the_next_one() -> None:
+    c = Composer(numbered())
+    assert c.tool_result("c1", "needs approval", name="look", provisional=True) == call("c1", "message-1")
+    assert c.tool_result("c1", "done") == [result("c1", "result-2")]
+    assert c.close() == []
+
+
+def test_a_provisional_result_is_said_at_the_end_unless_the_run_waits_for_an_answer() -> None:
+    question = e.Interrupt(id="i", reason="confirmation")
+    asked = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Interrupted(interrupts=[question]))
+    waiting, over = Composer(numbered()), Composer(numbered())
+    for c in (waiting, over):
+        c.tool_result("c1", "needs approval", name="look", provisional=True)
+    assert waiting.close(asked) == []
+    assert over.close(e.RunFinished(thread_id=THREAD, run_id=RUN)) == [result("c1", "result-1", "needs approval")]
+
+
+def test_a_subagent_takes_its_provisional_results_with_it() -> None:
+    c = Composer(numbered())
+    events = c.subagent("s1", "helper") + c.tool_result("c1", "first", name="look", lane="s1", provisional=True)
+    events += c.end_subagent("s1")
+    assert [type(event) for event in events[-2:]] == [e.ToolCallResult, e.SubagentFinished]
+    verify([STARTED, *events, e.RunFinished(thread_id=THREAD, run_id=RUN)])

@@ -125,6 +125,46 @@ def test_nothing_new_after_an_answer_is_refused() -> None:
         lower(one_turn(), posted(user("u1"), AssistantMessage(id="a1", content="hello")), "server", NOW)
 
 
+PROMPT = user("p", "Hello")
+
+
+def test_a_request_with_nothing_to_answer_gets_the_agents_own_prompt() -> None:
+    greeting = AssistantMessage(id="a", content="hi")
+    cases = [
+        lower(ThreadView(), posted(), "server", NOW, prompt=PROMPT),
+        lower(ThreadView(), posted(greeting), "server", NOW, prompt=PROMPT),
+        lower(one_turn(), posted(), "server", NOW, prompt=PROMPT),
+        lower(ThreadView(), posted(), "client", NOW, prompt=PROMPT),
+        lower(ThreadView(), posted(greeting), "client", NOW, prompt=PROMPT),
+    ]
+    assert [lowered.accepted[-1] for lowered in cases] == [PROMPT] * 5
+    assert [[message.id for message in lowered.conversation] for lowered in cases] == [
+        ["p"],
+        ["a", "p"],
+        ["u1", "a1", "p"],
+        ["p"],
+        ["a", "p"],
+    ]
+    assert cases[1].imported == ("a",)
+
+
+def test_a_request_that_has_something_to_answer_does_not() -> None:
+    for history in ("server", "client"):
+        for thread, asks in (
+            (ThreadView(), posted(user("u1"))),
+            (waiting_for_calls("c1"), posted(user("u1"), result("x1", "c1"))),
+            (asked(QUESTION), posted(resume=[answer("i1")])),
+        ):
+            with_prompt = lower(thread, asks, history, NOW, prompt=PROMPT)
+            assert with_prompt == lower(thread, asks, history, NOW)
+    assert lower(one_turn(), posted(user("u1")), "server", NOW, prompt=PROMPT).rewind_to == "u1"
+
+
+def test_a_prompt_does_not_give_up_calls_that_wait_for_their_results() -> None:
+    with pytest.raises(InvalidInput):
+        lower(waiting_for_calls("c1"), posted(), "server", NOW, prompt=PROMPT)
+
+
 def test_developer_messages_never_reach_the_agent() -> None:
     lowered = lower(
         view(

@@ -12,11 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ambient_runner.errors import ConfigError
+from ambient_runner.projections.memory import MEMORY
+from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from ag_ui.core import RunAgentInput
+
+    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.runs.run import Middleware
 
 
 @dataclass
@@ -68,6 +73,13 @@ class Closeable(Protocol):
     async def aclose(self) -> None: ...
 
 
+@runtime_checkable
+class Forgetful(Protocol):
+    """A bridge whose framework stores threads too: what it has of an erased one must go."""
+
+    async def forget(self, thread: ThreadKey) -> None: ...
+
+
 class PlatformBridge(ABC):
     """One framework. Implement the two methods and pass an instance to `add_ambient_endpoints`."""
 
@@ -78,6 +90,23 @@ class PlatformBridge(ABC):
     @abstractmethod
     def capabilities(self) -> FrameworkCapabilities:
         """Declare what this framework supports."""
+
+    default_prompt: str = ""
+    """When set, a request with nothing to answer gets this as its user message; without it, such a request is refused with 422."""
+
+    def middleware(self) -> Sequence[Middleware]:
+        """Handlers that wrap this bridge's runs, the outermost first. They run inside the server's own, so those see their events."""
+        return ()
+
+
+def remember(value: Any) -> Custom:
+    """An event that keeps `value` with the thread: an adapter yields it, no client ever gets it.
+
+    `value` is anything JSON can hold. The next run finds it in `current_run().memory`; the last one yielded wins. It is stored with the
+    run's events, redacted like them, forgotten by a rewind behind the run that wrote it, and erased with the thread. Without a server
+    nobody takes it away again: yield it only where there is a `current_run()`.
+    """
+    return Custom(name=MEMORY, value=value)
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

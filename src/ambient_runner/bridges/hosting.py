@@ -12,16 +12,16 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.base import Closeable, Interruptible, PlatformContext, agent_name
+from ambient_runner.bridges.base import Closeable, Forgetful, Interruptible, PlatformContext, agent_name
 from ambient_runner.protocol.agui import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.runs.run import Actor, Run
+    from ambient_runner.runs.run import Actor, Middleware, Run
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -49,6 +49,8 @@ class Hosted:
         self.name = agent_name(name)
         self.bridge = bridge
         self.hidden_state: frozenset[str] = frozenset(getattr(bridge, "hidden_state", ()))
+        self.middleware: Sequence[Middleware] = tuple(bridge.middleware())
+        self.default_prompt = bridge.default_prompt
         self._context = context or plain_context
         self._limit = kept
         self._idle = idle
@@ -75,6 +77,8 @@ class Hosted:
     async def forget(self, thread: ThreadKey) -> None:
         for slot in [slot for slot in self._adapters if slot[0] == thread]:
             await self._drop(slot)
+        if isinstance(self.bridge, Forgetful):
+            await self.bridge.forget(thread)
 
     async def evict(self) -> None:
         """Give up adapters nobody used for a while, and the oldest above the limit."""
@@ -86,6 +90,8 @@ class Hosted:
     async def aclose(self) -> None:
         for slot in list(self._adapters):
             await self._drop(slot)
+        if isinstance(self.bridge, Closeable):
+            await self.bridge.aclose()
 
     async def _adapter(self, run: Run) -> _Kept:
         slot = (run.thread, run.actor)

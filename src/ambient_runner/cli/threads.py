@@ -16,6 +16,7 @@ from ambient_runner.cli.render import compact, content_text
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import RUNTIME, ThreadKey
+from ambient_runner.projections.memory import is_memory_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -109,7 +110,7 @@ def export(settings: Settings, thread: str, output: Path | None) -> None:
 
 def entry_lines(batch: Batch) -> Iterator[str]:
     """A batch as exported: one JSON object per entry. The body is kept as it was stored."""
-    for seq, line in enumerate(batch.lines, batch.first):
+    for seq, line in _shown(batch):
         head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _kind(batch, line)}
         yield f'{json.dumps(head)[:-1]}, "body": {line.decode()}}}'
 
@@ -164,9 +165,14 @@ def _position(info: ThreadInfo, after: str | None) -> int:
 
 
 def _print_batch(batch: Batch, epoch: str) -> None:
-    for seq, line in enumerate(batch.lines, batch.first):
+    for seq, line in _shown(batch):
         sys.stdout.write(f"{format_cursor(epoch, seq)}  {_kind(batch, line)}  {line.decode()}\n")
     sys.stdout.flush()
+
+
+def _shown(batch: Batch) -> Iterator[tuple[int, bytes]]:
+    """The entries and their seqs, without what an adapter remembers for itself."""
+    return ((seq, line) for seq, line in enumerate(batch.lines, batch.first) if not is_memory_line(line))
 
 
 def _kind(batch: Batch, line: bytes) -> str:

@@ -1,7 +1,7 @@
 """Frames: what a client gets, derived from stored entries and never written back.
 
 Most entries go out as the bytes that are stored. The snapshot's place is filled in, older clients get their profile, and facts of other
-owners pass only through the projector of their owner: an owner without one is invisible.
+owners pass only through the projector of their owner: an owner without one is invisible. So is what an adapter remembers (`memory.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.projections.memory import is_memory_line, may_hold_memory
 from ambient_runner.projections.thread import PATCHED, STATE_OWNER
 from ambient_runner.protocol.encode import ndjson, sse, sse_bare
 from ambient_runner.protocol.events import (
@@ -85,7 +86,9 @@ class Framer:
         if batch.owner != RUNTIME:
             return self._projected(batch)
         if self._profile is Profile.V1 and not snapshots:
-            return self._plain(batch.lines, batch.first)
+            frames = self._plain(batch.lines, batch.first)
+            if not may_hold_memory(frames):
+                return frames
         return b"".join([self._entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
 
     def _plain(self, lines: Sequence[bytes], first: int) -> bytes:
@@ -94,6 +97,8 @@ class Framer:
         return sse(lines, first, self._epoch, self._event_lines)
 
     def _entry(self, line: bytes, seq: int, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+        if is_memory_line(line):
+            return b""
         if seq in snapshots:
             return self._events([snapshots[seq]], seq)
         if needs_downgrade(kind_of(line), self._profile):

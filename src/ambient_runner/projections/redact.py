@@ -7,8 +7,9 @@ secret stays behind. Text is replaced in every JSON string, names of members and
 stay as they are: they are the client's own words and the address of the thread.
 
 Streams. Of a message or call that is open, only the longest end that is a proper prefix of a secret is held back: at most the
-length of the longest secret minus one. It is released before END of that message or call, MESSAGES_SNAPSHOT and the terminal. It is
-*not* released before a tool call starts: text that goes on after that could complete a secret whose head is already out.
+length of the longest secret minus one. It is released before END of that message or call, a MESSAGES_SNAPSHOT that holds messages, and
+the terminal. It is *not* released before a tool call starts, nor at the place of a snapshot that is folded when it is read: text that
+goes on after that could complete a secret whose head is already out.
 """
 
 from __future__ import annotations
@@ -180,6 +181,14 @@ def _replace(text: str, spans: list[_Span], covered: int, cut: int) -> tuple[str
     return "".join(out), end, count
 
 
+def _plain(value: Any) -> Any:
+    """What the encoder makes of a set, an enum, a dataclass and the like; itself if that is nothing, for then it is never written."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError):
+        return value
+
+
 class Redactor:
     """One run's redaction. Events go through `feed` in order; `redact_text` and `redact_value` are for everything else."""
 
@@ -210,7 +219,7 @@ class Redactor:
                 return (*self._flush((_CALL, event.tool_call_id)), self._whole(event))
             case ReasoningMessageEnd():
                 return (*self._flush((_REASONING, event.message_id)), self._whole(event))
-            case RunFinished() | RunError() | MessagesSnapshot():
+            case RunFinished() | RunError() | MessagesSnapshot(messages=[_, *_]):
                 return (*self.flush(), self._whole(event))
             case _:
                 return (self._whole(event),)
@@ -300,8 +309,11 @@ class Redactor:
                 return [self._value(item, counted) for item in cast("Sequence[Any]", value)]
             case msgspec.Struct():
                 return self._struct(value, counted)
-            case _:
+            case None | bool() | int() | float():
                 return value
+            case _:
+                plain = _plain(value)
+                return value if plain is value else self._value(plain, counted)
 
     def _struct(self, value: _S, counted: str) -> _S:
         changed = {

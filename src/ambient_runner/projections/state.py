@@ -16,9 +16,11 @@ from ambient_runner.errors import InvalidPatch, PatchConflict
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ambient_runner.protocol.events import Event
+
+    Hidden = Collection[str] | Callable[[str], bool]
 
 __all__ = ["HIDDEN", "SharedState", "apply_patch", "is_hidden", "visible_patch"]
 
@@ -34,8 +36,13 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
 
-def is_hidden(key: str, hidden: Collection[str]) -> bool:
-    """Whether a top-level key is kept from clients. An entry of `hidden` is a name, or a prefix when it ends in `*` (`_*`, `temp:*`)."""
+def is_hidden(key: str, hidden: Hidden) -> bool:
+    """Whether a top-level key is kept from clients.
+
+    An entry of `hidden` is a name, or a prefix when it ends in `*` (`_*`, `temp:*`); `hidden` may also be a function of the key.
+    """
+    if callable(hidden):
+        return key in HIDDEN or hidden(key)
     return key in HIDDEN or any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in hidden)
 
 
@@ -153,12 +160,12 @@ def _same(left: Any, right: Any) -> bool:
     return left == right
 
 
-def visible_patch(operations: Sequence[dict[str, Any]], hidden: Collection[str] = ()) -> list[dict[str, Any]]:
+def visible_patch(operations: Sequence[dict[str, Any]], hidden: Hidden = ()) -> list[dict[str, Any]]:
     """The part of an agent's patch that clients may see: what it does to hidden keys, or takes from them, is left out."""
     return [shown for operation in operations if (shown := _shown(operation, hidden)) is not None]
 
 
-def _shown(operation: dict[str, Any], hidden: Collection[str]) -> dict[str, Any] | None:
+def _shown(operation: dict[str, Any], hidden: Hidden) -> dict[str, Any] | None:
     to_hidden, from_hidden = [_names_hidden(operation.get(end), hidden) for end in ("path", "from")]
     if from_hidden or (to_hidden and operation.get("op") != "move"):
         return None
@@ -169,7 +176,7 @@ def _shown(operation: dict[str, Any], hidden: Collection[str]) -> dict[str, Any]
     return operation
 
 
-def _names_hidden(pointer: Any, hidden: Collection[str]) -> bool:
+def _names_hidden(pointer: Any, hidden: Hidden) -> bool:
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         return False
     return is_hidden(pointer.split("/")[1].replace("~1", "/").replace("~0", "~"), hidden)
@@ -207,14 +214,14 @@ class SharedState:
     def copy(self) -> SharedState:
         return SharedState(self.value, failed=self.failed)
 
-    def visible(self, hidden: Collection[str] = ()) -> Any:
+    def visible(self, hidden: Hidden = ()) -> Any:
         """What clients see: everything but the hidden top-level keys."""
         value = self.value
         if not _is_object(value):
             return value
         return {key: item for key, item in value.items() if not is_hidden(key, hidden)}
 
-    def replace_visible(self, incoming: Any, hidden: Collection[str] = ()) -> Any:
+    def replace_visible(self, incoming: Any, hidden: Hidden = ()) -> Any:
         """The whole state after a client sent its own: visible keys are replaced, hidden ones stay as they are here.
 
         Absent or empty changes nothing; so does one that is not an object while there are keys to keep.
@@ -226,7 +233,7 @@ class SharedState:
             return self.value if kept else incoming
         return {**kept, **{key: item for key, item in incoming.items() if not is_hidden(key, hidden)}}
 
-    def patch(self, operations: Any, hidden: Collection[str] = ()) -> Any:
+    def patch(self, operations: Any, hidden: Hidden = ()) -> Any:
         """The whole state after a client's patch of the visible state.
 
         Raises: InvalidPatch when it is not RFC 6902 or names a key that poisons JavaScript objects; PatchConflict when it does not apply,
@@ -239,7 +246,7 @@ class SharedState:
         result = apply_patch(visible, checked, limit=_MAX_SIZE)
         return self._accepted(visible, result, hidden)
 
-    def _accepted(self, before: Any, after: Any, hidden: Collection[str]) -> Any:
+    def _accepted(self, before: Any, after: Any, hidden: Hidden) -> Any:
         size = _size(after)
         if size > _MAX_SIZE and size > _size(before):
             raise PatchConflict("The state would become larger than 1 MiB.")
@@ -252,7 +259,7 @@ class SharedState:
             raise PatchConflict
         return {**kept, **after}
 
-    def _kept(self, hidden: Collection[str]) -> dict[str, Any]:
+    def _kept(self, hidden: Hidden) -> dict[str, Any]:
         value = self.value
         return {key: item for key, item in value.items() if is_hidden(key, hidden)} if _is_object(value) else {}
 

@@ -1,4 +1,5 @@
-"""A whole thread, folded from the ledger: messages, state, the last run, open questions and frontend calls that wait for an answer.
+"""A whole thread, folded from the ledger: messages, state, the last run, open questions, frontend calls that wait for an answer, and what
+the adapter remembers.
 
 Runs, admission and recovery ask this view instead of reading events. The facts other than events that it understands are named
 here; those of unknown owners are passed over. `to_checkpoint` is what retention keeps of the entries it drops.
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.projections.memory import is_memory
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
@@ -64,6 +66,8 @@ STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
 _VERSION = 1
+_MEMORIES = 16
+_MEMORY_ROOM = 1 << 20
 _PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
 _DELTA = b'","delta":'
 _encode = msgspec.json.encode
@@ -94,6 +98,15 @@ class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the run going on has the answer. A run that fails before it acts gives the question back."""
 
 
+class _Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """What the adapter wanted to keep of one run."""
+
+    run: str
+    anchor: str
+    """The newest message when that run began: a rewind to it, or to one before it, cuts the run."""
+    value: msgspec.Raw
+
+
 class _Input(msgspec.Struct):
     answers: list[str] = []
 
@@ -115,6 +128,8 @@ class _Saved(msgspec.Struct, kw_only=True):
     last_run: RunSummary | None
     interrupts: list[OpenInterrupt]
     pending_calls: dict[str, str]
+    memories: list[_Remembered] = []
+    anchor: str = ""
 
 
 # What a resumed run may say before it has acted on the answers.
@@ -125,7 +140,9 @@ class ThreadView:
     """The thread as of `seq`. `hidden` names the state keys clients do not see (`state.is_hidden`)."""
 
     __slots__ = (
+        "_anchor",
         "_answering",
+        "_memories",
         "_seen",
         "hidden",
         "last_run",
@@ -145,9 +162,15 @@ class ThreadView:
         self.open_interrupts: dict[str, OpenInterrupt] = {}
         self.pending_calls: dict[str, str] = {}
         """Frontend tool calls that wait for the client's result: id and tool name."""
-        """Whether a client brought assistant messages that no run here has produced."""
         self._seen: Any = {}
         self._answering = False
+        self._anchor = ""
+        self._memories: list[_Remembered] = []
+
+    @property
+    def memory(self) -> Any:
+        """What the adapter last remembered, a copy of its own for everyone who asks; None when there is nothing."""
+        return msgspec.json.decode(self._memories[-1].value) if self._memories else None
 
     @property
     def state_seen(self) -> Any:
@@ -205,11 +228,14 @@ class ThreadView:
                 self._finished(run, event)
             case RunError():
                 self._ended(run, event, "error")
+            case Custom() if is_memory(event):
+                self._remember(run, event.value)
             case _:
                 self.state.apply(event)
 
     def _started(self, run: str, event: RunStarted) -> None:
         self.last_run = RunSummary(key=run, run_id=event.run_id, status="running")
+        self._anchor = self.transcript.newest()
         for message in event.input.messages if event.input else ():
             match message:
                 case UserMessage():
@@ -238,6 +264,23 @@ class ThreadView:
         self.last_run = RunSummary(key=run, run_id=run_id, status=status, terminal=event)
         self._seen = self.state.value
         self._answer(())
+
+    def _remember(self, run: str, value: Any) -> None:
+        kept = [one for one in self._memories if one.run != run]
+        said = _Remembered(run=run, anchor=self._anchor, value=msgspec.Raw(_encode(value)))
+        self._memories = _newest_memories([*kept, said])
+
+    def _rewind(self, to: str) -> None:
+        """Cut the conversation after a message, and with it what was remembered by the runs that said what came after."""
+        self.transcript.rewind(to)
+        self.pending_calls.clear()
+        self._memories = [one for one in self._memories if one.anchor != to and self.transcript.message(one.anchor)]
+
+    def rewound(self, to: str) -> ThreadView:
+        """The thread as it is after a rewind. This view does not change."""
+        twin = self.copy()
+        twin._rewind(to)
+        return twin
 
     def _opened(self, run: str, interrupt: Interrupt) -> OpenInterrupt:
         call = self.transcript.call(interrupt.tool_call_id) if interrupt.tool_call_id else None
@@ -281,8 +324,7 @@ class ThreadView:
             case "ambient.run", "input":
                 self._begin(msgspec.json.decode(body, type=_Input).answers)
             case "ambient.thread", "rewound":
-                self.transcript.rewind(msgspec.json.decode(body, type=_Rewound).to)
-                self.pending_calls.clear()
+                self._rewind(msgspec.json.decode(body, type=_Rewound).to)
             case "ambient.state", "patched":
                 self._patched(msgspec.json.decode(body, type=_Patched).patch)
             case _:
@@ -304,6 +346,7 @@ class ThreadView:
         twin.open_interrupts = dict(self.open_interrupts)
         twin.pending_calls = dict(self.pending_calls)
         twin._seen, twin._answering = self._seen, self._answering
+        twin._anchor, twin._memories = self._anchor, self._memories
         return twin
 
     def to_checkpoint(self) -> bytes:
@@ -318,6 +361,8 @@ class ThreadView:
                 last_run=self.last_run,
                 interrupts=list(self.open_interrupts.values()),
                 pending_calls=self.pending_calls,
+                memories=self._memories,
+                anchor=self._anchor,
             )
         )
 
@@ -338,8 +383,25 @@ class ThreadView:
         view.open_interrupts = {one.interrupt.id: one for one in saved.interrupts}
         view.pending_calls = saved.pending_calls
         view._seen = saved.seen
+        view._anchor, view._memories = saved.anchor, [_own_bytes(one) for one in saved.memories]
         view._answering = any(one.answered for one in saved.interrupts)
         return view
+
+
+def _newest_memories(memories: list[_Remembered]) -> list[_Remembered]:
+    """The last one, and of those before it as many as are small enough to keep for a rewind."""
+    room, kept = _MEMORY_ROOM, memories[-1:]
+    for one in reversed(memories[:-1]):
+        room -= len(bytes(one.value))
+        if room < 0 or len(kept) == _MEMORIES:
+            break
+        kept.insert(0, one)
+    return kept
+
+
+def _own_bytes(one: _Remembered) -> _Remembered:
+    """Raw is a view into what it was decoded from: without this a small memory would keep a large checkpoint alive."""
+    return replace(one, value=one.value.copy())
 
 
 def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:

@@ -135,6 +135,10 @@ class Transcript:
         found = self._calls.get(tool_call_id)
         return found[1].settled() if found else None
 
+    def newest(self) -> str:
+        """The id of the last message; empty when there is none."""
+        return self._order[-1].message.id if self._order else ""
+
     def ids(self) -> set[str]:
         """The ids of all messages and tool calls: none of them may be used for a new one."""
         return {*self._by_id, *self._calls}

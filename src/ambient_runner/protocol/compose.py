@@ -8,6 +8,7 @@ a complete text given after its deltas says only what was missing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
@@ -59,6 +60,8 @@ class Composer:
         self._lanes: dict[Owner, _Lane] = {}
         self._calls: dict[str, _Call] = {}
         self._sent: dict[tuple[str, Owner, str], list[str]] = {}
+        self._given_ids: set[str] = set()
+        self._provisional: dict[str, e.ToolCallResult] = {}
 
     def text(
         self,
@@ -69,17 +72,22 @@ class Composer:
         complete: bool = False,
         role: TextRole = "assistant",
         name: str | None = None,
+        message_id: str | None = None,
     ) -> list[Event]:
-        """More text. `key` names the native message; with `complete`, `delta` is all of it and what was sent is left out."""
+        """More text. `key` names the native message; with `complete`, `delta` is all of it and what was sent is left out.
+
+        `message_id` is the id of a message that begins here, where the framework has one; used a second time it becomes `id~2`.
+        """
         delta = self._unsent("text", lane, key, delta, complete=complete)
         if not delta:
             return []
-        state, events = self._lane(lane), self.end_reasoning(lane)
-        voice = (key or state.voice[0], role, name)
-        if voice != state.voice:
-            events += self.end_text(lane)
+        state = self._lane(lane)
+        same_voice = state.voice == (key or state.voice[0], role, name)
+        if state.text is not None and same_voice:
+            return [e.TextMessageContent(message_id=state.text, delta=delta, subagent_run_id=lane)]
+        events = self.end_reasoning(lane) if same_voice else [*self.end_reasoning(lane), *self.end_text(lane)]
         if state.text is None:
-            state.text, state.voice = self._new_id("message"), (key, role, name)
+            state.text, state.voice = self._message_id(message_id), (key, role, name)
             state.carrier = state.text if role == "assistant" else None
             state.unanswered = set()
             events += self._say(
@@ -139,15 +147,21 @@ class Composer:
         )
 
     def tool_start(
-        self, tool_call_id: str, name: str, lane: Owner = None, *, metadata: Metadata | None = None
+        self,
+        tool_call_id: str,
+        name: str,
+        lane: Owner = None,
+        *,
+        metadata: Metadata | None = None,
+        message_id: str | None = None,
     ) -> list[Event]:
-        """A call begins. One that has begun before says nothing."""
+        """A call begins. One that has begun before says nothing. `message_id` is for the message that carries it, if there is none yet."""
         if tool_call_id in self._calls:
             return []
         self._calls[tool_call_id] = _Call(lane)
         events = [*self.end_text(lane), *self.end_reasoning(lane)]
         state = self._lane(lane)
-        state.carrier = state.carrier or self._new_id("message")
+        state.carrier = state.carrier or self._message_id(message_id)
         state.unanswered.add(tool_call_id)
         start = e.ToolCallStart(
             tool_call_id=tool_call_id,
@@ -157,6 +171,10 @@ class Composer:
             metadata=metadata,
         )
         return events + self._say(start)
+
+    def recall(self, tool_call_id: str, lane: Owner = None) -> None:
+        """A call of an earlier run goes on: it does not begin again, and its result may come."""
+        self._calls.setdefault(tool_call_id, _Call(lane))
 
     def tool_args(self, tool_call_id: str, delta: str) -> list[Event]:
         """More of a call's arguments. Nothing for a call that is not open."""
@@ -186,24 +204,32 @@ class Composer:
         name: str | None = None,
         args: str | None = None,
         lane: Owner = None,
+        is_error: bool = False,
+        provisional: bool = False,
     ) -> list[Event]:
-        """A call's result, once. A call that never began is made up from `name`, `args` and `lane` first."""
+        """A call's result, once. A call that never began is made up from `name`, `args` and `lane` first.
+
+        `is_error` goes into the metadata as `isError`: the event itself has no word for it. A `provisional` result is held back: the next
+        one takes its place, and `close` says it if none comes, unless the run waits for an answer.
+        """
         events = self.tool_start(tool_call_id, name or "tool", lane)
         call = self._calls[tool_call_id]
         if call.answered:
             return []
-        call.answered = True
         events += self.tool_args_full(tool_call_id, args or "")
         events += self.tool_end(tool_call_id)
-        self._answer(call.lane, tool_call_id)
         result = e.ToolCallResult(
             message_id=self._new_id("result"),
             tool_call_id=tool_call_id,
             content=content,
             role="tool",
             subagent_run_id=call.lane,
+            metadata={"isError": True} if is_error else None,
         )
-        return events + self._say(result)
+        if provisional:
+            self._provisional[tool_call_id] = result
+            return events
+        return events + self._settle(result)
 
     def step(self, name: str, lane: Owner = None) -> list[Event]:
         """A step begins, unless it is open."""
@@ -257,7 +283,9 @@ class Composer:
             end = e.SubagentFinished(subagent_run_id=subagent_run_id, result=result, outcome=outcome)
         else:
             end = e.SubagentError(subagent_run_id=subagent_run_id, message=error)
-        return self._say(*self._open.ends_of(subagent_run_id), end)
+        mine = [one for one in self._provisional.values() if one.subagent_run_id == subagent_run_id]
+        held = [] if isinstance(outcome, e.Suspended) else self._settle(*mine)
+        return [*held, *self._say(*self._open.ends_of(subagent_run_id), end)]
 
     def state(self, snapshot: Any, lane: Owner = None) -> list[Event]:
         """The whole state."""
@@ -273,12 +301,17 @@ class Composer:
 
     def close(self, terminal: Terminal | None = None) -> list[Event]:
         """The ends of everything open, in legal order. `terminal` says whether open subagents finished, wait or are lost."""
+        waits = isinstance(terminal, e.RunFinished) and isinstance(terminal.outcome, e.Interrupted)
+        held = [] if waits else self._settle(*self._provisional.values())
         for lane in self._lanes.values():
             lane.text = lane.thought = None
-        return self._say(*self._open.ends(terminal))
+        return [*held, *self._say(*self._open.ends(terminal))]
 
     def _lane(self, lane: Owner) -> _Lane:
-        return self._lanes.setdefault(lane, _Lane())
+        found = self._lanes.get(lane)
+        if found is None:
+            found = self._lanes[lane] = _Lane()
+        return found
 
     def _say(self, *events: Event) -> list[Event]:
         for event in events:
@@ -306,6 +339,24 @@ class Composer:
             e.ReasoningStart(message_id=thought, subagent_run_id=lane),
             e.ReasoningMessageStart(message_id=thought, subagent_run_id=lane),
         )
+
+    def _settle(self, *results: e.ToolCallResult) -> list[Event]:
+        """These are the results: nothing else will be said of their calls."""
+        for result in results:
+            call = self._calls[result.tool_call_id]
+            call.answered = True
+            self._provisional.pop(result.tool_call_id, None)
+            self._answer(call.lane, result.tool_call_id)
+        return self._say(*results)
+
+    def _message_id(self, given: str | None) -> str:
+        """The id of a new message: the given one unless it has been used."""
+        if given is None:
+            return self._new_id("message")
+        candidates = chain([given], (f"{given}~{n}" for n in count(2)))
+        fresh = next(one for one in candidates if one not in self._given_ids)
+        self._given_ids.add(fresh)
+        return fresh
 
     def _answer(self, lane: Owner, tool_call_id: str) -> None:
         """When all calls of a turn are answered the turn is over: its message carries no more of them."""

@@ -66,11 +66,14 @@ class ChunkLanes:
         return events + _content(chunk, stream)
 
     def interrupt(self, event: Event) -> list[Event]:
-        """The ends that an explicit event implies for streams of its lane; of all lanes, for a snapshot."""
+        """The ends that an explicit event implies for streams of its lane; of all lanes, for a snapshot.
+
+        An empty snapshot is only the place of one: it is folded when it is read, and the streams go on.
+        """
         if not self._lanes:
             return []
         match event:
-            case MessagesSnapshot():
+            case MessagesSnapshot(messages=[_, *_]):
                 return [end for lane in list(self._lanes) for end in self._end(lane)]
             case TextMessageStart() | ToolCallStart() | ReasoningStart() | ReasoningMessageStart():
                 return self._end(event.subagent_run_id)

@@ -6,15 +6,17 @@ What the agent itself says of these is absorbed, keeping outcome, result and usa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ambient_runner.errors import Parked, ProtocolViolation
+from ambient_runner.projections.memory import is_memory
 from ambient_runner.projections.state import SharedState, visible_patch
 from ambient_runner.protocol.agui import Coercer
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
+    Custom,
     Interrupted,
     MessagesSnapshot,
     RunAgentInput,
@@ -31,13 +33,20 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from ambient_runner.protocol.events import Event, Interrupt, Outcome
     from ambient_runner.runs.run import Agent, Run, RunHandler
 
 SNAPSHOT_HERE = MessagesSnapshot(messages=[])
-"""Stored instead of the messages: the frame is folded when it is read, so its cost is not stored again and again."""
+"""Stored instead of the messages: the frame is folded when it is read, so its cost is not stored again and again.
+
+An adapter may yield this very object in the middle of a run, as often as it likes: clients get a MESSAGES_SNAPSHOT there. Any other
+snapshot of an adapter is absorbed.
+"""
+
+_CLOSING = MessagesSnapshot(messages=[])
+"""The same, where the run ends: middleware sees it, and the Runner writes its own."""
 
 _DELTAS = frozenset({TextMessageContent, ToolCallArgs})
 
@@ -60,8 +69,11 @@ def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def framed(agent: Agent) -> RunHandler:
-    """A handler that runs `agent` inside a complete frame."""
+def framed(agent: Agent, remember: Callable[[Any], None] | None = None) -> RunHandler:
+    """A handler that runs `agent` inside a complete frame. `remember` gets what the agent wants to keep.
+
+    The event that says so is passed on like others: middleware can see it, but not make, change or lose one.
+    """
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
@@ -73,10 +85,12 @@ def framed(agent: Agent) -> RunHandler:
                     if type(event) in _DELTAS:
                         yield event
                     elif not ending.absorb(said := _coerced(coerce, event)):
+                        if remember is not None and isinstance(said, Custom) and is_memory(said):
+                            remember(said.value)
                         yield shown(said, agent.hidden_state)
         except* Parked as parked:
             ending.outcome = Interrupted(interrupts=_questions(parked))
-        yield SNAPSHOT_HERE
+        yield _CLOSING
         yield ending.event(run)
 
     return handle
@@ -135,7 +149,7 @@ class _Ending:
             case RunStarted():
                 return True
             case MessagesSnapshot():
-                return True
+                return event is not SNAPSHOT_HERE
             case _:
                 pass
         return False
@@ -150,5 +164,7 @@ class _Ending:
 
     def _outcome(self) -> Outcome:
         if self.outcome is None or isinstance(self.outcome, Success):
-            return Success(pending_tool_call_ids=list(self.waiting) or None)
+            # An agent may wait for calls the client did not declare: tools of its own that someone outside answers.
+            said = self.outcome.pending_tool_call_ids if self.outcome else None
+            return Success(pending_tool_call_ids=list(dict.fromkeys([*(said or ()), *self.waiting])) or None)
         return self.outcome

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ambient_runner.errors import InvalidInput, NothingToResume, PendingInterrupts
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -43,17 +45,33 @@ class Lowered:
     """The open interrupts this run answers."""
 
 
-def lower(view: ThreadView, posted: RunAgentInput, history: History, now: datetime | None = None) -> Lowered:
-    """Decide what of a posted input this thread accepts.
+def lower(
+    view: ThreadView,
+    posted: RunAgentInput,
+    history: History,
+    now: datetime | None = None,
+    *,
+    prompt: UserMessage | None = None,
+) -> Lowered:
+    """Decide what of a posted input this thread accepts. `prompt` is the user message of an input that has nothing to answer.
 
     Raises: PendingInterrupts, NothingToResume, InvalidInput.
     """
     answers = _answers(view, posted.resume or [], now or datetime.now(UTC))
+    if view.pending_calls:
+        prompt = None  # The agent waits for results: a prompt of its own would give them up.
     if history == "client":
-        return _trusted(view, posted, answers)
+        return _trusted(view, _prompted(posted, answers, prompt), answers)
     if not view.transcript.messages() and view.last_run is None:
-        return _first(posted, answers)
-    return _merged(view, posted, answers)
+        return _first(posted, answers, prompt)
+    return _merged(view, posted, answers, prompt)
+
+
+def _prompted(posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None) -> RunAgentInput:
+    seen = _for_agent(posted.messages)
+    if prompt is None or answers or (seen and isinstance(seen[-1], UserMessage | ToolMessage)):
+        return posted
+    return replace(posted, messages=[*posted.messages, prompt])
 
 
 def _answers(view: ThreadView, resume: list[ResumeEntry], now: datetime) -> tuple[ResumeEntry, ...]:
@@ -98,9 +116,11 @@ def _trusted(view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry
     )
 
 
-def _first(posted: RunAgentInput, answers: tuple[ResumeEntry, ...]) -> Lowered:
+def _first(posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None) -> Lowered:
     """The first run of an unknown thread adopts user and assistant text, without tool calls or system messages."""
     adopted = tuple(kept for message in posted.messages if (kept := _adoptable(message)) is not None)
+    if prompt is not None and not (adopted and isinstance(adopted[-1], UserMessage)):
+        adopted = (*adopted, prompt)
     if not adopted or not isinstance(adopted[-1], UserMessage):
         raise InvalidInput("There is nothing to answer: `messages` must end with a user message.")
     return Lowered(
@@ -121,7 +141,9 @@ def _adoptable(message: Message) -> Message | None:
             return None
 
 
-def _merged(view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry, ...]) -> Lowered:
+def _merged(
+    view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
+) -> Lowered:
     stored = view.transcript.messages()
     known = view.transcript.ids()
     answered_calls = {view.open_interrupts[entry.interrupt_id].interrupt.tool_call_id for entry in answers}
@@ -139,7 +161,7 @@ def _merged(view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry,
         if results and not users:
             _require_all_results(view, results)
         return Lowered(accepted=accepted, conversation=_for_agent([*stored, *accepted]), answers=answers)
-    return _again(stored, posted)
+    return _again(stored, posted, prompt)
 
 
 def _require_all_results(view: ThreadView, results: list[ToolMessage]) -> None:
@@ -150,11 +172,13 @@ def _require_all_results(view: ThreadView, results: list[ToolMessage]) -> None:
         )
 
 
-def _again(stored: list[Message], posted: RunAgentInput) -> Lowered:
-    """Nothing new: a rewind to an earlier user message, or another try at the last one."""
+def _again(stored: list[Message], posted: RunAgentInput, prompt: UserMessage | None) -> Lowered:
+    """Nothing new: a rewind to an earlier user message, another try at the last one, or else the agent's own prompt."""
     target = posted.messages[-1].id if posted.messages else (stored[-1].id if stored else "")
     place = next((i for i, message in enumerate(stored) if message.id == target), None)
     if place is None or not isinstance(stored[place], UserMessage):
+        if prompt is not None:
+            return Lowered(accepted=(prompt,), conversation=_for_agent([*stored, prompt]))
         raise InvalidInput(
             "There is nothing new in `messages`. Add a user message, or end the list with an earlier one to go back to it."
         )

@@ -11,7 +11,7 @@ import msgspec
 from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Fact
 from ambient_runner.projections.thread import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
-from ambient_runner.protocol.events import MessagesSnapshot, RunAgentInput, StateSnapshot, kind_of, type_of
+from ambient_runner.protocol.events import MessagesSnapshot, RunAgentInput, StateSnapshot, UserMessage, kind_of, type_of
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.lowering import lower, seen_state
@@ -44,7 +44,7 @@ def open_run(
 
     Raises: PendingInterrupts, NothingToResume, InvalidInput, TooLarge.
     """
-    lowered = lower(view, request.input, history)
+    lowered = lower(view, request.input, history, prompt=_prompt(agent))
     state, announce = seen_state(view, request.input.state, agent.hidden_state)
     run = _accepted(request, writer, view, lowered, state)
     known = view.transcript.ids().union(message.id for message in lowered.conversation)
@@ -58,6 +58,10 @@ def open_run(
     lines = [_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer)
+
+
+def _prompt(agent: Agent) -> UserMessage | None:
+    return UserMessage(id=str(uuid.uuid4()), content=agent.default_prompt) if agent.default_prompt else None
 
 
 def _whole(event: Event) -> bytes:
@@ -78,6 +82,8 @@ def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: 
         trace_id=request.trace_id or uuid.uuid4().hex,
         accepted=lowered.accepted,
         is_continuation=view.last_run is not None,
+        memory=_memory(view, lowered),
+        headers=request.headers,
         input=RunAgentInput(
             thread_id=asked.thread_id,
             run_id=asked.run_id,
@@ -91,6 +97,12 @@ def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: 
             resume=list(lowered.answers) or None,
         ),
     )
+
+
+def _memory(view: ThreadView, lowered: Lowered) -> Any:
+    """What the adapter remembers, without what the rewind of this very run makes it forget."""
+    rewinds = lowered.rewind_to or lowered.replaces
+    return (view.rewound(lowered.rewind_to) if rewinds else view).memory
 
 
 def _facts(request: StartRequest, lowered: Lowered, redactor: Redactor) -> list[Fact]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ambient_runner.projections.memory import MEMORY, is_memory, is_memory_line
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 # Deltas are not stamped: there are many, and their START has a time. Nor is the snapshot's place: it is compared by its bytes.
 _BARE = frozenset({TextMessageContent, ToolCallArgs, ReasoningMessageContent, MessagesSnapshot})
 
-RUNNERS_OWN = frozenset({RunStarted, MessagesSnapshot, Raw})
-"""Types an agent's stream may hold that are not written from there: the Runner writes its own, and RAW is not stored."""
+LOOKED_AT = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
+"""Types of which not every event of an agent's stream is written: ask `is_written`."""
 
 _FRAMES = frozenset(
     {
@@ -78,6 +79,20 @@ _FEW = 1000
 
 MAX_EVENT = 8 << 20
 """Bytes of one event. The official client refuses an SSE event of 10 MiB."""
+
+
+def is_written(event: Event) -> bool:
+    """Whether an event of the stream is written from there.
+
+    The Runner writes its own frame; RAW is not stored; what an adapter remembers has been written when it was said.
+    """
+    match event:
+        case MessagesSnapshot():
+            return event is SNAPSHOT_HERE
+        case Custom():
+            return not is_memory(event)
+        case _:
+            return type(event) not in LOOKED_AT
 
 
 class Pipeline:
@@ -116,6 +131,23 @@ class Pipeline:
                     line = storable(clean)
                 self._write(line if len(line) <= MAX_EVENT else storable(clean))
 
+    def remember(self, value: Any) -> None:
+        """Store what the adapter wants to find again in the next run."""
+        if self.ended is None:
+            self._write(self._memory(value))
+
+    def _memory(self, value: Any) -> bytes:
+        event = Custom(name=MEMORY, value=value)
+        line = storable(event)
+        if not is_memory_line(line):
+            return line
+        try:
+            # From its bytes, so that the redactor meets nothing but plain JSON.
+            plain = msgspec.json.decode(line)["value"]
+            return storable(msgspec.structs.replace(event, value=self._redactor.redact_value(plain)))
+        except RecursionError:
+            return _dropped(event, "too_deep")
+
     def end(self, terminal: Terminal) -> None:
         """Close everything that is open, put the snapshot's place, and write the one terminal event."""
         if self.ended is not None:
@@ -143,10 +175,14 @@ def stamped(event: Event) -> Event:
     return msgspec.structs.replace(event, timestamp=time.time_ns() // 1_000_000)
 
 
+def _is_bare(event: Event) -> bool:
+    return type(event) in _BARE or is_memory(event)
+
+
 def storable(event: Event) -> bytes:
     """One line of JSON for the event, or for CUSTOM `ambient:dropped` when it cannot be stored as it is."""
     try:
-        line = encode_event(event) if type(event) in _BARE else encode_event(stamped(event))
+        line = encode_event(event) if _is_bare(event) else encode_event(stamped(event))
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
         line = _mended(event)
     return line if len(line) <= MAX_EVENT else _dropped(event, "too_large")

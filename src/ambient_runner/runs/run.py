@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ambient_runner.config import OnBusy
@@ -39,6 +40,8 @@ class StartRequest:
     claim: KeyClaim | None = None
     on_busy: OnBusy | None = None
     trace_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Those headers of the request that the setting `pass_headers` names, under lower-case names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +69,10 @@ class Run:
     """The messages this run adds to the thread."""
     is_continuation: bool = False
     """Whether the thread had runs before this one."""
+    memory: Any = field(default=None, repr=False)
+    """What the adapter last remembered in this thread (`bridges.base.remember`); None when there is nothing."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Those headers of the request that the setting `pass_headers` names, under lower-case names. They are not stored."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run has been asked to stop."""
 
@@ -80,6 +87,10 @@ class Agent(Protocol):
     name: str
     hidden_state: frozenset[str]
     """State keys that are never sent to clients and never taken from them."""
+    middleware: Sequence[Middleware]
+    """The agent's own, applied inside the server's."""
+    default_prompt: str
+    """The user message of a request that has nothing to answer; empty to refuse it."""
 
     def running(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
         """The agent's own events, of any kind `protocol.agui.Coercer` understands. Leaving ends them."""

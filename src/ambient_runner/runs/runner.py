@@ -40,7 +40,7 @@ from ambient_runner.runs.apart import LeftBehind, run_apart
 from ambient_runner.runs.framing import finished, framed
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.opening import open_run
-from ambient_runner.runs.pipeline import RUNNERS_OWN, Pipeline
+from ambient_runner.runs.pipeline import LOOKED_AT, Pipeline, is_written
 from ambient_runner.runs.recovery import close_abandoned
 from ambient_runner.runs.retention import retain
 from ambient_runner.runs.run import Actor, Agent, Middleware, RunHandler, Started, StartRequest, enter_run
@@ -321,13 +321,13 @@ class Runner:
         push, full = active.pipeline.push, writer.full
         count = 0
         terminal: Terminal | None = None
-        async with aclosing(self._handler(active.agent)(active.run)) as events:
+        async with aclosing(self._handler(active)(active.run)) as events:
             async for event in events:
                 active.heard = now()
                 kind = type(event)
                 if kind in _TERMINALS:
                     terminal = terminal or cast("Terminal", event)
-                elif kind not in RUNNERS_OWN:
+                elif kind not in LOOKED_AT or is_written(event):
                     push(event)
                 count += 1
                 if full():
@@ -336,9 +336,10 @@ class Runner:
                     await asyncio.sleep(0)
         return terminal
 
-    def _handler(self, agent: Agent) -> RunHandler:
-        handler = framed(agent)
-        for wrap in reversed(self._middleware):
+    def _handler(self, active: ActiveRun) -> RunHandler:
+        """The agent inside its own middleware, inside the server's."""
+        handler = framed(active.agent, active.pipeline.remember)
+        for wrap in reversed((*self._middleware, *active.agent.middleware)):
             handler = wrap(handler)
         return handler
 

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.projections.memory import is_memory
 from ambient_runner.protocol.events import RunError, RunFinished, decode_event
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ async def run_events(ledger: Ledger, started: Started) -> AsyncGenerator[Event, 
                 continue
             for line in batch.lines:
                 event = decode_event(line)
-                yield event
+                if not is_memory(event):
+                    yield event
                 if isinstance(event, RunFinished | RunError):
                     return
 

@@ -45,7 +45,7 @@ def add_ambient_endpoints(
 
     `bridge` is one agent called `default`; `agents` are several by name. `authorize` gives the Actor of a request: without it only this
     machine is served. `settings` are read from `ambient.toml` and `AMBIENT_*` when not given. `context` says what the platform offers
-    a run.
+    a run. `middleware` wraps every run, the first one outermost; what a bridge brings itself is inside.
     Raises: ConfigError.
     """
     settings = settings or read_settings()
@@ -60,7 +60,7 @@ def add_ambient_endpoints(
         app.include_router(routes(service, guard), prefix=prefix)
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
-    _wrap_lifespan(app, service)
+    wrap_lifespan(app, service)
     return service
 
 
@@ -88,7 +88,7 @@ def create_app(
     return app
 
 
-def _wrap_lifespan(app: FastAPI, service: Service) -> None:
+def wrap_lifespan(app: FastAPI, service: Service) -> None:
     """Run the service around the app's own lifespan, so that the app may use it in there."""
     inner = app.router.lifespan_context
 

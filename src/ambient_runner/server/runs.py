@@ -7,6 +7,7 @@ import hashlib
 import logging
 import re
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import quote
 
@@ -29,6 +30,8 @@ from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.stream import EventStream, UntilRunEnds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
@@ -63,22 +66,47 @@ def run_routes(service: Service, guard: Guard) -> APIRouter:
 
 async def _run(service: Service, request: Request, actor: Actor, agent: str) -> Response:
     body = await read_body(request, service.settings.max_body)
-    posted = await _read(service, body)
-    on_disconnect = (
-        _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
-    )
+    posted = await read_posted(service, body)
+    on_disconnect = disconnect_policy(service, request)
     runner = await service.runner()
-    asked = StartRequest(
+    asked = start_request(service, request, actor, agent, posted, body)
+    waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
+    started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
+    event_lines = request.query_params.get("event_lines") == "1"
+    return run_stream(service, runner, request, started, posted, on_disconnect, event_lines=event_lines)
+
+
+def start_request(
+    service: Service, request: Request, actor: Actor, agent: str, posted: RunAgentInput, body: bytes
+) -> StartRequest:
+    """What the headers of a request ask of the Runner. Raises: InvalidInput."""
+    return StartRequest(
         agent=agent,
         actor=actor,
         input=posted,
         claim=_claim(request, actor, agent, body),
         on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
         trace_id=_trace_id(request),
+        headers=_passed(request, service.settings.pass_headers),
     )
-    waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
-    started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
-    form = negotiate(request.headers.get("accept"))
+
+
+def disconnect_policy(service: Service, request: Request) -> str:
+    """What becomes of the run when its client leaves: the request's own wish first. Raises: InvalidInput."""
+    return _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
+
+
+def run_stream(
+    service: Service,
+    runner: Runner,
+    request: Request,
+    started: Started,
+    posted: RunAgentInput,
+    on_disconnect: str,
+    *,
+    event_lines: bool = False,
+) -> EventStream:
+    """The answer to a POST: the run's frames up to its end."""
     return EventStream(
         service,
         runner,
@@ -86,8 +114,8 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
         Framer(
             started.epoch,
             profile_of(posted.protocol_version),
-            form=form,
-            event_lines=request.query_params.get("event_lines") == "1",
+            form=negotiate(request.headers.get("accept")),
+            event_lines=event_lines,
         ),
         after=started.after,
         until=UntilRunEnds(started.run),
@@ -124,7 +152,7 @@ async def _start_while_connected(runner: Runner, asked: StartRequest, request: R
             raise ClientDisconnect
 
 
-async def _read(service: Service, body: bytes) -> RunAgentInput:
+async def read_posted(service: Service, body: bytes) -> RunAgentInput:
     """The input of a body. A large one is read off the loop: checking it takes time that other streams need."""
     large = len(body) > _LARGE
     read = (
@@ -181,6 +209,12 @@ def _claim(request: Request, actor: Actor, agent: str, body: bytes) -> KeyClaim 
 def _trace_id(request: Request) -> str | None:
     found = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     return found[1] if found and found[1] != "0" * 32 else None
+
+
+def _passed(request: Request, names: tuple[str, ...]) -> Mapping[str, str]:
+    """The headers agents may see. Several of one name become one, as HTTP joins them."""
+    given = {name.lower(): request.headers.getlist(name) for name in names}
+    return MappingProxyType({name: ", ".join(values) for name, values in given.items() if values})
 
 
 def _header(text: str) -> str:

@@ -61,7 +61,7 @@ def thread_routes(service: Service, guard: Guard) -> APIRouter:
         key = _key(await guard(request), id)
         runner = await service.runner()
         view = await runner.view(key)
-        return _state(view.state, await _hidden(runner, key))
+        return _state(view.state, await hidden_keys(runner, key))
 
     @router.patch("/state/{id:path}")
     async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
@@ -137,7 +137,7 @@ async def _opening(runner: Runner, info: ThreadInfo, framer: Framer, after: int)
     if after < info.first - 1:
         view = await load_view(runner.ledger, info.key, until=info.first - 1)
         metrics.RESUMES.labels("gap").inc()
-        return info.first - 1, framer.bare(gap(info, after, view, await _hidden(runner, info.key)))
+        return info.first - 1, framer.bare(gap(info, after, view, await hidden_keys(runner, info.key)))
     if not after:
         return 0, b""
     metrics.RESUMES.labels("exact").inc()
@@ -173,15 +173,23 @@ def _number(request: Request, name: str) -> int | None:
 async def _patch(service: Service, request: Request, key: ThreadKey) -> Response:
     body = await read_body(request, _MAX_PATCH, types=_PATCH_TYPES)
     runner = await service.runner()
+    return _state(*await patch_state(runner, key, body))
+
+
+async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[SharedState, frozenset[str]]:
+    """Apply a JSON Patch to a thread's visible state; gives the state and which keys are hidden.
+
+    Raises: InvalidPatch, PatchConflict, UnknownThread, ThreadBusy.
+    """
     operations = _operations(body, runner.redactor())
     fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
-    hidden = await _hidden(runner, key)
+    hidden = await hidden_keys(runner, key)
     for _ in range(_TRIES):
         view = await runner.view(key)
         patched = view.state.patch(operations, hidden)
         with suppress(StaleCursor):  # Someone else was faster: patch what they left.
             await runner.ledger.note(key, [fact], expect=view.seq)
-            return _state(SharedState(patched), hidden)
+            return SharedState(patched), hidden
     raise PatchConflict
 
 
@@ -198,7 +206,7 @@ def _state(state: SharedState, hidden: frozenset[str]) -> Json:
     return Json(encode_event(StateSnapshot(snapshot=state.visible(hidden))))
 
 
-async def _hidden(runner: Runner, key: ThreadKey) -> frozenset[str]:
+async def hidden_keys(runner: Runner, key: ThreadKey) -> frozenset[str]:
     """The state keys this thread's agent keeps to itself."""
     info = await runner.ledger.thread(key)
     agent = runner.agents.get(info.agent) if info else None

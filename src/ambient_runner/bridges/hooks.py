@@ -1,0 +1,111 @@
+"""Hooks a user hands to a bridge: any callable will do, and one that fails harms nothing but itself.
+
+A hook may be a plain function, a coroutine function, a generator, an async generator, or a coroutine function that gives any of these:
+people write all of them, and there is one right thing to do with each. `call_hook` and `stream_hook` run one; `try_hook` and
+`try_stream` also keep its failure from the run, log it, and tell clients which hook it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import AsyncIterable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from ambient_runner.errors import Parked
+from ambient_runner.protocol.events import Custom
+from ambient_runner.runs.isolate import isolate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+
+    from ambient_runner.protocol.events import Event
+
+__all__ = ["call_hook", "hook_error", "stream_hook", "try_hook", "try_stream"]
+
+_MANY = (list, tuple, set, frozenset, deque, Iterator)
+"""What a hook gives several values in. Not every iterable: a mapping, a string and a pydantic model are one value each."""
+
+
+async def call_hook(hook: Callable[..., Any], *args: Any) -> Any:
+    """What the hook gives, awaited if it has to be. Raises: whatever the hook raises."""
+    given = hook(*args)
+    return await given if inspect.isawaitable(given) else given
+
+
+async def stream_hook(hook: Callable[..., Any], *args: Any) -> AsyncGenerator[Any, None]:
+    """Everything the hook gives, one by one; nothing for None. Raises: whatever the hook raises."""
+    given = hook(*args)
+    if inspect.isawaitable(given) and not isinstance(given, AsyncIterable):
+        given = await given
+    if isinstance(given, AsyncIterable):
+        async with aclosing(_iterated(cast("AsyncIterable[Any]", given))) as values:
+            async for value in values:
+                yield value
+    elif isinstance(given, _MANY):
+        for value in cast("Iterable[Any]", given):
+            yield value
+    elif given is not None:
+        yield given
+
+
+async def try_hook(name: str, hook: Callable[..., Any], *args: Any, tool: str | None = None) -> tuple[Any, list[Event]]:
+    """What the hook gives and nothing to say, or None and the event that says it failed. Raises: Parked, if the hook asks a person."""
+    failed = _Failure(name, tool)
+    with failed.caught():
+        return await call_hook(hook, *args), []
+    failed.pass_on()
+    return None, [failed.event]
+
+
+async def try_stream(
+    name: str, hook: Callable[..., Any], *args: Any, tool: str | None = None
+) -> AsyncGenerator[Any, None]:
+    """Everything the hook gives, and the event that says so if it failed. Raises: Parked, if the hook asks a person."""
+    failed = _Failure(name, tool)
+    with failed.caught():
+        async with aclosing(stream_hook(hook, *args)) as values:
+            async for value in values:
+                yield value
+        return
+    failed.pass_on()
+    yield failed.event
+
+
+def hook_error(hook: str, tool: str | None = None) -> Custom:
+    """What clients are told of a hook that failed: which one, for which tool. Why is in the log."""
+    return Custom(name="ambient:hook_error", value={"hook": hook, "tool": tool})
+
+
+class _Failure:
+    """A hook that is being run, in case it fails."""
+
+    def __init__(self, name: str, tool: str | None) -> None:
+        self.event = hook_error(name, tool)
+        self._name = name
+        self._parked: Parked | None = None
+
+    @contextmanager
+    def caught(self) -> Generator[None]:
+        with isolate(f"running the hook {self._name}"):
+            try:
+                yield
+            except Parked as parked:
+                self._parked = parked
+
+    def pass_on(self) -> None:
+        """A question is no failure. Raises: Parked."""
+        if self._parked is not None:
+            raise self._parked
+
+
+async def _iterated(values: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    """The values. Their source is closed when no more are wanted."""
+    iterator = aiter(values)
+    try:
+        async for value in iterator:
+            yield value
+    finally:
+        if hasattr(iterator, "aclose"):
+            await cast("AsyncGenerator[Any, None]", iterator).aclose()

@@ -1,0 +1,272 @@
+"""The parameters of a tool, in words its provider accepts.
+
+Clients declare tools with whatever their schema library writes: `$schema`, references, unions, constants, or nothing at all. JSON Schema
+providers need little more than an object; Gemini takes a dialect of its own and refuses every word it does not know. There, what a word
+means is kept where the dialect can say it, and dropped where it cannot: a looser schema still gives a call, a refused one gives none.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any, Literal, TypeGuard, cast
+
+__all__ = ["Dialect", "clean_schema"]
+
+Dialect = Literal["json", "gemini"]
+Schema = dict[str, Any]
+
+_NOISE = ("$schema", "$id", "$comment", "$anchor", "$vocabulary")
+_TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
+_FORMATS = {
+    "string": {"date-time", "enum"},
+    "number": {"float", "double"},
+    "integer": {"int32", "int64"},
+}
+_KEPT: dict[str, type | tuple[type, ...]] = {
+    "description": str,
+    "title": str,
+    "pattern": str,
+    "nullable": bool,
+    "minItems": int,
+    "maxItems": int,
+    "minLength": int,
+    "maxLength": int,
+    "minProperties": int,
+    "maxProperties": int,
+    "minimum": (int, float),
+    "maximum": (int, float),
+}
+_MOST_PARTS = 2_000
+"""How many schemas one may become. References can double at every level."""
+
+
+def clean_schema(schema: Any, *, dialect: Dialect = "json") -> dict[str, Any]:
+    """A tool's parameters as an object schema the provider takes, whatever the client declared. The given one is not changed.
+
+    `json` is JSON Schema as Bedrock, Anthropic and OpenAI take it; `gemini` is Google's dialect, without references.
+    """
+    given = _as_object(schema)
+    return _Gemini(given).parameters() if dialect == "gemini" else given
+
+
+def _as_object(schema: Any) -> Schema:
+    """A copy that certainly describes an object: anything else could not be a call's arguments."""
+    if not _is_schema(schema) or "object" not in _types(schema.get("type", "object")):
+        return {"type": "object", "properties": {}}
+    kept = {key: item for key, item in copy.deepcopy(schema).items() if key not in _NOISE}
+    properties = kept.get("properties")
+    kept |= {"type": "object", "properties": properties if _is_schema(properties) else {}}
+    if "required" in kept:
+        kept["required"] = _names(kept["required"])
+    return kept
+
+
+class _Gemini:
+    """One schema on its way into Google's dialect."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._left = _MOST_PARTS
+
+    def parameters(self) -> Schema:
+        return {"properties": {}, **self._clean(self._root), "type": "object"}
+
+    def _clean(self, given: Any, inside: frozenset[str] = frozenset()) -> Schema:
+        """`inside` names the references on the way here: one of them again would go on for ever."""
+        self._left -= 1
+        if not _is_schema(given) or self._left < 0:
+            return {"type": "string" if given is True or given == {} else "object"}
+        given, inside = self._resolved(given, inside)
+        given = _merged([given, *self._parts(given, inside, "allOf")])
+        kept = {key: given[key] for key, kind in _KEPT.items() if _is(given.get(key), kind)}
+        for rule in (_kind, _choices, _bounds, _example):
+            kept |= rule(given, kept)
+        if "type" not in kept:
+            kept = {"type": "string", **self._unions(given, inside), **kept}
+        return _without_type(kept) if "anyOf" in kept else kept | self._inner(given, kept["type"], inside)
+
+    def _resolved(self, given: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        """The schema a reference means, with what stands beside it; a plain object where it is unknown or leads back here."""
+        while isinstance(name := given.get("$ref"), str):
+            target = None if name in inside else _at(self._root, name)
+            beside = {key: item for key, item in given.items() if key != "$ref"}
+            inside = inside | {name}
+            given = {**(target if target is not None else {"type": "object"}), **beside}
+        return given, inside
+
+    def _parts(self, given: Schema, inside: frozenset[str], *words: str) -> list[Schema]:
+        return [self._resolved(part, inside)[0] for word in words for part in _schemas(given.get(word))]
+
+    def _unions(self, given: Schema, inside: frozenset[str]) -> Schema:
+        """`anyOf` and `oneOf` are both `anyOf`; null among them makes the whole nullable."""
+        parts = self._parts(given, inside, "anyOf", "oneOf")
+        several = [name for name in _types(given.get("type")) if name in _TYPES]
+        if not parts and len(several) > 1:
+            parts = [{"type": name} for name in several]
+        real = [part for part in parts if part.get("type") != "null"]
+        null: Schema = {"nullable": True} if len(real) < len(parts) else {}
+        match [self._clean(part, inside) for part in real]:
+            case []:
+                return null
+            case [only]:
+                return {**only, **null}
+            case many:
+                return {"anyOf": many, **null}
+
+    def _inner(self, given: Schema, kind: Any, inside: frozenset[str]) -> Schema:
+        if kind == "array":
+            return {"items": self._items(given, inside)}
+        if kind != "object":
+            return {}
+        # An object of one kind or another may have what any of them has.
+        named = _gathered([given, *self._parts(given, inside, "anyOf", "oneOf")])
+        cleaned = {name: self._clean(_either(parts), inside) for name, parts in named.items()}
+        if not cleaned:
+            return {}
+        required = [name for name in _names(given.get("required")) if name in cleaned]
+        return {"properties": cleaned, **({"required": required} if required else {})}
+
+    def _items(self, given: Schema, inside: frozenset[str]) -> Schema:
+        """An array must say of what. A tuple becomes an array of any of its kinds."""
+        items = given.get("items", True)
+        places = _schemas(given.get("prefixItems")) or _schemas(items)
+        if places:
+            return self._clean({"anyOf": places}, inside)
+        return self._clean(True if isinstance(items, list) else items, inside)
+
+
+def _gathered(kinds: list[Schema]) -> dict[str, list[Any]]:
+    """The properties of several objects, each with all that is said of it."""
+    named: dict[str, list[Any]] = {}
+    for one in kinds:
+        properties = one.get("properties")
+        for name, part in properties.items() if _is_schema(properties) else ():
+            named.setdefault(name, []).append(part)
+    return named
+
+
+def _either(parts: list[Any]) -> Any:
+    return parts[0] if all(part == parts[0] for part in parts) else {"anyOf": parts}
+
+
+def _without_type(kept: Schema) -> Schema:
+    return {key: item for key, item in kept.items() if key != "type"}
+
+
+def _kind(given: Schema, kept: Schema) -> Schema:
+    """The one type there is, said or implied; none where there are several."""
+    named = _types(given.get("type"))
+    real = [name for name in named if name in _TYPES]
+    null: Schema = {"nullable": True} if "null" in named else {}
+    if not named:
+        real = ["object"] if "properties" in given else ["array"] if "items" in given else []
+    if len(real) != 1:
+        return null
+    forms = [form for form in _types(given.get("format")) if form in _FORMATS.get(real[0], ())]
+    return {"type": real[0], **null, **({"format": forms[0]} if forms else {})}
+
+
+def _choices(given: Schema, kept: Schema) -> Schema:
+    """A constant is a choice of one. Choices are strings here; others are said in words."""
+    choices = [given["const"]] if "const" in given else _list(given.get("enum"))
+    real = [choice for choice in choices if choice is not None]
+    null: Schema = {"nullable": True} if len(real) < len(choices) else {}
+    kinds = {_type_of(choice) for choice in real}
+    kind = kept.get("type") or (kinds.pop() if len(kinds) == 1 else None)
+    if not real or kind is None:
+        return null
+    if kind == "string" and all(isinstance(choice, str) for choice in real):
+        return {"type": kind, "enum": real, **null}
+    words = f"One of: {', '.join(json.dumps(choice, ensure_ascii=False) for choice in real)}."
+    return {"type": kind, "description": " ".join(filter(None, [kept.get("description"), words])), **null}
+
+
+def _bounds(given: Schema, kept: Schema) -> Schema:
+    """Exclusive bounds as inclusive ones: exact for whole numbers, a little wider for others."""
+    step = 1 if kept.get("type") == "integer" else 0
+    low, high = given.get("exclusiveMinimum"), given.get("exclusiveMaximum")
+    found: Schema = {}
+    if _is_number(low):
+        found["minimum"] = low + step
+    if _is_number(high):
+        found["maximum"] = high - step
+    return found
+
+
+def _example(given: Schema, kept: Schema) -> Schema:
+    found = {key: given[key] for key in ("default", "example") if key in given}
+    for example in _list(given.get("examples"))[:1]:
+        found.setdefault("example", example)
+    return found
+
+
+def _merged(parts: list[Schema]) -> Schema:
+    """`allOf` as one schema: properties and required names add up, other words of later parts win."""
+    if len(parts) == 1:
+        return parts[0]
+    whole: Schema = {}
+    for part in parts:
+        both = [one["properties"] for one in (whole, part) if _is_schema(one.get("properties"))]
+        needed = [name for one in (whole, part) for name in _names(one.get("required"))]
+        whole = {**whole, **part}
+        if both:
+            whole["properties"] = {name: item for one in both for name, item in one.items()}
+        if needed:
+            whole["required"] = list(dict.fromkeys(needed))
+    return whole
+
+
+def _at(root: Schema, pointer: str) -> Schema | None:
+    """What a local reference names."""
+    found: Any = root if pointer == "#" or pointer.startswith("#/") else None
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if _is_schema(found) else None
+    return found if _is_schema(found) else None
+
+
+def _is_schema(value: Any) -> TypeGuard[Schema]:
+    return isinstance(value, dict)
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    """Whether it is a value of this kind, as JSON sees it: true is no number."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return _is(value, (int, float))
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _schemas(value: Any) -> list[Schema]:
+    return [item for item in _list(value) if _is_schema(item)]
+
+
+def _names(value: Any) -> list[str]:
+    return [item for item in _list(value) if isinstance(item, str)]
+
+
+def _types(named: Any) -> list[str]:
+    return [named] if isinstance(named, str) else _names(named)
+
+
+def _type_of(value: Any) -> str:
+    """The name of a JSON value's type."""
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"

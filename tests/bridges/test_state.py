@@ -1,0 +1,169 @@
+"""The state an adapter shares with its clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ambient_runner.bridges.state import StateStore
+from ambient_runner.errors import PatchConflict
+from ambient_runner.projections.state import SharedState
+from ambient_runner.protocol.events import Custom, Event, StateDelta, StateSnapshot, encode_event
+
+thorough = settings(max_examples=300, deadline=None)
+
+
+def hidden(key: str) -> bool:
+    return key.startswith("_")
+
+
+def snapshot(value: Any) -> list[Event]:
+    return [StateSnapshot(snapshot=value)]
+
+
+def delta(*operations: dict[str, Any]) -> list[Event]:
+    return [StateDelta(delta=list(operations))]
+
+
+def test_a_partial_change_is_said_as_the_whole_state() -> None:
+    store = StateStore({"a": 1, "_b": 2, "messages": []}, hidden)
+    assert store.merge({"c": 3}) == snapshot({"a": 1, "c": 3})
+    assert store.value == {"a": 1, "_b": 2, "messages": [], "c": 3}
+
+
+def test_nothing_is_said_that_clients_know_already_or_may_not_see() -> None:
+    store = StateStore({"a": 1}, hidden)
+    assert store.merge({"a": 1}) == []
+    assert store.merge({"_b": 2}) == []
+    assert store.delta({"a": 1, "_b": 3}) == []
+    assert store.apply([{"op": "test", "path": "/a", "value": 1}]) == []
+    assert store.closing() == []
+    assert store.value == {"a": 1, "_b": 3}
+
+
+def test_a_delta_names_keys_with_escaped_pointers() -> None:
+    store = StateStore({"x": 1}, hidden)
+    assert store.delta({"a/b": 1, "m~n": 2, "x": 3, "_y": 4}) == delta(
+        {"op": "add", "path": "/a~1b", "value": 1},
+        {"op": "add", "path": "/m~0n", "value": 2},
+        {"op": "replace", "path": "/x", "value": 3},
+    )
+    assert store.value == {"x": 3, "a/b": 1, "m~n": 2, "_y": 4}
+
+
+def test_a_patch_goes_out_without_what_it_does_to_hidden_keys() -> None:
+    store = StateStore({"a": [1], "_b": {}}, hidden)
+    add = {"op": "add", "path": "/a/-", "value": 2}
+    assert store.apply([add, {"op": "add", "path": "/_b/c", "value": 3}]) == delta(add)
+    assert store.value == {"a": [1, 2], "_b": {"c": 3}}
+
+
+def test_what_a_patch_brings_out_of_hiding_is_said_as_a_snapshot() -> None:
+    store = StateStore({"_b": 1}, hidden)
+    assert store.apply([{"op": "copy", "from": "/_b", "path": "/a"}]) == snapshot({"a": 1})
+
+
+@pytest.mark.parametrize("path", ["/nowhere/b", ""])
+def test_a_patch_that_does_not_apply_changes_nothing(path: str) -> None:
+    store = StateStore({"a": 1})
+    with pytest.raises(PatchConflict):
+        store.apply([{"op": "replace", "path": "/a", "value": 2}, {"op": "add", "path": path, "value": 3}])
+    assert store.value == {"a": 1}
+    assert store.closing() == []
+
+
+def test_what_is_kept_is_said_with_the_next_thing_or_at_the_end() -> None:
+    store = StateStore({"a": 1})
+    store.keep({"b": 2})
+    assert store.closing() == snapshot({"a": 1, "b": 2})
+    store.keep({"b": 3})
+    assert store.delta({"b": 3, "c": 4}) == snapshot({"a": 1, "b": 3, "c": 4})
+    assert store.closing() == []
+
+
+def test_what_others_say_of_the_state_is_not_forgotten_at_the_end() -> None:
+    store = StateStore({"a": 1, "_b": 2}, hidden)
+    store.follow(StateSnapshot(snapshot={"c": 3}))
+    store.follow(StateDelta(delta=[{"op": "add", "path": "/d", "value": 4}]))
+    store.follow(StateDelta(delta=[{"op": "remove", "path": "/nowhere"}]))
+    store.follow(Custom(name="x", value=1))
+    assert store.value == {"_b": 2, "c": 3, "d": 4}
+    assert store.closing() == []
+    assert store.merge({"e": 5}) == snapshot({"c": 3, "d": 4, "e": 5})
+
+
+def test_a_value_changed_in_place_is_seen_as_a_change() -> None:
+    mine: dict[str, list[int]] = {"a": [1]}
+    store = StateStore(mine)
+    mine["a"].append(2)
+    assert store.merge(mine) == snapshot({"a": [1, 2]})
+    mine["a"].append(3)
+    assert store.value == {"a": [1, 2]}
+
+
+def test_what_json_cannot_hold_becomes_something_it_can_and_says_nothing_of_itself() -> None:
+    class Client:
+        def __repr__(self) -> str:
+            return "token=hunter2"
+
+    (event,) = StateStore().merge({"a": Client(), "b": {1, 2}, "c": float("nan"), "d": b"\xff", 5: (1,)})  # type: ignore[dict-item]
+    assert isinstance(event, StateSnapshot)
+    assert event.snapshot == {"a": "<Client>", "b": [1, 2], "c": None, "d": "_w==", "5": [1]}
+    encode_event(event)
+
+
+@pytest.mark.parametrize("initial", [None, [], "x", 3])
+def test_a_state_that_is_no_object_begins_empty(initial: Any) -> None:
+    store = StateStore(initial)
+    assert store.value == {}
+    assert store.snapshot() == StateSnapshot(snapshot={})
+
+
+KEYS = st.sampled_from(["a", "b", "_c", "a/b", "m~n", "messages"])
+VALUES = st.recursive(
+    st.integers(0, 2) | st.none(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2),
+    max_leaves=5,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
+POINTERS = st.sampled_from(["", "/a", "/b", "/_c", "/a~1b", "/a/0", "/a/-", "/b/a", "/_c/a"])
+OPERATIONS = st.one_of(
+    st.fixed_dictionaries({"op": st.sampled_from(["add", "replace", "test"]), "path": POINTERS, "value": VALUES}),
+    st.fixed_dictionaries({"op": st.sampled_from(["copy", "move"]), "path": POINTERS, "from": POINTERS}),
+    st.fixed_dictionaries({"op": st.just("remove"), "path": POINTERS}),
+)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["merge", "delta", "keep"]), OBJECTS),
+        st.tuples(st.just("apply"), st.lists(OPERATIONS, max_size=3)),
+    ),
+    max_size=8,
+)
+
+
+@thorough
+@given(OBJECTS, CHANGES)
+def test_a_client_that_follows_the_events_has_the_visible_state(initial: dict[str, Any], changes: list[Any]) -> None:
+    store = StateStore(initial, hidden)
+    client = SharedState({key: item for key, item in initial.items() if not hidden(key) and key != "messages"})
+    for method, argument in changes:
+        before = client.value
+        try:
+            events = getattr(store, method)(argument) or []
+        except PatchConflict:
+            events = []
+        for event in events:
+            encode_event(event)
+            client.apply(event)
+        assert len(events) <= 1
+        assert client.failed == 0
+        assert not events or client.value != before
+        if method != "keep" and events:
+            assert store.closing() == []
+    for event in store.closing():
+        client.apply(event)
+    assert client.value == {key: item for key, item in store.value.items() if not hidden(key) and key != "messages"}
+    assert store.closing() == []

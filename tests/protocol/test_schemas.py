@@ -1,0 +1,139 @@
+"""Schemas as providers take them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ambient_runner.protocol.schemas import Dialect, clean_schema
+
+NOTHING = {"type": "object", "properties": {}}
+DIALECTS: tuple[Dialect, ...] = ("json", "gemini")
+quick = settings(max_examples=200, deadline=None)
+
+
+def gemini(property_schema: Any, **beside: Any) -> Any:
+    """What becomes of one property."""
+    return clean_schema({"properties": {"a": property_schema}, **beside}, dialect="gemini")["properties"]["a"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("given", [None, True, [], "x", {}, {"type": "string"}, {"type": ["array", "null"]}], ids=repr)
+def test_what_describes_no_object_becomes_one_without_properties(given: Any, dialect: Dialect) -> None:
+    assert clean_schema(given, dialect=dialect) == NOTHING
+
+
+def test_a_json_schema_stays_but_for_the_words_about_itself() -> None:
+    given = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "x",
+        "properties": {"$schema": {"$ref": "#/$defs/t"}},
+        "required": ["$schema", 1],
+        "additionalProperties": False,
+        "$defs": {"t": {"const": 1}},
+    }
+    before = copy.deepcopy(given)
+    assert clean_schema(given) == {
+        "type": "object",
+        "properties": {"$schema": {"$ref": "#/$defs/t"}},
+        "required": ["$schema"],
+        "additionalProperties": False,
+        "$defs": {"t": {"const": 1}},
+    }
+    assert given == before
+
+
+@pytest.mark.parametrize(
+    ("given", "cleaned"),
+    [
+        (True, {"type": "string"}),
+        ({}, {"type": "string"}),
+        ({"description": "anything"}, {"description": "anything", "type": "string"}),
+        ({"type": "string", "$comment": "x", "readOnly": True}, {"type": "string"}),
+        ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
+        ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        ({"const": "x"}, {"type": "string", "enum": ["x"]}),
+        ({"enum": ["x", None]}, {"type": "string", "enum": ["x"], "nullable": True}),
+        ({"enum": [1, 2], "description": "How many."}, {"type": "integer", "description": "How many. One of: 1, 2."}),
+        ({"oneOf": [{"type": "string"}, {"const": 1}]},
+         {"anyOf": [{"type": "string"}, {"type": "integer", "description": "One of: 1."}]}),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}], "description": "d"},
+         {"type": "string", "nullable": True, "description": "d"}),
+        ({"type": "string", "examples": ["a", "b"]}, {"type": "string", "example": "a"}),
+        ({"type": "string", "format": "uuid"}, {"type": "string"}),
+        ({"type": "integer", "format": "int32", "exclusiveMinimum": 0}, {"type": "integer", "format": "int32", "minimum": 1}),
+        ({"type": "number", "exclusiveMaximum": 1.5, "maxLength": True}, {"type": "number", "maximum": 1.5}),
+        ({"type": "array"}, {"type": "array", "items": {"type": "string"}}),
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "boolean"}]},
+         {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "boolean"}]}}),
+        ({"items": [{"type": "number"}]}, {"type": "array", "items": {"type": "number"}}),
+        ({"type": "object", "properties": {"b": {"$ref": "#/nowhere"}}, "required": ["b", "c"]},
+         {"type": "object", "properties": {"b": {"type": "object"}}, "required": ["b"]}),
+        ({"allOf": [{"properties": {"b": True}, "required": ["b"]}, {"properties": {"c": {"type": "integer"}}}]},
+         {"type": "object", "properties": {"b": {"type": "string"}, "c": {"type": "integer"}}, "required": ["b"]}),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_property_is_said_in_the_words_of_gemini(given: Any, cleaned: Any) -> None:
+    assert gemini(given) == cleaned
+
+
+def test_references_are_written_out_and_one_that_leads_back_is_just_an_object() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "name": {"$ref": "#/$defs/name"}}}
+    found = gemini(
+        {"$ref": "#/$defs/node", "description": "first"}, **{"$defs": {"node": node, "name": {"type": "string"}}}
+    )
+    assert found == {
+        "type": "object",
+        "description": "first",
+        "properties": {"next": {"type": "object"}, "name": {"type": "string"}},
+    }
+
+
+def test_the_variants_of_an_object_are_one_object_with_all_their_properties() -> None:
+    move, stop = [
+        {"type": "object", "properties": {"kind": {"const": kind}, **more}, "required": ["kind"]}
+        for kind, more in (("move", {"to": {"type": "string"}}), ("stop", {}))
+    ]
+    assert clean_schema({"anyOf": [move, stop]}, dialect="gemini") == {
+        "type": "object",
+        "properties": {
+            "kind": {"anyOf": [{"type": "string", "enum": ["move"]}, {"type": "string", "enum": ["stop"]}]},
+            "to": {"type": "string"},
+        },
+    }
+
+
+def test_references_that_double_at_every_level_stay_small() -> None:
+    levels = {
+        f"l{n}": {"type": "object", "properties": {side: {"$ref": f"#/$defs/l{n + 1}"} for side in "ab"}}
+        for n in range(40)
+    }
+    cleaned = clean_schema({"properties": {"a": {"$ref": "#/$defs/l0"}}, "$defs": levels}, dialect="gemini")
+    assert len(repr(cleaned)) < 500_000
+
+
+WORDS = ("type", "properties", "items", "anyOf", "oneOf", "allOf", "enum", "const", "required", "$ref", "$defs", "format",
+         "description", "examples", "default", "minimum", "exclusiveMinimum", "maxItems", "nullable", "prefixItems")  # fmt: skip
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from(["string", "object", "array", "null", "#", "#/$defs/a", "a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*WORDS, "a"]), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@quick
+@given(VALUES)
+def test_whatever_a_client_declares_google_takes_the_result(schema: Any) -> None:
+    types = pytest.importorskip("google.genai.types")
+    cleaned = clean_schema(schema, dialect="gemini")
+    types.Schema.model_validate(cleaned)
+    assert clean_schema(cleaned, dialect="gemini") == cleaned
+    assert clean_schema(clean_schema(schema)) == clean_schema(schema)
