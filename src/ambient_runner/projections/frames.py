@@ -85,11 +85,25 @@ class Framer:
     def _frames(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         if batch.owner != RUNTIME:
             return self._projected(batch)
-        if self._profile is Profile.V1 and not snapshots:
+        if self._profile is Profile.V1:
+            return self._mostly_plain(batch, snapshots)
+        return b"".join([self._entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
+
+    def _mostly_plain(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+        """Everything as it is stored, in as few pieces as possible: only snapshots and memory are rendered one by one."""
+        if not snapshots:
             frames = self._plain(batch.lines, batch.first)
             if not may_hold_memory(frames):
                 return frames
-        return b"".join([self._entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
+        pieces: list[bytes] = []
+        done = 0
+        for at, line in enumerate(batch.lines):
+            if batch.first + at in snapshots or is_memory_line(line):
+                pieces.append(self._plain(batch.lines[done:at], batch.first + done))
+                pieces.append(self._entry(line, batch.first + at, snapshots))
+                done = at + 1
+        pieces.append(self._plain(batch.lines[done:], batch.first + done))
+        return b"".join(pieces)
 
     def _plain(self, lines: Sequence[bytes], first: int) -> bytes:
         if self._form == "ndjson":
