@@ -24,6 +24,7 @@ LAYERS = {
     "server": 7,
     "cli": 8,
     "adk": 8,
+    "strands": 8,
 }
 PURE = ("protocol", "projections")
 IMPURE_MODULES = {"asyncio", "anyio", "socket", "sqlite3", "subprocess", "threading", "os", "time", "logging", "httpx"}

@@ -24,9 +24,17 @@ from tests.world import KEY, SETTINGS, events_of, request, user
 BRIDGES = sorted(point.name for point in entry_points(group="ambient_runner.bridges"))
 
 PROMPTS = {
+    "adk": {"text": "say hello there", "crash": "crash", "endless": "hang"},
     "demo": {"text": "say hello there", "crash": "crash", "endless": "hang"},
+    "strands": {"text": "say hello there", "crash": "crash", "endless": "hang"},
 }
 """What makes each bridge's scripted upstream answer with text, fail in the middle, and go on for ever."""
+
+SCRIPTED = {
+    "adk": "tests.bridges.adk.contract:scripted_agent",
+    "strands": "tests.bridges.strands.contract:scripted_bridge",
+}
+"""Where a bridge that needs a framework's agent gets one: the real framework, with a model that is scripted."""
 
 
 @pytest.fixture(params=BRIDGES)
@@ -36,7 +44,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def bridge(name: str) -> PlatformBridge:
-    return load_agent(name)[1]
+    return load_agent(f"scripted={SCRIPTED.get(name, name)}")[1]
 
 
 def context() -> PlatformContext:

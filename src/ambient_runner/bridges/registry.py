@@ -1,6 +1,7 @@
 """From a word on the command line to a bridge: registered names, or `name=package.module:attribute`.
 
-Built-in bridges come through the same door as everyone's: the entry-point group `ambient_runner.bridges`.
+Built-in bridges come through the same door as everyone's: the entry-point group `ambient_runner.bridges`. An agent of a framework is taken
+as it is: the group `ambient_runner.objects` says by package which bridge it needs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GROUP = "ambient_runner.bridges"
+OBJECTS = "ambient_runner.objects"
+"""Entry points named after a package: the bridge for objects whose class comes from there, called with the object."""
 
 
 def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
@@ -37,7 +40,8 @@ def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
 def load_agent(spec: str) -> tuple[str, PlatformBridge]:
     """The name and the bridge of `demo` (or any registered name), `name=registered` or `name=package.module:attribute`.
 
-    The attribute is a bridge, a subclass of PlatformBridge, or a function without arguments that makes one.
+    The attribute is a bridge, a subclass of PlatformBridge, an agent of a framework there is a bridge for, or a function without
+    arguments that makes one of these.
     Raises: ConfigError, saying which part of the spec is wrong.
     """
     name, given, target = spec.partition("=")
@@ -83,15 +87,31 @@ def _module(name: str) -> object:
 
 
 def _bridge(target: str, found: object) -> PlatformBridge:
-    if isinstance(found, PlatformBridge):
-        return found
+    bridge = _adopted(found)
+    if bridge is not None:
+        return bridge
     made = _made(target, found) if callable(found) else found
-    if isinstance(made, PlatformBridge):
-        return made
+    bridge = _adopted(made)
+    if bridge is not None:
+        return bridge
     raise ConfigError(
         f"{target} is not a bridge but {type(made).__name__}. "
         "It must be a PlatformBridge, a subclass of it, or a function without arguments that makes one."
     )
+
+
+def _adopted(found: object) -> PlatformBridge | None:
+    """The bridge itself, or the one for an agent of a framework. Agents may be callable, so they are recognised before they are called."""
+    if isinstance(found, PlatformBridge):
+        return found
+    packages = {kind.__module__ for kind in type(found).__mro__}
+    for point in entry_points(group=OBJECTS):
+        if any(f"{package}.".startswith(f"{point.name}.") for package in packages):
+            make = _named(point.value)
+            assert callable(make)
+            bridge = make(found)
+            return bridge if isinstance(bridge, PlatformBridge) else None
+    return None
 
 
 def _made(target: str, factory: object) -> object:

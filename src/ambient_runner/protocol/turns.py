@@ -126,9 +126,11 @@ def incoming(run: RunAgentInput, *, new: Collection[str] | None = None) -> Incom
 
     A user message at the end is what the run is about; tool results at the end are, if there are any; else `resume` is. `new` names the
     messages the run added (`current_run().accepted`), where that is known: results before a last user message, and results that were
-    there before, are then told apart. A run that resumes is about a user message only if that is one of them.
+    there before, are then told apart. A run that resumes is about a user message only if that is one of them. A run that adds nothing and
+    resumes nothing is another try, at the results at the end or at the user message there.
     """
     resume = tuple(run.resume or ())
+    new = new if new or resume else None
     own = [message for message in run.messages if _counts(message)]
     asked = own.pop() if own and _asks(own[-1], resume, new) else None
     answered = _answered_now(own, new, trailing=asked is None)

@@ -173,10 +173,10 @@ def _require_all_results(view: ThreadView, results: list[ToolMessage]) -> None:
 
 
 def _again(stored: list[Message], posted: RunAgentInput, prompt: UserMessage | None) -> Lowered:
-    """Nothing new: a rewind to an earlier user message, another try at the last one, or else the agent's own prompt."""
+    """Nothing new: a rewind to an earlier user message, another try at the last one or its results, or else the agent's own prompt."""
     target = posted.messages[-1].id if posted.messages else (stored[-1].id if stored else "")
     place = next((i for i, message in enumerate(stored) if message.id == target), None)
-    if place is None or not isinstance(stored[place], UserMessage):
+    if place is None or not _can_be_tried(stored, place):
         if prompt is not None:
             return Lowered(accepted=(prompt,), conversation=_for_agent([*stored, prompt]))
         raise InvalidInput(
@@ -186,6 +186,13 @@ def _again(stored: list[Message], posted: RunAgentInput, prompt: UserMessage | N
         accepted=(),
         conversation=_for_agent(stored[: place + 1]),
         rewind_to="" if place == len(stored) - 1 else target,
+    )
+
+
+def _can_be_tried(stored: list[Message], place: int) -> bool:
+    """Whether a run may begin here again: at anything the user said, and at results after which nothing was said."""
+    return isinstance(stored[place], UserMessage) or (
+        place == len(stored) - 1 and isinstance(stored[place], ToolMessage)
     )
 
 

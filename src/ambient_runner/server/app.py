@@ -56,7 +56,8 @@ def add_ambient_endpoints(
     }
     service = Service(settings, hosted, middleware=middleware)
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-    for routes in (run_routes, thread_routes, status_routes):
+    app.include_router(run_routes(service, guard, bare=bool(prefix)), prefix=prefix)
+    for routes in (thread_routes, status_routes):
         app.include_router(routes(service, guard), prefix=prefix)
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)

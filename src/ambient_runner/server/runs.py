@@ -45,13 +45,16 @@ _LARGE = 1 << 18
 logger = logging.getLogger(__name__)
 
 
-def run_routes(service: Service, guard: Guard) -> APIRouter:
-    """`POST /`, `POST /agents/{name}` and `POST /interrupt`."""
+def run_routes(service: Service, guard: Guard, *, bare: bool = False) -> APIRouter:
+    """`POST /`, `POST /agents/{name}` and `POST /interrupt`; with `bare` also the prefix itself, without a slash at its end."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.post("/")
     async def run_default(request: Request) -> Response:
         return await _run(service, request, await guard(request), service.default_agent)
+
+    if bare:
+        router.add_api_route("", run_default, methods=["POST"])
 
     @router.post("/agents/{name}")
     async def run_named(request: Request, name: str) -> Response:

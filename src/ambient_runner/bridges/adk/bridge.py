@@ -1,0 +1,220 @@
+"""ADKBridge: a Google ADK agent, app or workflow behind this server. It owns ADK's services and makes one runner per run.
+
+Our ledger is the truth for clients; ADK's session feeds the model. What a run is about is decided in `job.py`, how it goes in `turn.py`,
+what ADK says is translated in `translate.py`, and the protocol's rules are not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, remember
+from ambient_runner.errors import BridgeError, BridgeUnavailable, ConfigError, RunnerError
+from ambient_runner.protocol.agui import input_from_agui
+from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
+from ambient_runner.runs.run import current_run
+
+try:
+    from google.adk.agents import BaseAgent, LlmAgent
+    from google.adk.apps import App
+    from google.adk.runners import Runner
+except ImportError as error:
+    raise BridgeUnavailable(
+        'Google ADK is not installed. Install it with: pip install "ambient-runner[adk]"'
+    ) from error
+
+from ambient_runner.bridges.adk.config import HIDDEN, RunnerConfig
+from ambient_runner.bridges.adk.hooks import HandlerContext, info_of, watched
+from ambient_runner.bridges.adk.job import Job, prepare
+from ambient_runner.bridges.adk.sessions import Place
+from ambient_runner.bridges.adk.stages import Stages
+from ambient_runner.bridges.adk.sync import read_memory
+from ambient_runner.bridges.adk.turn import Turn
+from ambient_runner.bridges.state import StateStore
+from ambient_runner.projections.state import is_hidden
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+
+    from ag_ui.core import RunAgentInput as AguiInput
+    from google.adk.workflow import BaseNode
+
+    from ambient_runner.bridges.adk.config import InputTransformer
+    from ambient_runner.bridges.adk.plugin import RunPlugin
+    from ambient_runner.bridges.base import PlatformContext
+    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.protocol.events import Event, RunAgentInput, Terminal
+    from ambient_runner.runs.run import Middleware, Run
+
+
+class ADKBridge(PlatformBridge):
+    """Serves an agent (or an App, or a workflow) with ADK's own services.
+
+    `client_tools_for` names the agents that may call the client's tools; every agent when it is not given. `locate` says where ADK keeps
+    a thread; by default the app's name, the owner and the thread's id. Without a session service of yours, sessions are held in memory
+    and rebuilt from the thread when they are gone.
+    """
+
+    hidden_state = HIDDEN
+
+    def __init__(
+        self,
+        agent: BaseAgent | App | BaseNode,
+        *,
+        app_name: str | None = None,
+        runner_config: RunnerConfig | None = None,
+        handler_context: HandlerContext | None = None,
+        convert_run_agent_input: InputTransformer | None = None,
+        client_tools_for: Collection[str] | None = None,
+        locate: Callable[[ThreadKey], Place] | None = None,
+    ) -> None:
+        self.config = runner_config or RunnerConfig()
+        self.handlers = handler_context or HandlerContext()
+        self.convert = convert_run_agent_input
+        self.client_tools_for = client_tools_for
+        self.owns_sessions = self.config.session_service is None
+        self.config.sessions()
+        self._app = _app(agent, app_name, self.config)
+        self.root = _root(self._app)
+        self.structured = frozenset(_structured(self.root))
+        self._locate = locate
+
+    def capabilities(self) -> FrameworkCapabilities:
+        return FrameworkCapabilities(session_persistence=not self.owns_sessions, thinking=True)
+
+    def create_adapter(self, ctx: PlatformContext) -> ADKAdapter:
+        return ADKAdapter(self, ctx)
+
+    def middleware(self) -> Sequence[Middleware]:
+        return watched(self.handlers, lambda run: info_of(run, self.place(run.thread).app))
+
+    def place(self, thread: ThreadKey) -> Place:
+        """Where ADK keeps this thread. Tenants do not share an app's state."""
+        if self._locate is not None:
+            return self._locate(thread)
+        app = self._app.name if thread.tenant == "default" else f"{self._app.name}:{thread.tenant}"
+        return Place(app=app, user=thread.owner, session=thread.id)
+
+    def alone(self, thread_id: str) -> Place:
+        """Where ADK keeps a thread that no server knows."""
+        return Place(app=self._app.name, user="local", session=thread_id)
+
+    def runner(self, place: Place, plugin: RunPlugin | None = None) -> Runner:
+        """A runner for one run. It holds nothing of its own, so nobody has to close it."""
+        plugins = [*([plugin] if plugin else []), *self._app.plugins]
+        return Runner(
+            app=self._app.model_copy(update={"plugins": plugins}),
+            app_name=place.app,
+            session_service=self.config.sessions(),
+            artifact_service=self.config.artifacts(),
+            memory_service=self.config.memories(),
+            credential_service=self.config.credential_service,
+        )
+
+    async def forget(self, thread: ThreadKey) -> None:
+        """Delete ADK's session of an erased thread, wherever it is stored."""
+        await self.drop(self.place(thread))
+
+    async def drop(self, place: Place) -> None:
+        """Delete ADK's session there."""
+        await self.config.sessions().delete_session(app_name=place.app, user_id=place.user, session_id=place.session)
+
+    async def aclose(self) -> None:
+        """Close toolsets and plugins, once: they are shared by all runs."""
+        await self.runner(self.alone("")).close()
+
+
+class ADKAdapter:
+    """One thread's runs. It keeps ADK's session, if that is in memory, and a stop signal while a run goes on."""
+
+    def __init__(self, bridge: ADKBridge, ctx: PlatformContext) -> None:
+        self._bridge = bridge
+        self._instructions = [ctx.system_prompt_append] if ctx.system_prompt_append else []
+        self._memory: Any = None
+        self._abort = asyncio.Event()
+        self._place: Place | None = None
+
+    async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+        """The run's events. Raises: BridgeError when ADK fails."""
+        self._abort = asyncio.Event()
+        run, posted = _current(), input_from_agui(input)
+        state = StateStore(posted.state, lambda key: is_hidden(key, HIDDEN))
+        turn = Turn(self._bridge, posted, state, self._where(run, posted), self._instructions)
+        stages = Stages(self._bridge.handlers)
+        ending: Terminal = RunError(message="")
+        try:
+            job = await self._prepare(turn, run, posted)
+            for said in job.opening:
+                yield said
+            async with aclosing(turn.events(job, stages, self._abort)) as events:
+                async for said in events:
+                    yield said
+            ending = turn.ending(job)
+            for said in (*stages.errors(), *turn.translator.close(ending), *await turn.last_state(stages)):
+                yield said
+        except Exception as error:
+            for said in turn.translator.close():
+                yield said
+            raise error if isinstance(error, RunnerError) else BridgeError from error
+        if isinstance(ending, RunFinished) and not isinstance(ending.outcome, Cancelled) and not stages.is_late:
+            self._memory = await turn.memory(job)
+            if run is not None:
+                yield remember(self._memory)
+        yield ending
+
+    async def interrupt(self) -> None:
+        """Stop the running turn: ADK seals what there is."""
+        self._abort.set()
+
+    async def aclose(self) -> None:
+        if self._place is not None and self._bridge.owns_sessions:
+            await self._bridge.drop(self._place)
+
+    def _where(self, run: Run | None, posted: RunAgentInput) -> Place:
+        self._place = self._bridge.place(run.thread) if run else self._bridge.alone(posted.thread_id)
+        return self._place
+
+    async def _prepare(self, turn: Turn, run: Run | None, posted: RunAgentInput) -> Job:
+        remembered = run.memory if run else self._memory
+        return await prepare(
+            posted,
+            turn.sessions,
+            turn.state,
+            memory=read_memory(remembered),
+            is_continuation=run.is_continuation if run else remembered is not None,
+            accepted={message.id for message in run.accepted} if run else None,
+            convert=self._bridge.convert,
+            hidden=HIDDEN,
+        )
+
+
+def _current() -> Run | None:
+    try:
+        return current_run()
+    except LookupError:
+        return None
+
+
+def _app(agent: BaseAgent | App | BaseNode, name: str | None, config: RunnerConfig) -> App:
+    if isinstance(agent, App):
+        renamed = agent.model_copy(update={"name": name}) if name else agent
+        return renamed.model_copy(update={"plugins": [*agent.plugins, *config.plugins]})
+    return App.model_construct(name=name or agent.name, root_agent=agent, plugins=list(config.plugins))
+
+
+def _root(app: App) -> BaseNode:
+    if app.root_agent is None:
+        raise ConfigError("The ADK app has no root agent.")
+    return app.root_agent
+
+
+def _structured(agent: BaseNode) -> set[str]:
+    """The agents that answer with data."""
+    mine = {agent.name} if isinstance(agent, LlmAgent) and agent.output_schema is not None else set[str]()
+    below = agent.sub_agents if isinstance(agent, BaseAgent) else []
+    return mine.union(*(_structured(one) for one in below))
+
+
+__all__ = ["ADKAdapter", "ADKBridge"]

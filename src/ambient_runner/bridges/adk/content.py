@@ -1,0 +1,128 @@
+"""Conversation content, both ways: our turns, results and media as ADK `Content`, and what an ADK tool gave as ours. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import pydantic_core
+from google.genai import types
+
+from ambient_runner.protocol.events import (
+    AudioPart,
+    DataSource,
+    DocumentPart,
+    FileSource,
+    ImagePart,
+    TextPart,
+    UrlSource,
+    VideoPart,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ambient_runner.protocol.events import Content, ContentPart
+    from ambient_runner.protocol.turns import Call, Result
+
+_MEDIA: dict[str, type[ImagePart | AudioPart | VideoPart]] = {
+    "image": ImagePart,
+    "audio": AudioPart,
+    "video": VideoPart,
+}
+_MIME = {ImagePart: "image/png", AudioPart: "audio/wav", VideoPart: "video/mp4", DocumentPart: "application/pdf"}
+
+
+def parts_of(content: Content) -> list[types.Part]:
+    """The parts of a user message. Data that is not base64 is left out."""
+    if isinstance(content, str):
+        return [types.Part(text=content)]
+    return [part for one in content if (part := _part(one)) is not None]
+
+
+def user_content(parts: Iterable[types.Part]) -> types.Content:
+    return types.Content(role="user", parts=list(parts))
+
+
+def call_part(call: Call) -> types.Part:
+    arguments = cast("dict[str, Any]", json.loads(call.arguments))
+    return types.Part(function_call=types.FunctionCall(id=call.id, name=call.name, args=arguments))
+
+
+def result_part(result: Result) -> types.Part:
+    """A result as the model gets it: an object as it is, anything else under `result`, a failure under `error`."""
+    return response_part(result.call_id, result.name, _response(result))
+
+
+def response_part(call_id: str, name: str, response: dict[str, Any]) -> types.Part:
+    return types.Part(function_response=types.FunctionResponse(id=call_id, name=name, response=response))
+
+
+def shown_result(response: types.FunctionResponse) -> Content:
+    """What a tool gave, for clients: text stays text, anything else is JSON, media are parts."""
+    text = _shown(response.response)
+    media = [part for one in response.parts or () if (part := _media(one)) is not None]
+    return [TextPart(text=text), *media] if media else text
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON, whatever it is."""
+    return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64").decode()
+
+
+def _part(part: ContentPart) -> types.Part | None:
+    match part:
+        case TextPart():
+            return types.Part(text=part.text)
+        case _:
+            mime = part.source.mime_type or _MIME[type(part)]
+            match part.source:
+                case DataSource(value=value):
+                    return _inline(value, mime)
+                case UrlSource(value=value) | FileSource(value=value):
+                    return types.Part(file_data=types.FileData(file_uri=value, mime_type=mime))
+
+
+def _inline(value: str, mime: str) -> types.Part | None:
+    try:
+        data = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return types.Part(inline_data=types.Blob(data=data, mime_type=mime))
+
+
+def _response(result: Result) -> dict[str, Any]:
+    text = _text(result.content)
+    if result.is_error:
+        return {"error": text}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
+
+
+def _text(content: Content) -> str:
+    """The words of a result; of media only that there were some: a function response holds JSON."""
+    if isinstance(content, str):
+        return content
+    words = [part.text if isinstance(part, TextPart) else f"[{type(part).__name__}]" for part in content]
+    return "\n".join(words)
+
+
+def _shown(response: dict[str, Any] | None) -> str:
+    if response is None:
+        return "null"
+    value: Any = response["result"] if response.keys() == {"result"} else response
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _media(part: types.FunctionResponsePart) -> ContentPart | None:
+    blob = part.inline_data
+    if blob is None or blob.data is None:
+        return None
+    source = DataSource(value=base64.b64encode(blob.data).decode(), mime_type=blob.mime_type or "")
+    kind = _MEDIA.get((blob.mime_type or "").partition("/")[0], DocumentPart)
+    return kind(source=source)

@@ -1,0 +1,229 @@
+"""What one run has to do: what is new in its input, put in the words ADK expects, on a session that is in step with the thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from ambient_runner.bridges.adk.asks import ASKS, CREDENTIAL, answer_part, has_secrets
+from ambient_runner.bridges.adk.content import parts_of, response_part, result_part, shown_result, user_content
+from ambient_runner.bridges.adk.sync import live_events
+from ambient_runner.bridges.hooks import call_hook
+from ambient_runner.errors import BridgeError, NothingToResume
+from ambient_runner.projections.state import is_hidden
+from ambient_runner.protocol.agui import input_from_agui, input_to_agui
+from ambient_runner.protocol.compose import random_id
+from ambient_runner.protocol.events import AssistantMessage, ToolCallResult, ToolMessage, UserMessage
+from ambient_runner.protocol.turns import SystemTurn, incoming
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from google.adk.sessions import Session
+    from google.genai import types
+
+    from ambient_runner.bridges.adk.config import InputTransformer
+    from ambient_runner.bridges.adk.sessions import Sessions
+    from ambient_runner.bridges.adk.sync import Memory
+    from ambient_runner.bridges.state import StateStore
+    from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput
+    from ambient_runner.protocol.turns import Incoming, Result
+
+_LOST = {"error": "The sign-in was interrupted. Ask for it again."}
+
+
+@dataclass(kw_only=True, slots=True)
+class Job:
+    """`message` is what ADK is run with; without one the run ends at once, because calls still wait."""
+
+    message: types.Content | None
+    since: str
+    """The newest user message."""
+    state_delta: dict[str, Any]
+    instructions: list[str] = field(default_factory=list[str])
+    context: list[types.Content] = field(default_factory=list["types.Content"])
+    opening: list[Event] = field(default_factory=list["Event"])
+    """What to tell clients first."""
+    still_open: list[str] = field(default_factory=list[str])
+    """Calls that wait although others of their turn have been answered."""
+
+
+async def prepare(
+    posted: RunAgentInput,
+    sessions: Sessions,
+    state: StateStore,
+    *,
+    memory: Memory | None,
+    is_continuation: bool,
+    accepted: Collection[str] | None,
+    convert: InputTransformer | None,
+    hidden: Collection[str],
+) -> Job:
+    """The run's job, with its session opened and in step."""
+    posted = replace(posted, messages=_one_voice(posted.messages))
+    converted, answered = await _converted(posted, convert)
+    news = incoming(converted, new=accepted if accepted is None else {*accepted, *answered})
+    session = await sessions.open(
+        news.history,
+        memory,
+        _visible(posted.state, hidden),
+        is_continuation=is_continuation,
+        authors=_authors(posted.messages),
+        texts=_texts(posted.messages),
+    )
+    wanted, had = _visible(posted.state, hidden), _visible(session.state, hidden)
+    if memory is None:  # what a session knew before is news to the client; later on, a key that is missing was removed
+        state.keep({key: value for key, value in had.items() if key not in wanted})
+    job = Job(
+        message=None,
+        since=next((m.id for m in reversed(posted.messages) if isinstance(m, UserMessage)), ""),
+        state_delta=_state_delta(had, wanted, follows=memory is not None),
+        instructions=[turn.text for turn in news.history if isinstance(turn, SystemTurn)],
+        context=_context(posted),
+        opening=[_told(one) for one in news.results if one.call_id in answered.values()],
+    )
+    if news.user is not None:
+        await sessions.give_up(session, news.history)
+    await _decide(job, news, session, sessions)
+    return job
+
+
+async def _decide(job: Job, news: Incoming, session: Session, sessions: Sessions) -> None:
+    waiting = _waiting(session)
+    parts = [*_answers(waiting, news, job), *(result_part(one) for one in news.results)]
+    if news.user is not None:
+        if parts:
+            await sessions.put(session, parts)
+        job.message = user_content(parts_of(news.user.content))
+        return
+    if not parts:
+        raise BridgeError("There is nothing to answer: the last message is not from the user.")
+    given = {part.function_response.id for part in parts if part.function_response}
+    turns = {one.invocation for call_id, one in waiting.items() if call_id in given}
+    job.still_open = [name for name, one in waiting.items() if name not in given and one.invocation in turns]
+    # ADK keeps the whole message that answers a question from the model, so results beside the answer go before it.
+    asked = [part for part in parts if part.function_response and part.function_response.name in ASKS]
+    last = asked or parts
+    await sessions.put(session, parts if job.still_open else [part for part in parts if part not in last])
+    job.message = None if job.still_open else user_content(last)
+
+
+def _answers(waiting: Mapping[str, _Waiting], news: Incoming, job: Job) -> list[types.Part]:
+    """The answers to open questions; those ADK will not repeat are said to clients first.
+
+    Raises: NothingToResume when ADK knows no such question.
+    """
+    parts: list[types.Part] = []
+    for entry in news.resume:
+        if entry.interrupt_id not in waiting:
+            raise NothingToResume
+        call = waiting[entry.interrupt_id].call
+        args = call.args or {}
+        part = answer_part(call, entry)
+        if call.name == CREDENTIAL and not has_secrets(args):
+            part = response_part(call.id or "", CREDENTIAL, _LOST)
+            job.opening.append(_said(str(args.get("functionCallId")), part))
+        elif call.name not in ASKS:
+            job.opening.append(_said(call.id or "", part))
+        parts.append(part)
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    call: types.FunctionCall
+    invocation: str
+
+
+def _waiting(session: Session) -> dict[str, _Waiting]:
+    """Calls of the session that wait for someone outside."""
+    live = live_events(session.events)
+    answered = {response.id for event in live for response in event.get_function_responses()}
+    return {
+        call.id: _Waiting(call, event.invocation_id)
+        for event in live
+        for call in event.get_function_calls()
+        if call.id in (event.long_running_tool_ids or ()) and call.id and call.id not in answered
+    }
+
+
+async def _converted(posted: RunAgentInput, convert: InputTransformer | None) -> tuple[RunAgentInput, dict[str, str]]:
+    """The input as the transformer leaves it, and the results it gave: message to call. Only calls that wait can be answered."""
+    if convert is None:
+        return posted, {}
+    pending = _open_calls(posted.messages)
+    changed = input_from_agui(await call_hook(convert, input_to_agui(posted), dict(pending)))
+    known = {message.id for message in posted.messages}
+    results = [
+        message
+        for message in changed.messages
+        if isinstance(message, ToolMessage) and message.id not in known and message.tool_call_id in pending
+    ]
+    newest = posted.messages[-1] if posted.messages else None
+    kept = [m for m in posted.messages if m is not newest or not isinstance(m, UserMessage)]
+    asked = next((m for m in changed.messages if isinstance(newest, UserMessage) and m.id == newest.id), None)
+    messages = [*kept, *results, *([asked] if asked is not None else [])]
+    return replace(posted, messages=messages, context=changed.context), {one.id: one.tool_call_id for one in results}
+
+
+def _open_calls(messages: Sequence[Message]) -> dict[str, str]:
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.tool_calls), None)
+    calls = (last.tool_calls or []) if last else []
+    return {call.id: call.function.name for call in calls if call.id not in answered and call.function.name not in ASKS}
+
+
+def _told(result: Result) -> ToolCallResult:
+    return _result(result.call_id, result.content)
+
+
+def _said(call_id: str, part: types.Part) -> ToolCallResult:
+    return _result(call_id, shown_result(part.function_response) if part.function_response else "")
+
+
+def _result(call_id: str, content: Content) -> ToolCallResult:
+    return ToolCallResult(message_id=random_id("result"), tool_call_id=call_id, content=content, role="tool")
+
+
+def _one_voice(messages: Sequence[Message]) -> list[Message]:
+    """What agents said beside the main one is part of the conversation: a model may be asked about it. Of their calls only those are
+    that wait, or waited, for someone outside."""
+    done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.subagent_run_id is not None}
+    kept: list[Message] = []
+    for message in messages:
+        if message.subagent_run_id is None:
+            kept.append(message)
+        elif isinstance(message, AssistantMessage):
+            calls = [call for call in message.tool_calls or () if call.id not in done]
+            kept.append(replace(message, subagent_run_id=None, tool_calls=calls or None))
+    return kept
+
+
+def _authors(messages: Sequence[Message]) -> dict[str, str]:
+    return {m.id: m.name for m in messages if isinstance(m, AssistantMessage) and m.name}
+
+
+def _texts(messages: Sequence[Message]) -> dict[str, str]:
+    return {m.id: m.content for m in messages if isinstance(m, AssistantMessage) and m.content}
+
+
+def _visible(state: Any, hidden: Collection[str]) -> dict[str, Any]:
+    given = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
+    return {key: value for key, value in given.items() if not is_hidden(key, hidden)}
+
+
+def _state_delta(had: Mapping[str, Any], wanted: Mapping[str, Any], *, follows: bool) -> dict[str, Any]:
+    """What the client changed. ADK has no word for a removed key: its value is None from then on."""
+    changed = {key: value for key, value in wanted.items() if key not in had or had[key] != value}
+    gone = {key: None for key, value in had.items() if key not in wanted and value is not None} if follows else {}
+    return {**changed, **gone}
+
+
+def _context(posted: RunAgentInput) -> list[types.Content]:
+    """What the client's application says about itself, for this run's model calls only."""
+    if not posted.context:
+        return []
+    lines = [f"{one.description}: {one.value}" for one in posted.context]
+    return [user_content(parts_of("Context of the application:\n" + "\n".join(lines)))]

@@ -1,0 +1,4 @@
+"""AWS Strands agents behind AG-UI. `bridge.py` is the door, `conversation.py` runs one thread, `translate.py` is pure.
+
+Nothing is imported here: the SDK is needed only by those who use it. `ambient_runner.strands` has the public names.
+"""

@@ -1,0 +1,48 @@
+"""The Strands bridge: what the server makes adapters with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.errors import BridgeUnavailable
+
+try:
+    from ambient_runner.bridges.strands.agent import StrandsAgent
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "strands":
+        raise
+    raise BridgeUnavailable("Strands agents need another package: pip install 'ambient-runner[strands]'") from error
+
+if TYPE_CHECKING:
+    from ambient_runner.bridges.strands.config import StrandsAgentConfig
+    from ambient_runner.bridges.strands.conversation import Conversation
+
+__all__ = ["StrandsBridge"]
+
+
+class StrandsBridge(PlatformBridge):
+    """A Strands agent as an agent of this server.
+
+    `agent` is a StrandsAgent, or what one is made of: a `strands.Agent`, or a function that makes an agent, graph or swarm. Without one
+    it is a plain Strands agent with the SDK's default model.
+    Raises: ConfigError.
+    """
+
+    def __init__(self, agent: Any = None, config: StrandsAgentConfig | None = None) -> None:
+        self._agent = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent or _plain, config=config)
+        self.default_prompt = self._agent.config.default_prompt
+
+    def capabilities(self) -> FrameworkCapabilities:
+        return FrameworkCapabilities(
+            thinking=True, session_persistence=self._agent.config.session_manager_provider is not None
+        )
+
+    def create_adapter(self, ctx: PlatformContext) -> Conversation:
+        return self._agent.conversation(instructions=ctx.system_prompt_append)
+
+
+def _plain() -> Any:
+    from strands import Agent
+
+    return Agent(callback_handler=None)

@@ -1,0 +1,183 @@
+"""What we add to a thread's own Strands agent so that a run can be told and steered: four small insertions, none on the user's agent.
+
+Tools of the client are offered to the model and never executed here; a call of one is a Strands interrupt, so the SDK itself finishes the
+batch and stops before it asks the model again. A tool's result is sent when it is there. What only this request says (context, a system
+message) reaches the model without entering its history.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+from strands.handlers.callback_handler import null_callback_handler
+from strands.hooks import BeforeToolCallEvent
+from strands.middleware import InvokeModelStage, ToolResultEvent, TypedEvent
+from strands.tools.tools import PythonAgentTool
+
+from ambient_runner.bridges.strands.config import StrandsAgentConfig
+from ambient_runner.bridges.strands.translate import TOOL_RESULT
+from ambient_runner.protocol.tools import Toolbox, clean_schema
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from strands import Agent
+    from strands.middleware import InvokeModelContext, MiddlewareNext
+
+    from ambient_runner.protocol.events import Tool
+
+__all__ = ["APPROVAL", "FRONTEND", "Request", "Wires"]
+
+FRONTEND = "ambient-frontend"
+"""The name of the interrupt that waits for a tool of the client."""
+APPROVAL = "ambient-approval"
+"""The name of the interrupt that asks before a tool runs."""
+DECLINED = "The user declined this call."
+_FORWARDED = "The call was handed to the user interface."
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What one run adds to the agent."""
+
+    tools: Toolbox = field(default_factory=lambda: Toolbox([]))
+    config: StrandsAgentConfig = field(default_factory=StrandsAgentConfig)
+    aside: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Blocks the model reads after the last user message."""
+    system: str = ""
+    """What the model reads after the system prompt."""
+    used: set[str] = field(default_factory=set[str])
+    """Ids of calls that the thread has already; the run adds its own."""
+
+
+class Wires:
+    """The insertions in one agent. `request` is what they serve: set before each run."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.request = Request()
+        stage = _agent_stream_stage() if agent.tool_names else None
+        if stage is not None:
+            agent.add_middleware(stage, _with_results)
+        agent.add_middleware(InvokeModelStage, self._whole if _is_heard(agent) else self._lean)
+        agent.add_hook(self._before_tool, BeforeToolCallEvent)
+
+    async def _whole(self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
+        """What the model streams, as it is: the user has something that hears it."""
+        async for event in next_fn(self._prepared(context)):
+            if "event" in event:
+                self._own_id(event["event"])
+            yield event
+
+    async def _lean(self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
+        """What the model streams, without what nobody hears: every delta comes twice, and the SDK adds the state of the whole invocation
+        to one of them. That is nearly half of what a run costs.
+        """
+        async for event in next_fn(self._prepared(context)):
+            if "data" in event:
+                event.pop("delta", None)  # The SDK adds the state to what has a delta.
+            elif "event" in event:
+                if "contentBlockDelta" in event["event"]:
+                    continue
+                self._own_id(event["event"])
+            yield event
+
+    def _own_id(self, chunk: dict[str, Any]) -> None:
+        """Give a call an id of its own: some providers count anew in every answer. The SDK reads the chunk after us."""
+        match chunk:
+            case {"contentBlockStart": {"start": {"toolUse": dict()}}}:
+                use: dict[str, Any] = chunk["contentBlockStart"]["start"]["toolUse"]
+            case _:
+                return
+        if use["toolUseId"] in self.request.used:
+            use["toolUseId"] = f"{use['toolUseId']}~{uuid4().hex[:8]}"
+        self.request.used.add(use["toolUseId"])
+
+    def _prepared(self, context: InvokeModelContext) -> InvokeModelContext:
+        request = self.request
+        if request.tools.frontend:
+            specs: list[Any] = [_spec(tool) for tool in request.tools.frontend.values()]
+            context = context.replace(tool_specs=[*context.tool_specs, *specs])
+        if request.system:
+            context = context.replace(system_prompt=_extended(context.system_prompt, request.system))
+        return _with_aside(context, request.aside) if request.aside else context
+
+    def _before_tool(self, event: BeforeToolCallEvent) -> None:
+        name = event.tool_use["name"]
+        behavior = self.request.config.behavior(name)
+        if self.request.tools.is_frontend(name):
+            result = {"status": "success", "content": [{"text": _FORWARDED}]}
+            if not behavior.continue_after_frontend_call:
+                result = event.interrupt(FRONTEND, reason={"tool": name, "call": event.tool_use["toolUseId"]})
+            event.selected_tool = _giving(self.request.tools.frontend[name], result)
+        elif behavior.interrupt_on_call:
+            answer = event.interrupt(APPROVAL, reason={"tool": name})
+            if not _approves(answer):
+                event.cancel_tool = DECLINED
+
+
+async def _with_results(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
+    """Every event, and before each tool result one that the SDK passes on to us."""
+    async for event in next_fn(context):
+        if isinstance(event, ToolResultEvent):
+            yield TypedEvent({TOOL_RESULT: event.tool_result})
+        yield event
+
+
+def _is_heard(agent: Agent) -> bool:
+    """Whether a callback handler or middleware of the user's hears what the model streams."""
+    handlers: Any = cast("Any", agent)._middleware_registry._handlers
+    return agent.callback_handler is not null_callback_handler or bool(handlers.get(InvokeModelStage))
+
+
+def _agent_stream_stage() -> Any:
+    """The stage around an agent's whole stream. The SDK does not export it yet; without it results come in one batch."""
+    try:
+        return importlib.import_module("strands.middleware._agent_stream").AgentStreamStage
+    except (ImportError, AttributeError):
+        logger.warning("This version of strands-agents sends tool results only when all of a turn are there")
+        return None
+
+
+def _spec(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description or tool.name,
+        "inputSchema": {"json": clean_schema(tool.parameters, dialect="json")},
+    }
+
+
+def _extended(prompt: Any, more: str) -> Any:
+    if isinstance(prompt, list):
+        return [*prompt, {"text": more}]  # pyright: ignore[reportUnknownVariableType]
+    return f"{prompt}\n\n{more}" if prompt else more
+
+
+def _with_aside(context: InvokeModelContext, aside: list[dict[str, Any]]) -> InvokeModelContext:
+    """The blocks at the end of the last user message: after tool results, where providers allow text."""
+    messages: list[Any] = list(context.messages)
+    if not messages or messages[-1]["role"] != "user":
+        return context
+    messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *aside]}
+    trailing = context.dynamic_trailing_blocks + len(aside)
+    return context.replace(messages=messages, dynamic_trailing_blocks=trailing)
+
+
+def _giving(tool: Tool, result: dict[str, Any]) -> PythonAgentTool:
+    """A tool that gives this result."""
+
+    async def give(use: Any, **state: Any) -> Any:
+        return {**result, "toolUseId": use["toolUseId"]}
+
+    spec: Any = _spec(tool)
+    return PythonAgentTool(tool.name, spec, give)
+
+
+def _approves(answer: Any) -> bool:
+    """Whether a person said yes. Anything else, also what nobody can understand, is a no."""
+    return isinstance(answer, dict) and answer.get("approved") is True  # pyright: ignore[reportUnknownMemberType]

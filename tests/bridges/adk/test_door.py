@@ -1,0 +1,490 @@
+"""The façade: the document's quick start, extractors, lock, history and state routes, over HTTP (D19, D20, D21)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from ag_ui.core import MessagesSnapshotEvent, RunErrorEvent, StateSnapshotEvent
+from fastapi import FastAPI, Request
+from google.adk.agents import BaseAgent
+from google.adk.events import Event
+from google.adk.tools import LongRunningFunctionTool, ToolContext
+from google.genai import types
+
+from ambient_runner.adk import (
+    ConfigContext,
+    HandlerContext,
+    RunnerConfig,
+    SessionLockConfig,
+    SSEService,
+    delete_agui_thread,
+    get_agui_message_snapshot,
+    get_agui_state_snapshot,
+    get_agui_thread_list,
+    patch_agui_state,
+    register_agui_endpoint,
+)
+from ambient_runner.errors import ConfigError
+from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
+from tests.bridges.adk.world import agent
+from tests.server.doors import SETTINGS, asking, client_of, frames, refused
+
+NO_PATIENCE = SessionLockConfig(lock_retry_times=0)
+
+
+def by_header(**more: Any) -> ConfigContext:
+    """The user is whoever the header says; extractors of both kinds, as in the document."""
+
+    async def user_id(content: Any, request: Request) -> str:
+        return request.headers.get("X-User-ID", "anonymous")
+
+    return ConfigContext(
+        app_name="shop", user_id=user_id, session_id=lambda content, request: content.thread_id, **more
+    )
+
+
+@asynccontextmanager
+async def serving(root: Any, config: ConfigContext | None = None, **more: Any) -> AsyncGenerator[Any, None]:
+    app = FastAPI()
+    service = SSEService(root, RunnerConfig(), config or by_header(), settings=SETTINGS, **more)
+    register_agui_endpoint(app, service)
+    async with client_of(app) as client:
+        client.service = service  # type: ignore[attr-defined]
+        yield client
+
+
+def types_of(response: httpx.Response) -> list[str]:
+    return [event["type"] for _, event in frames(response)]
+
+
+async def post(client: httpx.AsyncClient, words: str = "hi", *, as_user: str = "ada", **more: Any) -> httpx.Response:
+    return await client.post("/", json=asking(words, **more), headers={"X-User-ID": as_user})
+
+
+async def test_the_quick_start_runs() -> None:
+    root, model = agent(["Hel", "lo"])
+    async with serving(root) as client:
+        response = await post(client)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert types_of(response) == [
+        "RUN_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "MESSAGES_SNAPSHOT",
+        "RUN_FINISHED",
+    ]
+    assert model.saw == [[("user", "hi")]]
+
+
+async def test_the_quick_start_runs_as_printed_but_for_its_agent() -> None:
+    """ADK asks for a name and for an agent that does something; all else is the document's."""
+
+    class EnterpriseAgent(BaseAgent):
+        async def _run_async_impl(self, ctx: Any) -> AsyncGenerator[Event, None]:
+            content = types.Content(role="model", parts=[text(f"For {ctx.session.user_id} of {ctx.session.app_name}")])
+            yield Event(author=self.name, invocation_id=ctx.invocation_id, content=content)
+
+    async def extract_user_id(content: Any, request: Request) -> str:
+        return request.headers.get("X-User-ID", "anonymous")
+
+    async def extract_app_name(content: Any, request: Request) -> str:
+        host = request.headers.get("Host", "localhost")
+        if "." in host:
+            return f"enterprise-{host.split('.')[0]}"
+        return "enterprise-default"
+
+    app = FastAPI(title="AI Agent Service")
+    config_context = ConfigContext(
+        app_name=extract_app_name,
+        user_id=extract_user_id,
+        session_id=lambda content, req: content.thread_id,
+    )
+    runner_config = RunnerConfig(use_in_memory_services=True)
+    sse_service = SSEService(EnterpriseAgent(name="enterprise"), runner_config, config_context, settings=SETTINGS)
+    register_agui_endpoint(app, sse_service)
+    async with client_of(app) as client:
+        response = await post(client)
+    said = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert said == ["For ada of enterprise-127"]
+
+
+def test_a_service_needs_to_know_whose_requests_it_gets() -> None:
+    root, _ = agent()
+    with pytest.raises(ConfigError):
+        SSEService(root, RunnerConfig(), settings=SETTINGS)
+
+
+async def test_extractors_decide_where_a_request_belongs() -> None:
+    def who(tool_context: ToolContext) -> dict[str, Any]:
+        """Say who asks."""
+        session = tool_context.session
+        return {"app": session.app_name, "user": session.user_id, "session": session.id, **session.state}
+
+    async def session_id(content: Any, request: Request) -> str:
+        return f"{request.headers['x-team']}-{content.thread_id}"
+
+    config = ConfigContext(
+        app_name=lambda content, request: request.headers["x-team"],
+        user_id="ada",
+        session_id=session_id,
+        extract_initial_state=lambda content, request: {"team": request.headers["x-team"]},
+    )
+    root, model = agent([call("who", "w1")], ["Done."], tools=[who])
+    async with serving(root, config) as client:
+        await client.post("/", json=asking("hi"), headers={"x-team": "red"})
+    seen = model.saw[1][-1][1][2]
+    assert seen == {"app": "red", "user": "ada", "session": "red-t", "team": "red"}
+
+
+async def test_a_request_without_an_identity_is_refused() -> None:
+    root, model = agent(["A"])
+    config = ConfigContext(user_id=lambda content, request: request.headers.get("x-user-id", ""))
+    async with serving(root, config) as client:
+        assert refused(await client.post("/", json=asking("hi"))) == (401, "unauthorized")
+        assert refused(await client.get("/thread/list")) == (401, "unauthorized")
+    assert model.calls == 0
+
+
+async def test_nobody_reaches_the_thread_of_another() -> None:
+    root, model = agent(["For ada."], ["For bob."])
+    async with serving(root) as client:
+        await post(client, "I am ada")
+        assert refused(await client.get("/message_snapshot/t", headers={"X-User-ID": "bob"})) == (404, "unknown_thread")
+        assert refused(await client.delete("/thread/t", headers={"X-User-ID": "bob"})) == (404, "unknown_thread")
+        await post(client, "I am bob", as_user="bob")
+    assert model.saw[1] == [("user", "I am bob")]
+
+
+@asynccontextmanager
+async def held(client: httpx.AsyncClient, model: Scripted) -> AsyncGenerator[Any, None]:
+    """A run that goes on while the body runs."""
+    responses: list[httpx.Response] = []
+
+    async def hold() -> None:
+        responses.append(await post(client, "hold"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hold)
+        with anyio.fail_after(5):
+            while model.calls == 0:
+                await anyio.sleep(0.001)
+        yield responses
+        runner = await client.service.service.runner()  # type: ignore[attr-defined]
+        for key in [active.run.thread for active in runner._active.values()]:
+            await runner.stop(key)
+
+
+async def test_d19_a_locked_thread_says_so_in_the_stream() -> None:
+    root, model = agent([piece(text("One")), HANG], ["Two"])
+    async with serving(root, by_header(session_lock_config=NO_PATIENCE)) as client:
+        async with held(client, model):
+            locked = await post(client, message="u2")
+            assert locked.status_code == 200
+            assert [event for _, event in frames(locked)] == [
+                {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+                {"type": "RUN_ERROR", "message": "Thread is currently locked", "code": "THREAD_IS_LOCKED"},
+            ]
+            again = await post(client, message="u3")
+            assert types_of(again) == ["RUN_STARTED", "RUN_ERROR"], "the refused request has freed the lock"
+            assert (await post(client, as_user="bob", thread="t")).status_code == 200
+        assert model.calls == 2
+
+
+async def test_d19_a_request_waits_for_the_lock_and_goes_on_as_soon_as_it_is_free() -> None:
+    root, model = agent([piece(text("One")), HANG], ["Two"])
+    patient = SessionLockConfig(lock_retry_times=3, lock_retry_interval=30.0)
+    async with serving(root, by_header(session_lock_config=patient)) as client:
+        responses: list[httpx.Response] = []
+
+        async def second() -> None:
+            responses.append(await post(client, message="u2"))
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                async with held(client, model):
+                    tasks.start_soon(second)
+                    await anyio.wait_all_tasks_blocked()
+                    assert responses == []
+    assert types_of(responses[0])[-1] == "RUN_FINISHED"
+    assert model.calls == 2
+
+
+async def test_d19_a_run_that_holds_the_lock_for_too_long_makes_way() -> None:
+    root, model = agent([piece(text("One")), HANG], ["Two"])
+    brief = SessionLockConfig(lock_timeout=0.0, lock_retry_times=0)
+    async with serving(root, by_header(session_lock_config=brief)) as client:
+        async with held(client, model) as first:
+            with anyio.fail_after(5):
+                second = await post(client, message="u2")
+    assert types_of(second)[-1] == "RUN_FINISHED"
+    assert frames(first[0])[-1][1]["outcome"] == {"type": "cancelled"}
+
+
+class Turnstile:
+    """A user's lock: it lets in one request at a time for each thread, and says what it was asked."""
+
+    def __init__(self, *, opens: bool = True) -> None:
+        self.log: list[str] = []
+        self.inside: set[str] = set()
+        self._opens = opens
+
+    async def lock(self, info: Any) -> bool:
+        let_in = self._opens and info.session_id not in self.inside
+        self.log.append(f"lock {info.session_id} {let_in}")
+        if let_in:
+            self.inside.add(info.session_id)
+        return let_in
+
+    def unlock(self, info: Any) -> None:
+        self.log.append(f"unlock {info.session_id}")
+        self.inside.discard(info.session_id)
+
+    async def get_locked_message(self, info: Any) -> RunErrorEvent:
+        return RunErrorEvent(message=f"{info.session_id} is taken", code="MINE")
+
+
+async def test_d19_a_lock_handler_is_asked_first_and_given_back_at_the_end() -> None:
+    lock = Turnstile()
+    root, _ = agent(["One"], ["Two"])
+    async with serving(root, handler_context=HandlerContext(session_lock_handler=lock)) as client:
+        await post(client)
+        await post(client, message="u2")
+        with anyio.fail_after(5):
+            while len(lock.log) < 4:
+                await anyio.sleep(0.001)
+    assert lock.log == ["lock t True", "unlock t", "lock t True", "unlock t"]
+
+
+async def test_d19_a_refused_request_never_gives_back_the_lock_of_another() -> None:
+    lock = Turnstile()
+    root, model = agent([piece(text("One")), HANG], ["Two"])
+    handlers = HandlerContext(session_lock_handler=lock)
+    async with serving(root, by_header(session_lock_config=NO_PATIENCE), handler_context=handlers) as client:
+        async with held(client, model):
+            for number in (2, 3):
+                refusal = await post(client, message=f"u{number}")
+                assert frames(refusal)[-1][1] == {"type": "RUN_ERROR", "message": "t is taken", "code": "MINE"}
+            assert lock.log == ["lock t True", "lock t False", "lock t False"]
+        with anyio.fail_after(5):
+            while lock.inside:
+                await anyio.sleep(0.001)
+        assert types_of(await post(client, message="u4"))[-1] == "RUN_FINISHED"
+
+
+async def test_d19_a_lock_handler_that_lets_everyone_in_does_not_open_our_lock() -> None:
+    class Open:
+        def lock(self, info: Any) -> bool:
+            return True
+
+        def unlock(self, info: Any) -> None: ...
+
+    root, model = agent([piece(text("One")), HANG])
+    handlers = HandlerContext(session_lock_handler=Open)
+    async with serving(root, by_header(session_lock_config=NO_PATIENCE), handler_context=handlers) as client:
+        async with held(client, model):
+            assert frames(await post(client, message="u2"))[-1][1]["code"] == "THREAD_IS_LOCKED"
+    assert model.calls == 1
+
+
+def note(tool_context: ToolContext) -> dict[str, Any]:
+    """Note."""
+    tool_context.state["noted"] = 1
+    tool_context.state["user:secret"] = 2
+    return {}
+
+
+async def test_d20_the_history_routes() -> None:
+    def ask(question: str) -> None:
+        """Ask."""
+
+    root, _ = agent(
+        ["Let me ", call("note", "n1")],
+        [call("ask", "l1", question="?")],
+        ["Done."],
+        tools=[note, LongRunningFunctionTool(ask)],
+    )
+    me = {"X-User-ID": "ada"}
+    async with serving(root) as client:
+        streamed = [event for _, event in frames(await post(client))]
+        answer = {"id": "r1", "role": "tool", "toolCallId": "l1", "content": "yes"}
+        body = {**asking("x"), "messages": [answer]}
+        streamed += [event for _, event in frames(await client.post("/", json=body, headers=me))]
+        await post(client, as_user="bob", thread="other")
+        listed = await client.get("/thread/list", headers=me)
+        messages = (await client.get("/message_snapshot/t", headers=me)).json()
+        state = (await client.get("/state_snapshot/t", headers=me)).json()
+        changes = [
+            {"op": "test", "path": "/noted", "value": 1},
+            {"op": "replace", "path": "/noted", "value": 5},
+            {"op": "add", "path": "/more", "value": True},
+        ]
+        patched = await client.patch("/state/t", json=changes, headers=me)
+        removed = await client.patch("/state/t", json=[{"op": "remove", "path": "/noted"}], headers=me)
+        after = (await client.get("/state_snapshot/t", headers=me)).json()
+        wrong = [
+            refused(await client.patch("/state/t", json=patch, headers=me))
+            for patch in (
+                [{"op": "replace", "path": "noted", "value": 1}],
+                [{"op": "remove", "path": "/nothing"}],
+                [{"op": "test", "path": "/more", "value": False}],
+                {"op": "add"},
+            )
+        ]
+        missing = [
+            refused(await client.request(method, path, headers=me, json=None if method != "PATCH" else []))
+            for method, path in (
+                ("GET", "/message_snapshot/none"),
+                ("GET", "/state_snapshot/none"),
+                ("PATCH", "/state/none"),
+                ("DELETE", "/thread/none"),
+            )
+        ]
+        deleted = await client.delete("/thread/t", headers=me)
+        empty = await client.get("/thread/list", headers=me)
+    assert listed.json() == [{"threadId": "t"}]
+    assert messages["type"] == "MESSAGES_SNAPSHOT"
+    assert "null" not in str(messages)
+    assert [message["role"] for message in messages["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert messages["messages"][4]["content"] == "yes"
+    streamed_ids = {event["messageId"] for event in streamed if "messageId" in event} | {
+        event["parentMessageId"] for event in streamed if "parentMessageId" in event
+    }
+    assert {message["id"] for message in messages["messages"]} == {"u1", "r1", *streamed_ids}
+    assert state == {"type": "STATE_SNAPSHOT", "snapshot": {"noted": 1}}
+    assert patched.json() == removed.json() == {"status": "updated"}
+    assert after["snapshot"] == {"more": True}
+    assert wrong == [(400, "invalid_patch"), (409, "patch_conflict"), (409, "patch_conflict"), (400, "invalid_patch")]
+    assert missing == [(404, "unknown_thread")] * 4
+    assert deleted.json() == {"status": "deleted"}
+    assert empty.json() == []
+
+
+async def test_d20_the_five_helpers_give_the_same() -> None:
+    root, _ = agent([call("note", "n1")], ["Done."], tools=[note])
+    app = FastAPI()
+    service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
+    register_agui_endpoint(app, service, history=False)
+    found: dict[str, Any] = {}
+
+    @app.get("/mine/{thread_id}")
+    async def mine(request: Request, thread_id: str) -> dict[str, str]:
+        found["threads"] = await get_agui_thread_list(service, request)
+        found["messages"] = await get_agui_message_snapshot(service, request, thread_id)
+        change = [{"op": "add", "path": "/more", "value": 1}]
+        found["patched"] = await patch_agui_state(service, request, thread_id, change)
+        found["state"] = await get_agui_state_snapshot(service, request, thread_id)
+        return await delete_agui_thread(service, request, thread_id)
+
+    async with client_of(app) as client:
+        await post(client)
+        response = await client.get("/mine/t", headers={"X-User-ID": "ada"})
+        assert (await client.get("/thread/list")).status_code == 404
+    assert response.json() == {"status": "deleted"}
+    assert found["threads"] == [{"threadId": "t"}]
+    assert found["patched"] == {"status": "updated"}
+    assert isinstance(found["messages"], MessagesSnapshotEvent)
+    assert isinstance(found["state"], StateSnapshotEvent)
+    assert found["state"].snapshot == {"noted": 1, "more": 1}
+
+
+async def test_a_patch_reaches_the_agent() -> None:
+    def read(tool_context: ToolContext) -> dict[str, Any]:
+        """Read."""
+        return {"color": tool_context.state.get("color")}
+
+    root, model = agent(["A"], [call("read", "s1")], ["B"], tools=[read])
+    me = {"X-User-ID": "ada"}
+    async with serving(root) as client:
+        await post(client)
+        await client.patch("/state/t", json=[{"op": "add", "path": "/color", "value": "red"}], headers=me)
+        await post(client, message="u2")
+    assert model.saw[2][-1] == ("user", ("result", "read", {"color": "red"}))
+
+
+@pytest.mark.parametrize("lines", [False, True], ids=["plain", "event-source"])
+async def test_d21_frames_have_their_type_in_the_data_whatever_the_mode(lines: bool) -> None:
+    root, _ = agent(["Hi"])
+    async with serving(root, by_header(event_source_response_mode=lines)) as client:
+        response = await post(client)
+    blocks = [block for block in response.text.split("\n\n") if block]
+    for block in blocks:
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        assert ("event" in fields) is lines
+        assert '"type":"' in fields["data"]
+        assert fields.get("event", "") in fields["data"]
+        assert "id" in fields
+
+
+async def test_the_recorder_hears_of_the_input_before_the_lock_and_of_a_refusal_too() -> None:
+    trace: list[str] = []
+
+    class Recorder:
+        def input_record(self, info: Any) -> None:
+            trace.append(f"input {info.user_id} {info.request.headers['x-user-id']}")
+
+        def output_record(self, event: Any) -> None:
+            trace.append(event.type.value)
+
+        def output_catch_and_change(self, event: Any) -> Any:
+            return event
+
+    class Closed(Turnstile):
+        async def lock(self, info: Any) -> bool:
+            trace.append("lock")
+            return False
+
+    root, model = agent(["One"])
+    handlers = HandlerContext(in_out_record_handler=Recorder, session_lock_handler=Closed())
+    async with serving(root, handler_context=handlers) as client:
+        await post(client)
+    assert trace == ["input ada ada", "lock", "RUN_STARTED", "RUN_ERROR"]
+    assert model.calls == 0
+
+
+async def test_nothing_a_client_sends_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    root, _ = agent(["One"])
+    async with serving(root) as client:
+        headers = {"X-User-ID": "ada", "Authorization": "Bearer the-token-1234"}
+        await client.post("/", json=asking("the-words-5678"), headers=headers)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("ambient_runner")]
+    assert not any("the-token-1234" in line or "the-words-5678" in line for line in ours)
+
+
+async def test_the_app_drains_with_its_lifespan_and_no_signal_handler_is_touched() -> None:
+    import signal
+
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    root, model = agent([piece(text("One")), HANG])
+    responses: list[httpx.Response] = []
+    app = FastAPI()
+    service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
+    register_agui_endpoint(app, service)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks, client_of(app) as client:
+
+            async def hold() -> None:
+                responses.append(await post(client))
+
+            tasks.start_soon(hold)
+            while model.calls == 0:
+                await anyio.sleep(0.001)
+            await service.service.drain()
+    assert types_of(responses[0])[-1] == "RUN_ERROR"
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before

@@ -1,0 +1,127 @@
+"""The examples, each with a scripted model."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+import pytest
+from fastapi import FastAPI
+from google.adk.models.base_llm import BaseLlm
+
+from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
+from tests.server.doors import SETTINGS, asking, client_of, frames
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def app_of(name: str, model: BaseLlm, **more: Any) -> FastAPI:
+    return example(name).create(model, SETTINGS, **more)
+
+
+def said(response: Any) -> str:
+    events = [event for _, event in frames(response)]
+    return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("adk_*.py")), ids=lambda path: path.stem)
+def test_every_example_has_an_app_of_its_own(path: Path) -> None:
+    assert isinstance(example(path.stem).app, FastAPI)
+
+
+async def test_basic_sse_app() -> None:
+    model = Scripted.of([call("weather", "w1", city="Rome")], ["It is ", "clear."])
+    async with client_of(app_of("adk_basic_sse_app", model)) as client:
+        response = await client.post("/", json=asking("Rome?"), headers={"X-User-ID": "ada"})
+    assert said(response) == "It is clear."
+    assert model.saw[1][-1] == ("user", ("result", "weather", {"city": "Rome", "sky": "clear"}))
+
+
+async def test_custom_context() -> None:
+    model = Scripted.of([call("ask_user", "a1", question="Which?")], ["Blue it is."])
+    headers = {"X-User-ID": "ada", "X-Team": "red", "Accept-Language": "fr"}
+    async with client_of(app_of("adk_custom_context", model)) as client:
+        assert (await client.post("/", json=asking("Paint"))).status_code == 401
+        first = await client.post("/", json=asking("Paint"), headers=headers)
+        second = await client.post("/", json=asking("blue", message="u2"), headers=headers)
+    assert frames(first)[-1][1]["outcome"] == {"type": "success", "pendingToolCallIds": ["a1"]}
+    assert said(second) == "Blue it is."
+    assert model.saw[1][-1] == ("user", ("result", "ask_user", {"result": "blue"}))
+    assert "Speak fr." in str(model.requests[0].config.system_instruction)
+
+
+async def test_plugins_and_timeouts() -> None:
+    module = example("adk_plugins_and_timeouts")
+    model = Scripted.of(["Hello!"], [piece(text("Hm")), HANG], RuntimeError("down"))
+    app = module.create(model, SETTINGS, module.Patience(run=5.0, event=0.05))
+    async with client_of(app) as client:
+        with anyio.fail_after(10):
+            first, second, third = [
+                await client.post("/", json=asking("hi", message=f"u{number}")) for number in (1, 2, 3)
+            ]
+    assert said(first) == "Hello."
+    assert {"type": "STATE_SNAPSHOT", "snapshot": {"keys": 0}}.items() <= frames(first)[-3][1].items()
+    assert said(second) == "HmSorry, that took too long."
+    assert frames(third)[-1][1]["code"] == "ACME-500"
+
+
+async def test_history_api() -> None:
+    model = Scripted.of([call("remember", "r1", fact="7")], ["I will."])
+    me = {"X-User-ID": "ada"}
+    async with client_of(app_of("adk_history_api", model)) as client:
+        await client.post("/", json=asking("Remember 7"), headers=me)
+        titles = await client.get("/titles", headers=me)
+        state = await client.get("/state_snapshot/t", headers=me)
+        others = await client.get("/titles", headers={"X-User-ID": "bob"})
+    assert titles.json() == {"t": "Remember 7"}
+    assert state.json()["snapshot"] == {"facts": ["7"]}
+    assert others.json() == {}
+
+
+async def test_custom_lock() -> None:
+    model = Scripted.of([piece(text("One")), HANG], ["Two"])
+    me = {"X-User-ID": "ada", "X-Ambient-On-Disconnect": "stop"}
+    app = app_of("adk_custom_lock", model)
+    async with client_of(app) as client:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: client.post("/", json=asking("hold"), headers=me))
+                while model.calls == 0:
+                    await anyio.sleep(0.001)
+                refused = await client.post("/", json=asking("hi", thread="other"), headers=me)
+                welcome = await client.post("/", json=asking("hi", thread="mine"), headers={"X-User-ID": "bob"})
+                tasks.cancel_scope.cancel()
+    assert frames(refused)[-1][1]["code"] == "ONE_AT_A_TIME"
+    assert said(welcome) == "Two"
+
+
+async def test_hitl_tool_flow() -> None:
+    model = Scripted.of(
+        [call("ask_expert", "e1", question="?")], ["It is fine."], [call("refund", "f1", amount=3.0)], ["Refunded."]
+    )
+    async with client_of(app_of("adk_hitl_tool_flow", model)) as client:
+        waits = await client.post("/", json=asking("Is it broken?"))
+        answer = {"id": "r1", "role": "tool", "toolCallId": "e1", "content": "No."}
+        answered = await client.post("/", json={**asking("x"), "messages": [answer]})
+        asks = await client.post("/", json=asking("Refund me", message="u2"))
+        [question] = frames(asks)[-1][1]["outcome"]["interrupts"]
+        entry = {"interruptId": question["id"], "status": "resolved", "payload": {"confirmed": True}}
+        confirmed = await client.post("/", json={**asking("x"), "messages": [], "resume": [entry]})
+    assert frames(waits)[-1][1]["outcome"]["pendingToolCallIds"] == ["e1"]
+    assert said(answered) == "It is fine."
+    assert question["toolCallId"] == "f1"
+    assert said(confirmed) == "Refunded."
+    assert model.saw[3][-1] == ("user", ("result", "refund", {"refunded": 3.0}))

@@ -1,0 +1,287 @@
+"""A user's hooks: their order, what they see, what they may do, and what happens when they fail (D18)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from ag_ui.core import CustomEvent, RunAgentInput, TextMessageContentEvent, ToolMessage
+from google.adk.events import Event
+from google.genai import types
+
+from ambient_runner.bridges.adk.hooks import HandlerContext, TranslateEvent
+from ambient_runner.protocol import events as e
+from tests.bridges.adk.scripted import HANG, call, piece, text
+from tests.bridges.adk.test_waiting import ASK
+from tests.bridges.adk.world import agent, short, talking
+from tests.world import user
+
+Trace = list[str]
+
+
+def kind(event: Any) -> str:
+    return event.type.value
+
+
+def tracing(trace: Trace) -> HandlerContext:
+    """Every hook as a class, each method of another kind, all writing down that they were met."""
+
+    class Recorder:
+        def __init__(self) -> None:
+            trace.append("recorder")
+
+        async def input_record(self, info: Any) -> None:
+            trace.append(f"input_record {info.session_id}")
+
+        def output_record(self, event: Any) -> None:
+            trace.append(f"output_record {kind(event)}")
+
+        async def output_catch_and_change(self, event: Any) -> Any:
+            trace.append(f"output_catch_and_change {kind(event)}")
+            return event
+
+    class AdkEvents:
+        async def process(self, event: Event) -> Any:
+            trace.append(f"adk_event {'partial' if event.partial else 'whole'}")
+            yield event
+
+    class Timeout:
+        async def get_timeout(self) -> int:
+            trace.append("get_timeout")
+            return 60
+
+        async def process_timeout_fallback(self) -> Any:
+            raise NotImplementedError
+
+    class Translate:
+        def translate(self, event: Event) -> Any:
+            trace.append("translate")
+
+    class AguiEvents:
+        async def process(self, event: Any) -> Any:
+            trace.append(f"agui_event {kind(event)}")
+
+            async def answers() -> Any:
+                yield event
+
+            return answers()
+
+    class State:
+        async def process(self, state: dict[str, Any]) -> dict[str, Any]:
+            trace.append("state")
+            return {**state, "final": True}
+
+    return HandlerContext(
+        in_out_record_handler=Recorder,
+        adk_event_handler=AdkEvents,
+        adk_event_timeout_handler=Timeout,
+        translate_handler=Translate,
+        agui_event_handler=AguiEvents,
+        agui_state_snapshot_handler=State,
+    )
+
+
+def out(name: str) -> Trace:
+    return [f"agui_event {name}", f"output_record {name}", f"output_catch_and_change {name}"]
+
+
+async def test_d18_hooks_are_met_in_their_order_and_see_every_event() -> None:
+    trace: Trace = []
+    root, model = agent(["A", "B"])
+    async with talking(root, handler_context=tracing(trace)) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TC B", "TE", "SS {'final': True}", "RF"]
+    assert trace == [
+        "recorder",
+        "input_record t",
+        *out("RUN_STARTED"),
+        "get_timeout",
+        "adk_event partial",
+        "translate",
+        *out("TEXT_MESSAGE_START"),
+        *out("TEXT_MESSAGE_CONTENT"),
+        "adk_event partial",
+        "translate",
+        *out("TEXT_MESSAGE_CONTENT"),
+        "adk_event whole",
+        "translate",
+        *out("TEXT_MESSAGE_END"),
+        "state",
+        *out("STATE_SNAPSHOT"),
+        *out("RUN_FINISHED"),
+    ]
+    assert model.calls == 1
+
+
+async def test_an_event_handler_may_drop_change_and_add_adk_events() -> None:
+    class Handler:
+        def process(self, event: Event) -> list[Event]:
+            if event.partial:
+                return []
+            extra = Event(
+                author="root",
+                invocation_id=event.invocation_id,
+                content=types.Content(role="model", parts=[text("extra")]),
+            )
+            return [event, extra]
+
+    root, _ = agent(["A", "B"])
+    async with talking(root, handler_context=HandlerContext(adk_event_handler=Handler)) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC AB", "TE", "TS m2", "TC extra", "TE", "RF"]
+
+
+async def test_a_translate_handler_may_add_retune_and_replace() -> None:
+    class Handler:
+        async def translate(self, event: Event) -> Any:
+            said = event.content.parts[0].text if event.content and event.content.parts else ""
+            if said == "A":
+                yield TranslateEvent(agui_event=CustomEvent(name="mine", value=1))
+            elif said == "B":
+                yield TranslateEvent(agui_event=CustomEvent(name="mine", value=2), is_retune=True)
+            elif said == "C":
+                changed = event.model_copy(update={"content": types.Content(role="model", parts=[text("c")])})
+                yield TranslateEvent(adk_event=changed, is_replace=True)
+
+    script = [piece(text("A")), piece(text("B")), piece(text("C"))]
+    root, _ = agent(script)
+    async with talking(root, handler_context=HandlerContext(translate_handler=Handler())) as talk:
+        assert await talk.say("u1") == ["RS", "X mine 1", "TS m1", "TC A", "X mine 2", "TC c", "TE", "RF"]
+
+
+async def test_an_agui_handler_may_drop_change_and_add_events() -> None:
+    class Handler:
+        def process(self, event: Any) -> Any:
+            if isinstance(event, TextMessageContentEvent):
+                return event.model_copy(update={"delta": event.delta.upper()})
+            return None if kind(event) == "CUSTOM" else [event]
+
+    root, _ = agent(["a", "b"])
+    async with talking(root, handler_context=HandlerContext(agui_event_handler=Handler)) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TC B", "TE", "RF"]
+
+
+async def test_a_recorder_may_say_an_error_in_its_own_words() -> None:
+    class Recorder:
+        def input_record(self, info: Any) -> None: ...
+
+        def output_record(self, event: Any) -> None: ...
+
+        def output_catch_and_change(self, event: Any) -> Any:
+            return event.model_copy(update={"code": "E42"}) if kind(event) == "RUN_ERROR" else event
+
+    root, _ = agent(RuntimeError("secret"))
+    async with talking(root, handler_context=HandlerContext(in_out_record_handler=Recorder)) as talk:
+        assert await talk.say("u1") == ["RS", "RE E42"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "method"),
+    [("adk_event_handler", "process"), ("translate_handler", "translate"), ("agui_state_snapshot_handler", "process")],
+)
+async def test_a_hook_that_fails_is_reported_and_harms_nothing(hook: str, method: str) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("secret")
+
+    handler = type("Failing", (), {method: staticmethod(fail)})
+    root, _ = agent(["A"])
+    async with talking(root, handler_context=HandlerContext(**{hook: handler})) as talk:
+        events = await talk.run(user("u1"))
+    said = short(events)
+    assert [word for word in said if not word.startswith(("X", "SS"))] == ["RS", "TS m1", "TC A", "TE", "RF"]
+    assert f"X ambient:hook_error {{'hook': '{hook}', 'tool': None}}" in said
+    assert "secret" not in repr(events)
+
+
+class Impatient:
+    """Little time for the run, or for each event."""
+
+    def __init__(self, total: float | None, each: float | None) -> None:
+        self._total, self._each = total, each
+
+    def get_timeout(self) -> float | None:
+        return self._total
+
+    def get_event_timeout(self) -> float | None:
+        return self._each
+
+    async def process_timeout_fallback(self) -> Any:
+        content = types.Content(role="model", parts=[text("Sorry, that took too long.")])
+        yield Event(author="root", invocation_id="late", content=content)
+
+
+@pytest.mark.parametrize(("total", "each"), [(0.05, None), (None, 0.05)], ids=["run", "event"])
+async def test_time_that_is_up_ends_the_agent_and_the_fallback_is_said(total: float | None, each: float | None) -> None:
+    root, model = agent([piece(text("One")), HANG], ["Two"])
+    async with talking(root, handler_context=HandlerContext(adk_event_timeout_handler=Impatient(total, each))) as talk:
+        with anyio.fail_after(5):
+            assert await talk.say("u1") == [
+                "RS",
+                "TS m1",
+                "TC One",
+                "TE",
+                "TS m2",
+                "TC Sorry, that took too long.",
+                "TE",
+                "RF",
+            ]
+        assert (await talk.say("u2", "again"))[-1] == "RF"
+    assert model.saw[1] == [
+        ("user", "hi"),
+        ("model", "One"),
+        ("model", "Sorry, that took too long."),
+        ("user", "again"),
+    ]
+
+
+def answering(*answers: tuple[str, str], keep: bool = False) -> Any:
+    """A transformer that turns the newest user message into tool results."""
+
+    async def convert(posted: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+        if not pending:
+            return posted
+        results = [ToolMessage(id=f"made-{call}", tool_call_id=call, content=text) for call, text in answers]
+        messages = [*posted.messages[: None if keep else -1], *results]
+        return posted.model_copy(update={"messages": messages})
+
+    return convert
+
+
+async def test_a_transformer_turns_a_message_into_the_answer_of_a_waiting_call() -> None:
+    root, model = agent([call("ask", "l1", question="?")], ["Done."], ["More."], tools=[ASK])
+    async with talking(root, convert_run_agent_input=answering(("l1", "blue"), ("forged", "x"))) as talk:
+        await talk.say("u1")
+        assert await talk.say("u2", "blue") == ["RS", "CR l1 blue", "TS m1", "TC Done.", "TE", "RF"]
+        await talk.say("u3", "more")
+    assert model.saw[1][-1] == ("user", ("result", "ask", {"result": "blue"}))
+    assert model.saw[2][-2:] == [("model", "Done."), ("user", "more")]
+
+
+async def test_a_transformer_that_answers_one_of_two_calls_leaves_the_other_waiting() -> None:
+    two = [call("ask", "l1", question="A?"), call("ask", "l2", question="B?")]
+    root, model = agent(two, ["Done."], tools=[ASK])
+    async with talking(root, convert_run_agent_input=answering(("l1", "blue"))) as talk:
+        await talk.say("u1")
+        assert await talk.say("u2", "blue") == ["RS", "CR l1 blue", "RF waits for l2"]
+        assert model.calls == 1
+        assert (await talk.answer(("l2", "red")))[-1] == "RF"
+    assert model.saw[1][-2:] == [
+        ("user", ("result", "ask", {"result": "blue"})),
+        ("user", ("result", "ask", {"result": "red"})),
+    ]
+
+
+async def test_a_transformer_may_change_the_words_of_the_newest_message_only() -> None:
+    def convert(posted: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+        changed = [
+            message.model_copy(update={"content": f"{message.content}!"}) if message.role == "user" else message
+            for message in posted.messages
+        ]
+        return posted.model_copy(update={"messages": changed})
+
+    root, model = agent(["A"], ["B"])
+    async with talking(root, convert_run_agent_input=convert) as talk:
+        await talk.say("u1", "one")
+        await talk.say("u2", "two")
+        shown = [message.content for message in await talk.messages() if isinstance(message, e.UserMessage)]
+    assert shown == ["one", "two"]
+    assert model.saw[1] == [("user", "one!"), ("model", "A"), ("user", "two!")]

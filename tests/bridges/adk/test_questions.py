@@ -1,0 +1,266 @@
+"""Questions to a person: confirmations, inputs, credentials (D13, D14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.openapi.models import OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
+from google.adk.auth import AuthConfig, AuthCredential, AuthCredentialTypes, OAuth2Auth
+from google.adk.events import Event
+from google.adk.events.request_input import RequestInput
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.adk.workflow import START, Workflow
+
+from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol import events as e
+from tests.bridges.adk.scripted import Scripted, call
+from tests.bridges.adk.world import agent, questions, short, talking, yes
+from tests.world import KEY, user
+
+
+def pay(amount: int) -> dict[str, Any]:
+    """Pay."""
+    return {"paid": amount}
+
+
+def look(city: str) -> dict[str, Any]:
+    """Look at the weather."""
+    return {"sky": "clear"}
+
+
+def ask(question: str) -> None:
+    """Ask a person."""
+
+
+PAY = FunctionTool(pay, require_confirmation=True)
+CALL_PAY = call("pay", "p1", amount=3)
+SEEN_PAY = ("model", ("call", "pay", {"amount": 3}))
+ASKED = ["RS", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "RF asks confirmation:p1"]
+
+
+async def test_d13_a_confirmed_call_is_made() -> None:
+    root, model = agent([CALL_PAY], ["Paid."], tools=[PAY])
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+        assert short(events) == ASKED
+        [question] = questions(events)
+        assert question.message == "Allow the call of pay?"
+        assert question.metadata == {"toolName": "pay", "toolArguments": {"amount": 3}}
+        assert question.response_schema is not None
+        assert question.response_schema["required"] == ["confirmed"]
+        assert model.calls == 1
+        assert await talk.resume(yes(question)) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "RF"]
+    assert model.saw[1] == [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"paid": 3}))]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        e.ResumeEntry(interrupt_id="", status="resolved", payload={"confirmed": False}),
+        e.ResumeEntry(interrupt_id="", status="cancelled"),
+        e.ResumeEntry(interrupt_id="", status="resolved", payload="yes"),
+        e.ResumeEntry(interrupt_id="", status="resolved", payload={"confirmed": "true"}),
+        e.ResumeEntry(interrupt_id="", status="resolved"),
+    ],
+    ids=["no", "cancelled", "word", "string", "nothing"],
+)
+async def test_d13_only_a_plain_yes_confirms(answer: e.ResumeEntry) -> None:
+    root, model = agent([CALL_PAY], ["As you like."], tools=[PAY])
+    async with talking(root) as talk:
+        [question] = questions(await talk.run(user("u1")))
+        entry = e.ResumeEntry(interrupt_id=question.id, status=answer.status, payload=answer.payload)
+        said = await talk.resume(entry)
+    assert said[0:1] + said[2:] == ["RS", "TS m1", "TC As you like.", "TE", "RF"]
+    refused = model.saw[1][-1][1][2]
+    assert list(refused) == ["error"]
+    assert model.calls == 2
+
+
+async def test_d13_a_tool_that_asks_by_itself_gets_the_payload() -> None:
+    async def book(tool_context: ToolContext) -> dict[str, Any]:
+        """Book."""
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(hint="How many seats?", payload={"seats": 1})
+            return {"status": "waiting"}
+        return {"seats": tool_context.tool_confirmation.payload["seats"]}
+
+    root, model = agent([call("book", "b1")], ["Booked."], tools=[book])
+    async with talking(root) as talk:
+        [question] = questions(await talk.run(user("u1")))
+        assert question.message == "How many seats?"
+        assert question.metadata == {"toolName": "book", "toolArguments": {}, "payload": {"seats": 1}}
+        assert model.calls == 1
+        answered = await talk.resume(yes(question, {"confirmed": True, "payload": {"seats": 4}}))
+    assert answered == ["RS", 'CR b1 {"seats":4}', "TS m1", "TC Booked.", "TE", "RF"]
+    assert model.saw[1][-1] == ("user", ("result", "book", {"seats": 4}))
+
+
+async def test_a_call_beside_a_question_gives_its_result_at_once() -> None:
+    root, model = agent([CALL_PAY, call("look", "c1", city="Rome")], ["Done."], tools=[PAY, look])
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+        assert short(events) == [
+            "RS",
+            "CS p1 pay",
+            'CA p1 {"amount":3}',
+            "CE p1",
+            "CS c1 look",
+            'CA c1 {"city":"Rome"}',
+            "CE c1",
+            'CR c1 {"sky":"clear"}',
+            "RF asks confirmation:p1",
+        ]
+        assert await talk.resume(yes(*questions(events))) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Done.", "TE", "RF"]
+    assert model.calls == 2
+
+
+async def test_a_waiting_call_beside_a_question_is_asked_for_with_it() -> None:
+    root, model = agent(
+        [CALL_PAY, call("ask", "l1", question="?")], ["Done."], tools=[PAY, LongRunningFunctionTool(ask)]
+    )
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+        assert short(events)[-1] == "RF asks confirmation:p1 tool_call:l1"
+        confirmation, waiting = questions(events)
+        answered = await talk.resume(yes(confirmation), yes(waiting, {"answer": 42}))
+    assert answered == ["RS", 'CR l1 {"answer":42}', 'CR p1 {"paid":3}', "TS m1", "TC Done.", "TE", "RF"]
+    assert sorted(str(seen[1]) for seen in model.saw[1] if seen[0] == "user") == [
+        "('result', 'ask', {'answer': 42})",
+        "('result', 'pay', {'paid': 3})",
+        "hi",
+    ]
+
+
+async def test_two_confirmations_are_answered_together() -> None:
+    root, model = agent([CALL_PAY, call("pay", "p2", amount=5)], ["Done."], tools=[PAY])
+    async with talking(root) as talk:
+        first, second = questions(await talk.run(user("u1")))
+        with pytest.raises(PendingInterrupts):
+            await talk.resume(yes(first))
+        with pytest.raises(PendingInterrupts):
+            await talk.say("u2", "hello?")
+        answered = await talk.resume(yes(first), yes(second, {"confirmed": False}))
+        with pytest.raises(NothingToResume):
+            await talk.resume(yes(first), yes(second))
+    assert 'CR p1 {"paid":3}' in answered
+    assert answered[-4:] == ["TS m1", "TC Done.", "TE", "RF"]
+    assert model.calls == 2
+
+
+async def test_a_question_stays_open_when_the_answer_could_not_be_acted_on() -> None:
+    tries: list[int] = []
+
+    def fragile(amount: int) -> dict[str, Any]:
+        """Pay, the second time."""
+        tries.append(amount)
+        if len(tries) == 1:
+            raise ValueError("down")
+        return {"paid": amount}
+
+    root, model = agent(
+        [call("fragile", "p1", amount=3)], ["Paid."], tools=[FunctionTool(fragile, require_confirmation=True)]
+    )
+    async with talking(root) as talk:
+        [question] = questions(await talk.run(user("u1")))
+        assert await talk.resume(yes(question)) == ["RS", "RE agent_error"]
+        assert await talk.resume(yes(question)) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "RF"]
+    assert model.saw[1] == [
+        ("user", "hi"),
+        ("model", ("call", "fragile", {"amount": 3})),
+        ("user", ("result", "fragile", {"paid": 3})),
+    ]
+
+
+def _asker(node_input: Any) -> Any:
+    yield RequestInput(message="Your name?", response_schema={"type": "string"})
+
+
+def _greet(node_input: Any) -> Event:
+    return Event(message=f"Hello {node_input}!")
+
+
+async def test_an_input_a_workflow_asks_for_is_a_question() -> None:
+    async with talking(Workflow(name="flow", edges=[(START, _asker, _greet)])) as talk:
+        events = await talk.run(user("u1"))
+        assert short(events) == ["RS", "RF asks input_required:-"]
+        [question] = questions(events)
+        assert (question.message, question.response_schema) == ("Your name?", {"type": "string"})
+        answered = await talk.resume(yes(question, "Ada"))
+    assert answered == ["RS", "TS m1", "TC Hello Ada!", "TE", "RF"]
+
+
+def _sign_in() -> AuthConfig:
+    flow = OAuthFlowAuthorizationCode(
+        authorizationUrl="https://auth.example/authorize", tokenUrl="https://auth.example/token", scopes={"read": "r"}
+    )
+    credential = AuthCredential(
+        auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(client_id="me", client_secret="client-secret-1234")
+    )
+    return AuthConfig(auth_scheme=OAuth2(flows=OAuthFlows(authorizationCode=flow)), raw_auth_credential=credential)
+
+
+async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> None:
+    config = _sign_in()
+    given: list[Any] = []
+
+    async def mail(tool_context: ToolContext) -> dict[str, Any] | None:
+        """Read mail."""
+        answer = tool_context.get_auth_response(config)
+        if answer is None or answer.oauth2 is None or not answer.oauth2.auth_response_uri:
+            tool_context.request_credential(config)
+            return None
+        given.append(answer.oauth2.auth_response_uri)
+        return {"mails": 2}
+
+    model = Scripted.of([call("mail", "a1")], ["Two mails."])
+    root, _ = agent(tools=[mail])
+    root.model = model
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+        assert short(events) == ["RS", "CS a1 mail", "CA a1 {}", "CE a1", "RF asks credential:a1"]
+        assert "client-secret-1234" not in repr(events)
+        [question] = questions(events)
+        assert question.metadata is not None
+        assert question.metadata["authUri"].startswith("https://auth.example/authorize?")
+        back = "https://app.example/back?code=xyz"
+        answered = await talk.resume(yes(question, {"authResponseUri": back}))
+    assert given == [back]
+    assert answered == ["RS", 'CR a1 {"mails":2}', "TS m1", "TC Two mails.", "TE", "RF"]
+    assert model.saw[1][-1] == ("user", ("result", "mail", {"mails": 2}))
+
+
+async def test_d14_a_credential_is_asked_for_again_after_a_restart_and_no_secret_is_kept() -> None:
+    config = _sign_in()
+
+    async def mail(tool_context: ToolContext) -> dict[str, Any] | None:
+        """Read mail."""
+        tool_context.request_credential(config)
+        return None
+
+    root, model = agent([call("mail", "a1")], ["Please try again."], tools=[mail])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            [question] = questions(await talk.run(user("u1")))
+            batches = await ledger.read(KEY, 0)
+        assert not any(b"client-secret-1234" in line for batch in batches for line in batch.lines)
+        async with talking(root, ledger) as talk:
+            said = await talk.resume(yes(question, {"authResponseUri": "https://app.example/back?code=xyz"}))
+    assert said[1].startswith("CR a1 ")
+    assert said[-1] == "RF"
+    assert model.calls == 2
+
+
+async def test_results_that_are_not_json_can_wait_too() -> None:
+    def odd() -> dict[str, Any]:
+        """Give something odd."""
+        return {"what": object(), "bytes": b"\xff"}
+
+    root, model = agent(
+        [call("odd", "o1"), call("ask", "l1", question="?")], ["Done."], tools=[odd, LongRunningFunctionTool(ask)]
+    )
+    async with talking(root) as talk:
+        assert (await talk.say("u1"))[-1] == "RF waits for l1"
+        assert (await talk.answer(("l1", "yes")))[-1] == "RF"
+    assert model.calls == 2

@@ -1,0 +1,393 @@
+"""ADK's session and the thread: restarts, rewinds, stored sessions, two replicas (D17, D23, D24)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from google.adk.agents import BaseAgent, LlmAgent, ParallelAgent
+from google.adk.sessions import BaseSessionService, DatabaseSessionService
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.genai import types
+
+from ambient_runner.bridges.adk.bridge import ADKBridge
+from ambient_runner.bridges.adk.config import RunnerConfig
+from ambient_runner.ledger import open_ledger
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol import events as e
+from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
+from tests.bridges.adk.world import Talk, agent, questions, served, short, talking, yes
+from tests.world import KEY, events_of, request, user
+
+
+def ask(question: str) -> None:
+    """Ask a person."""
+
+
+def pay(amount: int) -> dict[str, Any]:
+    """Pay."""
+    return {"paid": amount}
+
+
+def look(city: str) -> dict[str, Any]:
+    """Look."""
+    return {"sky": "clear"}
+
+
+ASK = LongRunningFunctionTool(ask)
+PAY = FunctionTool(pay, require_confirmation=True)
+PAINT = e.Tool(name="paint", description="Paint.", parameters={"type": "object"})
+
+
+def stored(service: BaseSessionService) -> RunnerConfig:
+    return RunnerConfig(session_service=service)
+
+
+@asynccontextmanager
+async def database(path: Path) -> AsyncGenerator[DatabaseSessionService, None]:
+    service = DatabaseSessionService(f"sqlite+aiosqlite:///{path}")
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def test_a_restart_rebuilds_what_the_model_knew() -> None:
+    root, model = agent(["Let me see.", call("look", "c1", city="Rome")], ["Clear."], ["Bye."], tools=[look])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            await talk.say("u1", "Weather?")
+        async with talking(root, ledger) as talk:
+            assert await talk.say("u2", "Thanks") == ["RS", "TS m1", "TC Bye.", "TE", "RF"]
+    assert model.saw[2] == [
+        ("user", "Weather?"),
+        ("model", "Let me see."),
+        ("model", ("call", "look", {"city": "Rome"})),
+        ("user", ("result", "look", {"sky": "clear"})),
+        ("model", "Clear."),
+        ("user", "Thanks"),
+    ]
+
+
+async def test_a_waiting_call_is_answered_after_a_restart() -> None:
+    root, model = agent(
+        ["Hm. ", call("ask", "l1", question="?"), call("look", "c1", city="Rome")], ["Done."], tools=[ASK, look]
+    )
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            assert (await talk.say("u1"))[-1] == "RF waits for l1"
+        async with talking(root, ledger) as talk:
+            assert await talk.answer(("l1", "yes")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[1] == [
+        ("user", "hi"),
+        ("model", "Hm. "),
+        ("model", ("call", "ask", {"question": "?"})),
+        ("model", ("call", "look", {"city": "Rome"})),
+        ("user", ("result", "look", {"sky": "clear"})),
+        ("user", ("result", "ask", {"result": "yes"})),
+    ]
+
+
+async def test_a_confirmation_is_given_after_a_restart() -> None:
+    root, model = agent(["Hello."], [call("pay", "p1", amount=3)], ["Paid."], tools=[PAY])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            await talk.say("u1")
+            [question] = questions(await talk.run(user("u2", "Pay!")))
+        async with talking(root, ledger) as talk:
+            assert await talk.resume(yes(question)) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "RF"]
+    assert model.saw[2] == [
+        ("user", "hi"),
+        ("model", "Hello."),
+        ("user", "Pay!"),
+        ("model", ("call", "pay", {"amount": 3})),
+        ("user", ("result", "pay", {"paid": 3})),
+    ]
+
+
+async def test_a_new_message_after_a_restart_gives_up_the_call_that_waited() -> None:
+    root, model = agent([call("ask", "l1", question="?")], ["Fine."], tools=[ASK])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            await talk.say("u1")
+        async with talking(root, ledger) as talk:
+            await talk.say("u2", "never mind")
+    assert model.saw[1][-2:] == [
+        ("user", ("result", "ask", {"error": "This call was cancelled: it was never answered."})),
+        ("user", "never mind"),
+    ]
+
+
+async def test_the_agent_a_conversation_was_handed_to_goes_on_after_a_restart() -> None:
+    helper_model = Scripted.of(["I am here."], ["Still here."])
+    helper = LlmAgent(name="helper", description="h", model=helper_model)
+    root, model = agent([call("transfer_to_agent", "t1", agent_name="helper")], sub_agents=[helper])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            await talk.say("u1")
+        async with talking(root, ledger) as talk:
+            assert await talk.say("u2", "go on") == ["RS", "TS m1 helper", "TC Still here.", "TE", "RF"]
+    assert (model.calls, helper_model.calls) == (1, 2)
+    assert helper_model.saw[1][-2:] == [("model", "I am here."), ("user", "go on")]
+
+
+async def test_what_parallel_agents_said_is_known_after_a_restart() -> None:
+    models = {name: Scripted.of([f"{name} says"], ["more"]) for name in ("one", "two")}
+    both = ParallelAgent(name="both", sub_agents=[LlmAgent(name=name, model=model) for name, model in models.items()])
+    async with MemoryLedger() as ledger:
+        async with talking(both, ledger) as talk:
+            await talk.say("u1")
+        async with talking(both, ledger) as talk:
+            await talk.say("u2", "and?")
+    told = " ".join(str(seen) for _, seen in models["one"].saw[1])
+    assert "one says" in told
+    assert "two says" in told
+
+
+async def test_a_stopped_answer_is_part_of_the_conversation() -> None:
+    root, model = agent(["First."], [piece(text("Half of")), HANG], ["Fine."])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        started = await talk.runner.start(request(user("u2", "go")))
+        with anyio.fail_after(5):
+            async for event in _following(talk, started):
+                if isinstance(event, e.TextMessageContent):
+                    break
+            await talk.runner.stop(KEY)
+            await events_of(talk.runner, started)
+        await talk.say("u3", "again")
+    assert model.saw[2] == [
+        ("user", "hi"),
+        ("model", "First."),
+        ("user", "go"),
+        ("model", "Half of"),
+        ("user", "again"),
+    ]
+
+
+async def _following(talk: Talk, started: Any) -> AsyncGenerator[e.Event, None]:
+    from ambient_runner.runs.watch import run_events
+
+    async for event in run_events(talk.runner.ledger, started):
+        yield event
+
+
+@pytest.mark.parametrize("kind", ["memory", "database"])
+async def test_d17_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path: Path) -> None:
+    root, model = agent(["One."], ["Two."], ["Other two."], ["Three."])
+    async with database(tmp_path / "adk.db") as service:
+        bridge = ADKBridge(root, runner_config=stored(service) if kind == "database" else None)
+        async with talking(bridge) as talk:
+            await talk.say("u1", "first")
+            await talk.say("u2", "second")
+            await talk.run(user("u1", "first"), user("u2", "second"))
+            await talk.say("u3", "third")
+            kept = [message.id for message in await talk.messages() if isinstance(message, e.UserMessage)]
+    assert kept == ["u1", "u2", "u3"]
+    assert model.saw[2] == [("user", "first"), ("model", "One."), ("user", "second")]
+    assert model.saw[3] == [*model.saw[2], ("model", "Other two."), ("user", "third")]
+
+
+async def test_d17_a_thread_rewound_to_its_beginning_forgets_all() -> None:
+    root, model = agent(["One."], ["Two."], ["Again."])
+    async with talking(root) as talk:
+        await talk.say("u1", "first")
+        await talk.say("u2", "second")
+        await talk.run(user("u1", "first"))
+    assert model.saw[2] == [("user", "first")]
+
+
+async def test_d23_a_stored_session_is_used_and_never_stale(tmp_path: Path) -> None:
+    def note(tool_context: ToolContext) -> dict[str, Any]:
+        """Note."""
+        tool_context.state["noted"] = True
+        return {}
+
+    root, model = agent(
+        ["A"], [call("note", "n1")], ["B"], [call("ask", "l1", question="?")], ["C"], ["D"], tools=[note, ASK]
+    )
+    async with MemoryLedger() as ledger:
+        for number in range(5):
+            async with database(tmp_path / "adk.db") as service:
+                async with talking(root, ledger, runner_config=stored(service)) as talk:
+                    if number == 3:
+                        assert (await talk.answer(("l1", "yes"), state={"noted": False}))[-1] == "RF"
+                    else:
+                        assert (await talk.say(f"u{number}", f"say {number}", state={"mine": number}))[-1][:2] == "RF"
+    assert model.calls == 6
+    assert [seen for role, seen in model.saw[5] if role == "user"] == [
+        "say 0",
+        "say 1",
+        ("result", "note", {}),
+        "say 2",
+        ("result", "ask", {"result": "yes"}),
+        "say 4",
+    ]
+
+
+async def test_a_session_that_was_there_before_the_thread_is_adopted(tmp_path: Path) -> None:
+    from google.adk.events import Event
+
+    root, model = agent(["Yes."])
+    async with database(tmp_path / "adk.db") as service:
+        session = await service.create_session(app_name="root", user_id="local", session_id="t", state={"old": 1})
+        for author, words in (("user", "Remember 7."), ("root", "I do.")):
+            content = types.Content(role="user" if author == "user" else "model", parts=[text(words)])
+            await service.append_event(session, Event(author=author, invocation_id="e-0", content=content))
+        async with talking(root, runner_config=stored(service)) as talk:
+            said = await talk.say("u1", "Do you?")
+    assert model.saw[0] == [("user", "Remember 7."), ("model", "I do."), ("user", "Do you?")]
+    assert said[-2:] == ["SS {'old': 1}", "RF"]
+
+
+async def test_d24_two_replicas_take_turns_on_one_thread() -> None:
+    """Each holds sessions of its own in memory; neither answers what the other has answered."""
+    root, model = agent(["One."], ["Two."], [call("ask", "l1", question="?")], ["Three."], ["Four."], tools=[ASK])
+    async with MemoryLedger() as ledger, served(ADKBridge(root), ledger) as a, served(ADKBridge(root), ledger) as b:
+        first, second = Talk(a), Talk(b)
+        await first.say("u1", "1")
+        await second.say("u2", "2")
+        await first.say("u3", "3")
+        assert await second.answer(("l1", "yes")) == ["RS", "TS m1", "TC Three.", "TE", "RF"]
+        await first.say("u4", "4")
+    assert model.saw[4] == [
+        ("user", "1"),
+        ("model", "One."),
+        ("user", "2"),
+        ("model", "Two."),
+        ("user", "3"),
+        ("model", ("call", "ask", {"question": "?"})),
+        ("user", ("result", "ask", {"result": "yes"})),
+        ("model", "Three."),
+        ("user", "4"),
+    ]
+
+
+def _two_hundred() -> tuple[BaseAgent, Scripted]:
+    """An agent that asks for a confirmation or calls the client, as the user says, and is thankful for the answer."""
+
+    def answer(llm_request: Any) -> list[Any]:
+        last = llm_request.contents[-1].parts[-1]
+        if last.function_response is not None:
+            return [f"Got {last.function_response.response}"]
+        thread = last.text
+        return [call("pay", f"p-{thread}", amount=1)] if thread.endswith("pay") else [call("paint", f"f-{thread}")]
+
+    model = Scripted.of(answer, loop=True)
+    return LlmAgent(name="root", model=model, tools=[PAY]), model
+
+
+async def test_two_hundred_threads_wait_and_each_is_answered_after_a_restart(tmp_path: Path) -> None:
+    root, model = _two_hundred()
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    names = [f"{n}-{'pay' if n % 2 else 'paint'}" for n in range(200)]
+    asked: dict[str, e.Interrupt] = {}
+    with anyio.fail_after(100):
+        async with open_ledger(url) as ledger, served(ADKBridge(root), ledger) as runner:
+            for name in names:
+                events = await Talk(runner, name).run(user("u1", name), tools=[PAINT])
+                if name.endswith("pay"):
+                    asked[name] = questions(events)[0]
+                else:
+                    assert short(events)[-1] == f"RF waits for f-{name}"
+            assert (await Talk(runner, "free").say("u1", "x", tools=[PAINT]))[-1] == "RF waits for f-x"
+        async with open_ledger(url) as ledger, served(ADKBridge(root), ledger) as runner:
+            for name in names:
+                talk = Talk(runner, name)
+                said = (
+                    await talk.resume(yes(asked[name]))
+                    if name in asked
+                    else await talk.answer((f"f-{name}", "painted"), tools=[PAINT])
+                )
+                assert said[-1] == "RF"
+                got = {"paid": 1} if name in asked else {"result": "painted"}
+                assert f"TC Got {got}" in said
+    assert model.calls == 401
+
+
+async def test_erasing_a_thread_erases_the_stored_session(tmp_path: Path) -> None:
+    root, _ = agent(["One."])
+    async with database(tmp_path / "adk.db") as service:
+        bridge = ADKBridge(root, runner_config=stored(service))
+        async with talking(bridge) as talk:
+            await talk.say("u1")
+            await talk.runner.erase(KEY)
+            place = bridge.place(ThreadKey("default", "local", "t"))
+            found = await service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)
+    assert found is None
+
+
+async def test_an_idle_thread_leaves_nothing_in_memory() -> None:
+    root, _ = agent(["One."], ["Two."])
+    bridge = ADKBridge(root)
+    async with talking(bridge) as talk:
+        await talk.say("u1")
+        await talk.runner.agents["agent"].aclose()
+        place = bridge.place(KEY)
+        found = await bridge.config.sessions().get_session(
+            app_name=place.app, user_id=place.user, session_id=place.session
+        )
+        assert found is None
+        assert (await talk.say("u2"))[-1] == "RF"
+
+
+async def test_an_adapter_works_without_a_server() -> None:
+    from ambient_runner.bridges.base import PlatformContext
+    from ambient_runner.protocol.agui import input_to_agui
+
+    root, model = agent(["One."], ["Two."])
+    adapter = ADKBridge(root).create_adapter(PlatformContext(session_id="t"))
+    messages: list[e.Message] = [user("u1")]
+    for number in (1, 2):
+        given = e.RunAgentInput(thread_id="t", run_id=f"r{number}", messages=messages)
+        events = [event async for event in adapter.run(input_to_agui(given))]
+        said = "".join(event.delta for event in events if isinstance(event, e.TextMessageContent))
+        start = next(event for event in events if isinstance(event, e.TextMessageStart))
+        messages = [*messages, e.AssistantMessage(id=start.message_id, content=said), user(f"v{number}", "more")]
+        assert not any(isinstance(event, e.Custom) for event in events)
+    assert model.saw[1] == [("user", "hi"), ("model", "One."), ("user", "more")]
+
+
+async def test_the_signature_of_a_thought_survives_a_restart() -> None:
+    signed = call("ask", "l1", question="?")
+    signed.thought_signature = b"\xff\xfe\x00"
+    root, model = agent([signed], ["Done."], tools=[ASK])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            await talk.say("u1")
+        async with talking(root, ledger) as talk:
+            assert (await talk.answer(("l1", "yes")))[-1] == "RF"
+    parts = [part for content in model.requests[1].contents for part in content.parts or []]
+    assert [part.thought_signature for part in parts if part.function_call] == [b"\xff\xfe\x00"]
+
+
+async def test_a_question_that_has_expired_does_not_hold_up_what_comes_later() -> None:
+    root, model = agent([call("pay", "p1", amount=3)], [call("ask", "l1", question="?")], ["Done."], tools=[PAY, ASK])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            [question] = questions(await talk.run(user("u1")))
+            cancelled = e.ResumeEntry(interrupt_id=question.id, status="cancelled")
+            asked = await talk.run(user("u2", "something else"), resume=[cancelled])
+            assert short(asked)[-1] == "RF waits for l1"
+            assert (await talk.answer(("l1", "yes")))[-1] == "RF"
+    assert model.calls == 3
+
+
+async def test_an_id_a_model_uses_again_is_another_call() -> None:
+    root, model = agent(
+        [call("look", "call_0", city="Rome")], ["A"], [call("look", "call_0", city="Oslo")], ["B"], tools=[look]
+    )
+    async with talking(root) as talk:
+        await talk.say("u1")
+        assert (await talk.say("u2"))[1:5] == [
+            "CS call_0~2 look",
+            'CA call_0~2 {"city":"Oslo"}',
+            "CE call_0~2",
+            'CR call_0~2 {"sky":"clear"}',
+        ]
+    assert model.calls == 4

@@ -1,0 +1,332 @@
+"""Words, calls and reasoning: streamed or whole, each said once, under ADK's own ids (D1 to D5, D9, D15)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import pytest
+from google.adk.agents import LlmAgent, RunConfig
+from google.genai import types
+from pydantic import BaseModel
+
+from ambient_runner.bridges.adk.bridge import ADKBridge
+from ambient_runner.bridges.adk.config import RunnerConfig
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.agui import input_to_agui
+from tests.bridges.adk.scripted import Scripted, call, piece, reply, text, thought
+from tests.bridges.adk.world import agent, served, short, talking
+from tests.world import events_of, request, user
+
+
+def look(city: str) -> dict[str, Any]:
+    """Look at the weather."""
+    return {"sky": "clear", "city": city}
+
+
+def whole() -> RunnerConfig:
+    """A run configuration without streaming."""
+    return RunnerConfig(run_config=RunConfig())
+
+
+async def test_d1_streamed_text_is_one_message() -> None:
+    root, model = agent(["Hel", "lo"])
+    async with talking(root) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC Hel", "TC lo", "TE", "RF"]
+    assert model.saw == [[("user", "hi")]]
+
+
+async def test_d1_text_that_is_not_streamed_is_one_message() -> None:
+    root, model = agent(["Hel", "lo"])
+    async with talking(root, runner_config=whole()) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC Hello", "TE", "RF"]
+    assert model.saw == [[("user", "hi")]]
+
+
+async def test_d1_a_message_has_the_id_of_its_adk_event() -> None:
+    root, _ = agent(["Hel", "lo"])
+    bridge = ADKBridge(root)
+    async with talking(bridge) as talk:
+        events = await talk.run(user("u1"))
+        place = bridge.place(ThreadKey("default", "local", "t"))
+        session = await bridge.config.sessions().get_session(
+            app_name=place.app, user_id=place.user, session_id=place.session
+        )
+        stored = [message.id for message in await talk.messages()]
+    assert session is not None
+    said = [event.id for event in session.events if event.author == "root"]
+    assert [event.message_id for event in events if isinstance(event, e.TextMessageStart)] == said
+    assert stored == ["u1", *said]
+
+
+async def test_d2_text_before_a_call_is_said_once() -> None:
+    root, model = agent(["Let me ", "check.", call("look", "c1", city="Rome")], ["Clear."], tools=[look])
+    async with talking(root) as talk:
+        assert await talk.say("u1") == [
+            "RS",
+            "TS m1",
+            "TC Let me ",
+            "TC check.",
+            "TE",
+            "CS c1 look",
+            'CA c1 {"city":"Rome"}',
+            "CE c1",
+            'CR c1 {"sky":"clear","city":"Rome"}',
+            "TS m2",
+            "TC Clear.",
+            "TE",
+            "RF",
+        ]
+    assert model.saw[1] == [
+        ("user", "hi"),
+        ("model", "Let me check."),
+        ("model", ("call", "look", {"city": "Rome"})),
+        ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+    ]
+
+
+async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_final_id() -> None:
+    partial = piece(call("look", city="Rome"))
+    root, model = agent([partial, reply(call("look", city="Rome"))], ["Clear."], tools=[look])
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+        view = await talk.messages()
+    assert short(events) == [
+        "RS",
+        "CS c1 look",
+        'CA c1 {"city":"Rome"}',
+        "CE c1",
+        'CR c1 {"sky":"clear","city":"Rome"}',
+        "TS m1",
+        "TC Clear.",
+        "TE",
+        "RF",
+    ]
+    assert [type(message).__name__ for message in view] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+        "AssistantMessage",
+    ]
+    assert model.calls == 2
+
+
+async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
+    root, model = agent([thought("hm"), thought("m"), "A", "B"], ["C"])
+    async with talking(root) as talk:
+        assert await talk.say("u1") == [
+            "RS",
+            "ZS",
+            "ZMS",
+            "ZMC hm",
+            "ZMC m",
+            "ZME",
+            "ZE",
+            "TS m1",
+            "TC A",
+            "TC B",
+            "TE",
+            "RF",
+        ]
+        await talk.say("u2", "more")
+    assert model.saw[1] == [("user", "hi"), ("model", ("thought", "hmm")), ("model", "AB"), ("user", "more")]
+
+
+async def test_d5_reasoning_ends_before_a_call() -> None:
+    root, model = agent([thought("hm"), call("look", "c1", city="Rome")], ["Clear."], tools=[look])
+    async with talking(root) as talk:
+        assert (await talk.say("u1"))[:9] == [
+            "RS",
+            "ZS",
+            "ZMS",
+            "ZMC hm",
+            "ZME",
+            "ZE",
+            "CS c1 look",
+            'CA c1 {"city":"Rome"}',
+            "CE c1",
+        ]
+    assert model.calls == 2
+
+
+async def test_parts_that_are_not_streamed_keep_their_order() -> None:
+    root, model = agent([thought("hm"), "A", call("look", "c1", city="Rome"), "B"], ["C"], tools=[look])
+    async with talking(root, runner_config=whole()) as talk:
+        assert await talk.say("u1") == [
+            "RS",
+            "ZS",
+            "ZMS",
+            "ZMC hm",
+            "ZME",
+            "ZE",
+            "TS m1",
+            "TC A",
+            "TE",
+            "CS c1 look",
+            'CA c1 {"city":"Rome"}',
+            "CE c1",
+            "TS m1~2",
+            "TC B",
+            "TE",
+            'CR c1 {"sky":"clear","city":"Rome"}',
+            "TS m2",
+            "TC C",
+            "TE",
+            "RF",
+        ]
+    assert model.calls == 2
+
+
+class Weather(BaseModel):
+    city: str
+
+
+async def test_d9_an_agent_with_an_output_schema_gives_data_instead_of_words() -> None:
+    model = Scripted.of(['{"city":', '"Paris"}'], ['{"city":"Rome"}'])
+    root = LlmAgent(name="root", model=model, output_schema=Weather, output_key="out")
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+        await talk.say("u2", "again")
+    assert short(events) == [
+        "RS",
+        "SD [{'op': 'add', 'path': '/out', 'value': {'city': 'Paris'}}]",
+        "X adk:output {'agent': 'root', 'value': {'city': 'Paris'}}",
+        "SS {'out': {'city': 'Paris'}}",
+        "RF",
+    ]
+    last = events[-1]
+    assert isinstance(last, e.RunFinished)
+    assert last.result == {"city": "Paris"}
+    assert model.saw[1] == [("user", "hi"), ("model", '{"city":"Paris"}'), ("user", "again")]
+
+
+async def test_d9_an_output_schema_beside_tools_hides_the_call_that_hands_it_over() -> None:
+    root, model = agent([call("set_model_response", "s1", city="Rome")], output_schema=Weather, tools=[look])
+    async with talking(root) as talk:
+        assert await talk.say("u1") == ["RS", "X adk:output {'agent': 'root', 'value': {'city': 'Rome'}}", "RF"]
+    assert model.calls == 1
+
+
+def begun(name: str) -> Any:
+    return piece(types.Part(function_call=types.FunctionCall(name=name, will_continue=True)))
+
+
+def pieces(*parts: types.PartialArg) -> Any:
+    return piece(types.Part(function_call=types.FunctionCall(partial_args=list(parts), will_continue=True)))
+
+
+def string(path: str, value: str, *, more: bool = False) -> types.PartialArg:
+    return types.PartialArg(json_path=path, string_value=value, will_continue=more or None)
+
+
+ENDED = piece(types.Part(function_call=types.FunctionCall()))
+
+
+async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
+    script = [
+        begun("look"),
+        pieces(string("$.city", "Par", more=True)),
+        pieces(string("$.city", 'is "2"')),
+        ENDED,
+        reply(call("look", city='Paris "2"')),
+    ]
+    root, model = agent(script, ["Clear."], tools=[look])
+    async with talking(root) as talk:
+        assert (await talk.say("u1"))[:6] == [
+            "RS",
+            "CS c1 look",
+            'CA c1 {"city":"Par',
+            'CA c1 is \\"2\\""',
+            "CA c1 }",
+            "CE c1",
+        ]
+    assert model.saw[1][2] == ("user", ("result", "look", {"sky": "clear", "city": 'Paris "2"'}))
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        (
+            [string("$.a", "x"), types.PartialArg(json_path="$.n", number_value=2), string("$.b", "y")],
+            {"a": "x", "n": 2, "b": "y"},
+        ),
+        (
+            [types.PartialArg(json_path="$.yes", bool_value=True), string("$.a", "x", more=True), string("$.a", "é\n")],
+            {"yes": True, "a": "xé\n"},
+        ),
+        ([string("$.a", "x"), string("$.deep.b", "y"), string("$.c", "z")], {"a": "x", "deep": {"b": "y"}, "c": "z"}),
+        ([string("$.a", "x"), string("$.b", "y"), string("$.a", "x2")], {"a": "x2", "b": "y"}),
+        ([string("$.list[0]", "x")], {"list": ["x"]}),
+        ([], {}),
+    ],
+    ids=["members", "kinds", "nested", "changed", "list", "none"],
+)
+async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
+    written: list[types.PartialArg], arguments: dict[str, Any]
+) -> None:
+    def anything(**given: Any) -> dict[str, Any]:
+        """Take anything."""
+        return {}
+
+    script = [begun("anything"), *(pieces(one) for one in written), ENDED, reply(call("anything", **arguments))]
+    root, _ = agent(script, ["Done."], tools=[anything])
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"))
+    starts = [event for event in events if isinstance(event, e.ToolCallStart)]
+    spelled = "".join(event.delta for event in events if isinstance(event, e.ToolCallArgs))
+    assert len(starts) == 1
+    assert msgspec.json.decode(spelled) == arguments
+
+
+async def test_usage_is_added_up_per_model() -> None:
+    counted = types.GenerateContentResponseUsageMetadata(
+        prompt_token_count=3, candidates_token_count=2, total_token_count=5, thoughts_token_count=1
+    )
+    first = reply(call("look", "c1", city="Rome"), usage_metadata=counted, model_version="m-1")
+    root, _ = agent([first], [reply(text("Clear."), usage_metadata=counted, model_version="m-1")], tools=[look])
+    async with talking(root) as talk:
+        last = (await talk.run(user("u1")))[-1]
+    assert isinstance(last, e.RunFinished)
+    assert last.usage == [
+        e.TokenUsage(model="m-1", input_tokens=6, output_tokens=4, total_tokens=10, reasoning_tokens=2)
+    ]
+
+
+async def test_pictures_of_the_user_reach_the_model() -> None:
+    root, model = agent(["A cat."])
+    picture = e.ImagePart(source=e.DataSource(value="aGk=", mime_type="image/png"))
+    link = e.DocumentPart(source=e.UrlSource(value="https://example.com/a.pdf", mime_type="application/pdf"))
+    async with talking(root) as talk:
+        await talk.run(e.UserMessage(id="u1", content=[e.TextPart(text="What is it?"), picture, link]))
+    assert model.saw == [
+        [
+            ("user", "What is it?"),
+            ("user", ("data", "image/png", b"hi")),
+            ("user", ("file", "application/pdf", "https://example.com/a.pdf")),
+        ]
+    ]
+
+
+async def test_what_the_application_says_of_itself_reaches_the_model_and_stays_out_of_the_conversation() -> None:
+    root, model = agent(["A"], ["B"])
+    async with served(ADKBridge(root)) as runner:
+        for name, context in (("u1", [e.Context(description="page", value="cart")]), ("u2", [])):
+            asked = request(user(name, name))
+            given = msgspec.structs.replace(asked.input, context=context)
+            await events_of(runner, await runner.start(dataclasses.replace(asked, input=given)))
+    assert model.saw[0] == [("user", "Context of the application:\npage: cart"), ("user", "u1")]
+    assert model.saw[1] == [("user", "u1"), ("model", "A"), ("user", "u2")]
+
+
+async def test_a_system_message_of_a_trusted_client_is_an_instruction() -> None:
+    root, model = agent(["A"], instruction="Be kind.")
+    adapter = ADKBridge(root).create_adapter(PlatformContext(system_prompt_append="Be brief."))
+    messages = [e.SystemMessage(id="s", content="Be formal."), user("u1")]
+    given = e.RunAgentInput(thread_id="t", run_id="r", messages=messages)
+    assert [event async for event in adapter.run(input_to_agui(given))]
+    instruction = str(model.requests[0].config.system_instruction)
+    assert all(words in instruction for words in ("Be kind.", "Be brief.", "Be formal."))
+    assert model.saw == [[("user", "hi")]]

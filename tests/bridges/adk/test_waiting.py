@@ -1,0 +1,282 @@
+"""Calls that wait for someone outside: tools of the client, long-running tools, and what becomes of them (D10 to D12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.adk.agents import LoopAgent, SequentialAgent
+from google.adk.apps import App
+from google.adk.apps.app import ResumabilityConfig
+from google.adk.tools import LongRunningFunctionTool, ToolContext
+
+from ambient_runner.errors import InvalidInput
+from ambient_runner.protocol import events as e
+from tests.bridges.adk.scripted import Scripted, call
+from tests.bridges.adk.world import agent, talking
+
+PAINT = e.Tool(
+    name="paint",
+    description="Paint the background.",
+    parameters={
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"color": {"type": "string"}},
+        "additionalProperties": False,
+    },
+)
+
+
+def ask(question: str) -> None:
+    """Ask a person."""
+
+
+def look(city: str) -> dict[str, Any]:
+    """Look at the weather."""
+    return {"sky": "clear"}
+
+
+ASK = LongRunningFunctionTool(ask)
+CALL_ASK = call("ask", "l1", question="Sure?")
+SEEN_ASK = ("model", ("call", "ask", {"question": "Sure?"}))
+
+
+async def test_d10_a_backend_call_beside_a_waiting_one_gives_its_result_and_the_model_is_not_asked_again() -> None:
+    def note(text: str, tool_context: ToolContext) -> dict[str, Any]:
+        """Note something."""
+        tool_context.state["noted"] = text
+        return {"ok": True}
+
+    root, model = agent(["One ", CALL_ASK, call("note", "b1", text="x")], ["Done."], tools=[ASK, note])
+    async with talking(root) as talk:
+        assert await talk.say("u1") == [
+            "RS",
+            "TS m1",
+            "TC One ",
+            "TE",
+            "CS l1 ask",
+            'CA l1 {"question":"Sure?"}',
+            "CS b1 note",
+            'CA b1 {"text":"x"}',
+            "CE b1",
+            'CR b1 {"ok":true}',
+            "CE l1",
+            "SD [{'op': 'add', 'path': '/noted', 'value': 'x'}]",
+            "SS {'noted': 'x'}",
+            "RF waits for l1",
+        ]
+        assert model.calls == 1
+        assert await talk.answer(("l1", '{"yes": true}')) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[1] == [
+        ("user", "hi"),
+        ("model", "One "),
+        SEEN_ASK,
+        ("model", ("call", "note", {"text": "x"})),
+        ("user", ("result", "note", {"ok": True})),
+        ("user", ("result", "ask", {"yes": True})),
+    ]
+
+
+async def test_d10_a_tool_of_the_client_is_offered_to_the_model_and_waits_for_the_client() -> None:
+    root, model = agent([call("paint", "f1", color="red"), call("look", "b1", city="Rome")], ["Done."], tools=[look])
+    async with talking(root) as talk:
+        assert await talk.say("u1", tools=[PAINT]) == [
+            "RS",
+            "CS f1 paint",
+            'CA f1 {"color":"red"}',
+            "CS b1 look",
+            'CA b1 {"city":"Rome"}',
+            "CE b1",
+            'CR b1 {"sky":"clear"}',
+            "CE f1",
+            "RF waits for f1",
+        ]
+        assert await talk.answer(("f1", "painted"), tools=[PAINT]) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[1][-2:] == [
+        ("user", ("result", "look", {"sky": "clear"})),
+        ("user", ("result", "paint", {"result": "painted"})),
+    ]
+    declared = [tool for one in model.requests[0].config.tools or [] for tool in one.function_declarations or []]
+    schema = next(tool.parameters_json_schema for tool in declared if tool.name == "paint")
+    assert schema == {"type": "object", "properties": {"color": {"type": "string"}}}
+
+
+async def test_tools_of_one_request_are_not_there_in_the_next() -> None:
+    root, model = agent(["A"], ["B"])
+    async with talking(root) as talk:
+        await talk.say("u1", tools=[PAINT])
+        await talk.say("u2")
+    assert [sorted(request.tools_dict) for request in model.requests] == [["paint"], []]
+
+
+async def test_a_tool_of_the_agent_keeps_its_name() -> None:
+    root, model = agent([call("look", "b1", city="Rome")], ["Done."], tools=[look])
+    mine = e.Tool(name="look", description="mine", parameters={"type": "object"})
+    async with talking(root) as talk:
+        assert await talk.say("u1", tools=[mine]) == [
+            "RS",
+            "CS b1 look",
+            'CA b1 {"city":"Rome"}',
+            "CE b1",
+            'CR b1 {"sky":"clear"}',
+            "TS m1",
+            "TC Done.",
+            "TE",
+            "RF",
+        ]
+    assert model.calls == 2
+
+
+async def test_d10_a_resumable_app_pauses_and_goes_on_in_the_same_way() -> None:
+    root, model = agent([CALL_ASK, call("look", "b1", city="Rome")], ["Done."], tools=[ASK, look])
+    app = App(name="app", root_agent=root, resumability_config=ResumabilityConfig(is_resumable=True))
+    async with talking(app) as talk:
+        first = await talk.say("u1")
+        second = await talk.answer(("l1", "yes"))
+    assert first[-3:] == ['CR b1 {"sky":"clear"}', "CE l1", "RF waits for l1"]
+    assert second == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.calls == 2
+
+
+async def test_a_long_running_tool_that_gives_a_first_result_does_not_wait() -> None:
+    def order(what: str) -> dict[str, Any]:
+        """Order something."""
+        return {"status": "ordered"}
+
+    root, model = agent([call("order", "l1", what="tea")], ["On its way."], tools=[LongRunningFunctionTool(order)])
+    async with talking(root) as talk:
+        assert await talk.say("u1") == [
+            "RS",
+            "CS l1 order",
+            'CA l1 {"what":"tea"}',
+            "CE l1",
+            'CR l1 {"status":"ordered"}',
+            "TS m1",
+            "TC On its way.",
+            "TE",
+            "RF",
+        ]
+    assert model.calls == 2
+
+
+async def test_the_next_agent_of_a_sequence_waits_too_and_goes_on_after_the_answer() -> None:
+    root, first = agent([CALL_ASK], ["One."], tools=[ASK])
+    second_model = Scripted.of(["Two."])
+    second = root.clone(update={"name": "second", "model": second_model, "tools": []})
+    async with talking(SequentialAgent(name="line", sub_agents=[root, second])) as talk:
+        assert await talk.say("u1") == ["RS", "CS l1 ask", 'CA l1 {"question":"Sure?"}', "CE l1", "RF waits for l1"]
+        assert (first.calls, second_model.calls) == (1, 0)
+        answered = await talk.answer(("l1", "yes"))
+    assert answered[:4] == ["RS", "TS m1 root", "TC One.", "TE"]
+    assert answered[-1] == "RF"
+
+
+async def test_a_loop_that_waits_does_not_go_round() -> None:
+    root, model = agent([CALL_ASK], ["One."], tools=[ASK])
+    async with talking(LoopAgent(name="loop", sub_agents=[root], max_iterations=3)) as talk:
+        assert (await talk.say("u1"))[-1] == "RF waits for l1"
+    assert model.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("not json", {"result": "not json"}),
+        ("", {"result": "(empty)"}),
+        ("[1, 2]", {"result": [1, 2]}),
+        ("3", {"result": 3}),
+        ("it's", {"result": "it's"}),
+    ],
+    ids=["object", "text", "empty", "list", "number", "quote"],
+)
+async def test_d11_any_answer_reaches_the_model(content: str, seen: dict[str, Any]) -> None:
+    root, model = agent([CALL_ASK], ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        assert await talk.answer(("l1", content)) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[1] == [("user", "hi"), SEEN_ASK, ("user", ("result", "ask", seen))]
+
+
+async def test_d11_a_failed_tool_of_the_client_is_an_error_for_the_model() -> None:
+    root, model = agent([CALL_ASK], ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        await talk.run(e.ToolMessage(id="r1", tool_call_id="l1", content="", error="no such color"))
+    assert model.saw[1][-1] == ("user", ("result", "ask", {"error": "no such color"}))
+
+
+async def test_d11_an_answer_is_not_lost_when_the_run_it_starts_fails() -> None:
+    root, model = agent([CALL_ASK], RuntimeError("the model is down"), ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
+        assert await talk.say("u2", "and now?") == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[2] == [
+        ("user", "hi"),
+        SEEN_ASK,
+        ("user", ("result", "ask", {"result": "yes"})),
+        ("user", "and now?"),
+    ]
+
+
+async def test_d11_the_same_answer_can_be_sent_again_after_a_failure() -> None:
+    root, model = agent([CALL_ASK], RuntimeError("the model is down"), ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
+        assert await talk.answer(("l1", "yes")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+        results = [message for message in await talk.messages() if isinstance(message, e.ToolMessage)]
+    assert len(results) == 1
+    assert model.saw[2] == [("user", "hi"), SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]
+
+
+TWO = [call("ask", "l1", question="A?"), call("ask", "l2", question="B?")]
+
+
+async def test_d12_two_waiting_calls_are_answered_together() -> None:
+    root, model = agent(TWO, ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        assert (await talk.say("u1"))[-1] == "RF waits for l1 l2"
+        assert await talk.answer(("l2", "b"), ("l1", "a")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[1][-2:] == [
+        ("user", ("result", "ask", {"result": "a"})),
+        ("user", ("result", "ask", {"result": "b"})),
+    ]
+
+
+async def test_d12_one_of_two_results_is_refused_and_burns_nothing() -> None:
+    root, model = agent(TWO, ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        with pytest.raises(InvalidInput):
+            await talk.answer(("l1", "a"))
+        with pytest.raises(InvalidInput):
+            await talk.answer(("unknown", "a"))
+        assert model.calls == 1
+        assert await talk.answer(("l1", "a"), ("l2", "b")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.calls == 2
+
+
+async def test_d12_a_new_message_gives_up_the_calls_that_wait_and_the_model_is_told() -> None:
+    root, model = agent(TWO, ["Fine."], ["Still fine."], tools=[ASK])
+    async with talking(root) as talk:
+        await talk.say("u1")
+        assert await talk.say("u2", "never mind") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
+        with pytest.raises(InvalidInput):
+            await talk.answer(("l1", "a"), ("l2", "b"))
+        await talk.say("u3", "more")
+    cancelled = ("user", ("result", "ask", {"error": "This call was cancelled: it was never answered."}))
+    assert model.saw[1][-3:] == [cancelled, cancelled, ("user", "never mind")]
+    assert model.saw[2][-5:] == [cancelled, cancelled, ("user", "never mind"), ("model", "Fine."), ("user", "more")]
+
+
+async def test_d22_threads_that_wait_block_nobody() -> None:
+    root, model = agent(*[[call("ask", f"l{n}", question="?")] for n in range(30)], ["Done."], tools=[ASK])
+    async with talking(root) as talk:
+        for n in range(30):
+            talk.thread = f"t{n}"
+            assert (await talk.say("u1"))[-1] == f"RF waits for l{n}"
+        talk.thread = "other"
+        assert await talk.say("u1") == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.calls == 31

@@ -1,0 +1,438 @@
+"""Threads never mix, agents are made after a template or by a function, and sessions own their history (cases A18 and A21)."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import ag_ui.core as ag
+import anyio
+import pytest
+from pydantic import BaseModel
+from strands import Agent, ToolContext, tool
+from strands.agent.conversation_manager import SlidingWindowConversationManager
+from strands.handlers.callback_handler import PrintingCallbackHandler
+from strands.hooks import BeforeModelCallEvent
+from strands.plugins import Plugin
+from strands.session import FileSessionManager
+
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.strands.agent import StrandsAgent
+from ambient_runner.bridges.strands.bridge import StrandsBridge
+from ambient_runner.bridges.strands.config import StrandsAgentConfig
+from ambient_runner.bridges.strands.template import clone
+from ambient_runner.errors import ConfigError, InvalidInput, ThreadBusy
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.agui import input_to_agui
+from tests.bridges.strands.scripted import (
+    ScriptedModel,
+    call,
+    calls,
+    said_assistant,
+    said_user,
+    says,
+    tool_result,
+    tool_use,
+)
+from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, tool_message, verify, yes
+from tests.bridges.strands.world import told as words
+from tests.world import request, user
+
+
+@tool
+def get_weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sunny in {city}"
+
+
+@tool(context=True)
+def book(city: str, tool_context: ToolContext) -> str:
+    """Books a trip after asking."""
+    return f"booked {city}: {tool_context.interrupt('confirm', reason=city)}"
+
+
+async def test_a18_threads_do_not_read_each_other() -> None:
+    model = ScriptedModel(script=lambda messages: says("ok"))
+    async with strands(agent_of(model)) as alice:
+        bob = Thread(alice.runner, name="bob")
+        await alice.say("I am Alice")
+        await bob.say("I am Bob")
+        await alice.say("who am I?")
+    assert model.saw == [
+        [said_user("I am Alice")],
+        [said_user("I am Bob")],
+        [said_user("I am Alice"), said_assistant("ok"), said_user("who am I?")],
+    ]
+
+
+async def test_a18_threads_run_at_the_same_time_and_one_thread_runs_once() -> None:
+    go = anyio.Event()
+    model = ScriptedModel(script=lambda messages: [go, *says("ok")])
+    async with strands(agent_of(model)) as thread:
+        streams: list[list[str]] = []
+
+        async def talk(name: str) -> None:
+            streams.append(await Thread(thread.runner, name=name).say("hi"))
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                for name in "abc":
+                    tasks.start_soon(talk, name)
+                while len(model.saw) < 3:
+                    await anyio.sleep(0.001)
+                with pytest.raises(ThreadBusy):
+                    await thread.runner.start(request(user("u9"), thread="a"))
+                go.set()
+    assert [stream[-1] for stream in streams] == ["RF success"] * 3
+
+
+def asked(*messages: e.Message, thread: str = "t", **more: Any) -> ag.RunAgentInput:
+    return input_to_agui(e.RunAgentInput(thread_id=thread, run_id="r", messages=list(messages), **more))
+
+
+async def alone(agent: StrandsAgent, *messages: e.Message, **more: Any) -> list[e.Event]:
+    events = [event async for event in agent.run(asked(*messages, **more))]
+    verify(events)
+    return events
+
+
+async def test_a18_alone_a_second_run_of_a_thread_is_refused_and_the_first_goes_on() -> None:
+    go = anyio.Event()
+    agent = StrandsAgent(agent_of(ScriptedModel([go, *says("ok")])))
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            first: list[list[e.Event]] = []
+
+            async def run() -> None:
+                first.append(await alone(agent, user("u1"), state={"a": 1}))
+
+            tasks.start_soon(run)
+            await anyio.wait_all_tasks_blocked()
+            assert words(await alone(agent, user("u2"))) == ["RE THREAD_BUSY"]
+            go.set()
+    assert words(first[0])[-1] == "RF success"
+
+
+async def test_alone_an_agent_frames_its_runs_and_keeps_questions_in_mind() -> None:
+    model = ScriptedModel(calls(call("c1", "book", '{"city": "Rome"}')), says("ok"))
+    agent = StrandsAgent(agent_of(model, book), name="mine", description="Mine.")
+    first = await alone(agent, user("u1", "go"))
+    assert words(first) == ["CS c1 book < m1", 'CA c1 {"city": "Rome"}', "CE c1", "RF asks confirm"]
+    assert isinstance(first[0], e.RunStarted)
+    end = first[-1]
+    assert isinstance(end, e.RunFinished)
+    assert isinstance(end.outcome, e.Interrupted)
+    made = e.AssistantMessage(
+        id="a1", tool_calls=[e.ToolCall(id="c1", function=e.FunctionCall(name="book", arguments='{"city": "Rome"}'))]
+    )
+    second = await alone(agent, user("u1", "go"), made, resume=[yes(end.outcome.interrupts[0], "yes")])
+    assert words(second) == ['CR c1 "booked Rome: yes"', "MS", "TS m1", 'TC m1 "ok"', "TE m1", "RF success"]
+    (snapshot,) = [one for one in second if isinstance(one, e.MessagesSnapshot)]
+    assert [type(one) for one in snapshot.messages] == [e.UserMessage, e.AssistantMessage, e.ToolMessage]
+    await agent.aclose()
+
+
+async def test_alone_a_failure_is_an_event() -> None:
+    agent = StrandsAgent(agent_of(ScriptedModel([RuntimeError("secret")], says("ok"))))
+    failed = await alone(agent, user("u1"))
+    assert words(failed) == ["RE STRANDS_FORCE_STOP"]
+    assert "secret" not in repr(failed)
+    assert words(await alone(agent, user("u2")))[-1] == "RF success"
+
+
+async def test_alone_only_so_many_threads_are_kept_and_none_loses_anything() -> None:
+    model = ScriptedModel(script=lambda messages: says("ok"))
+    made: list[str] = []
+
+    def make(first: ag.RunAgentInput) -> Agent:
+        made.append(first.thread_id)
+        return agent_of(model)
+
+    agent = StrandsAgent(make, threads=2)
+    for thread in ("a", "b", "c", "a"):
+        await alone(
+            agent, user("u1", thread), e.AssistantMessage(id="a1", content="ok"), user("u2", "and?"), thread=thread
+        )
+    assert made == ["a", "b", "c", "a"]
+    assert model.saw[3] == [said_user("a"), said_assistant("ok"), said_user("and?")]
+
+
+async def test_s5_without_anything_to_answer_a_request_is_refused_unless_there_is_a_default() -> None:
+    model = ScriptedModel(says("ok"), says("ok"))
+    async with strands(agent_of(model)) as thread:
+        with pytest.raises(InvalidInput):
+            await thread.run()
+    assert words(await alone(StrandsAgent(agent_of(model)))) == ["RE NOTHING_TO_ANSWER"]
+    config = StrandsAgentConfig(default_prompt="Hello")
+    async with strands(agent_of(model), config) as thread:
+        assert (await thread.run())[-1] == "RF success"
+    assert words(await alone(StrandsAgent(agent_of(model), config=config)))[-1] == "RF success"
+    assert model.saw == [[said_user("Hello")]] * 2
+
+
+async def test_a_factory_may_take_the_input_or_not_and_may_be_awaited() -> None:
+    model = ScriptedModel(script=lambda messages: says("ok"))
+
+    async def later() -> Agent:
+        return agent_of(model)
+
+    for factory in (lambda: agent_of(model), lambda first: agent_of(model), later):
+        assert words(await alone(StrandsAgent(factory), user("u1")))[-1] == "RF success"
+
+
+@pytest.mark.parametrize("wrong", ["agent", 1, None])
+def test_what_is_no_agent_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(ConfigError):
+        StrandsAgent(wrong)
+
+
+def test_a_template_with_a_session_is_refused(tmp_path: Path) -> None:
+    session = FileSessionManager(session_id="one", storage_dir=str(tmp_path))
+    with pytest.raises(ConfigError):
+        StrandsAgent(Agent(model=ScriptedModel(), session_manager=session, callback_handler=None))
+
+
+@pytest.mark.parametrize("held", [{"context_manager": "auto"}, {"background_tasks": True}], ids=str)
+async def test_a_template_that_cannot_be_had_twice_is_refused_and_a_function_makes_it(held: dict[str, Any]) -> None:
+    model = ScriptedModel(script=lambda messages: says("ok"))
+    with pytest.raises(ConfigError):
+        StrandsAgent(agent_of(model, **held))
+    assert words(await alone(StrandsAgent(lambda: agent_of(model, **held)), user("u1")))[-1] == "RF success"
+
+
+class Forecast(BaseModel):
+    city: str
+
+
+async def test_an_agent_made_after_a_template_is_like_it_and_shares_nothing_that_changes() -> None:
+    seen: list[str] = []
+
+    def look(event: BeforeModelCallEvent) -> None:
+        seen.append("hook")
+
+    class Extra(Plugin):
+        name = "extra"
+
+        @tool
+        def extra(self) -> str:
+            """An extra tool."""
+            return "extra"
+
+    model = ScriptedModel(says("a"), says("b"))
+    helper = agent_of(ScriptedModel(), name="helper", description="Helps.")
+    template = Agent(
+        model=model,
+        tools=[get_weather, helper.as_tool(name="helper")],
+        system_prompt="Be kind.",
+        name="template",
+        description="A template.",
+        agent_id="the-agent",
+        state={"n": 1},
+        hooks=[look],
+        plugins=[Extra()],
+        trace_attributes={"a": "b"},
+        conversation_manager=SlidingWindowConversationManager(window_size=7),
+        structured_output_model=Forecast,
+    )
+    made = clone(template, instructions="Be brief.")
+    assert made.system_prompt == "Be kind.\nBe brief."
+    assert sorted(made.tool_names) == sorted(template.tool_names) == ["extra", "get_weather", "helper"]
+    assert (made.name, made.description, made.agent_id) == ("template", "A template.", "the-agent")
+    assert (made.state.get(), made.trace_attributes) == ({"n": 1}, {"a": "b"})
+    assert not isinstance(made.callback_handler, PrintingCallbackHandler)
+    assert made.conversation_manager is not template.conversation_manager
+    made.state.set("n", 2)
+    made.messages.append({"role": "user", "content": [{"text": "hi"}]})
+    assert (template.state.get(), template.messages) == ({"n": 1}, [])
+    again = clone(template)
+    assert again.tool_registry.registry["helper"] is not made.tool_registry.registry["helper"]
+
+
+async def test_hooks_of_a_template_run_once_for_every_thread() -> None:
+    seen: list[str] = []
+
+    def look(event: BeforeModelCallEvent) -> None:
+        seen.append(event.agent.messages[0]["content"][0]["text"])
+
+    agent = agent_of(ScriptedModel(says("a"), says("b")))
+    agent.hooks.add_callback(BeforeModelCallEvent, look)
+    async with strands(agent) as thread:
+        await thread.say("one")
+        await Thread(thread.runner, name="other").say("two")
+    assert seen == ["one", "two"]
+
+
+async def test_what_a_tool_keeps_in_the_agents_state_survives_a_restart(tmp_path: Path) -> None:
+    @tool(context=True)
+    def count(tool_context: ToolContext) -> str:
+        """Counts."""
+        number = (tool_context.agent.state.get("n") or 0) + 1
+        tool_context.agent.state.set("n", number)
+        return str(number)
+
+    turns = [turn for at in range(3) for turn in (calls(call(f"c{at}", "count")), says("ok"))]
+    model = ScriptedModel(*turns)
+    for at in range(3):
+        async with strands(agent_of(model, count), store=tmp_path / "ledger.db") as thread:
+            thread.count = at
+            assert f'CR c{at} "{at + 1}"' in await thread.say("count")
+    assert len(model.saw) == 6
+
+
+async def test_a_key_a_tool_deletes_from_the_agents_state_stays_deleted() -> None:
+    @tool(context=True)
+    def forget(tool_context: ToolContext) -> str:
+        """Forgets."""
+        tool_context.agent.state.delete("n")
+        return "forgotten"
+
+    model = ScriptedModel(calls(call("c1", "forget")), says("ok"), says("ok"))
+    seen: list[Any] = []
+    agent = agent_of(model, forget, state={"n": 1}, hooks=[_seeing(seen)])
+    async with strands(agent) as thread:
+        await thread.say("forget")
+        await thread.say("and?")
+    assert seen == [{"n": 1}, {}, {}]
+
+
+def _seeing(seen: list[Any]) -> Any:
+    def look(event: BeforeModelCallEvent) -> None:
+        seen.append(event.agent.state.get())
+
+    return look
+
+
+@pytest.mark.parametrize("content", ["", []])
+async def test_a_user_who_says_nothing_is_told_so(content: Any) -> None:
+    agent = StrandsAgent(agent_of(ScriptedModel()))
+    assert words(await alone(agent, e.UserMessage(id="u1", content=content))) == ["RE NOTHING_TO_ANSWER"]
+
+
+async def test_the_platforms_instructions_reach_the_model() -> None:
+    model = ScriptedModel(says("ok"))
+    context = PlatformContext(system_prompt_append="Be brief.")
+    adapter = StrandsBridge(agent_of(model, system_prompt="Be kind.")).create_adapter(context)
+    async with aclosing(adapter.run(asked(user("u1")))) as events:
+        assert isinstance([event async for event in events][-1], e.RunFinished)
+    assert model.prompts == ["Be kind.\nBe brief."]
+
+
+async def test_the_context_of_a_request_reaches_the_model_and_not_the_history() -> None:
+    model = ScriptedModel(calls(call("c1", "get_weather", '{"city": "x"}')), says("a"), says("b"))
+    contexts: list[Any] = []
+
+    def look(event: BeforeModelCallEvent) -> None:
+        contexts.append(event.agent.state.get("agui_context"))
+
+    agent = agent_of(model, get_weather, hooks=[look])
+    async with strands(agent) as thread:
+        await thread.say("one", context=[e.Context(description="theme", value="dark")])
+        await thread.say("two")
+    said = {"text": "Context of this request:\n- theme: dark"}
+    assert model.saw[0] == [said_user("one", said)]
+    assert model.saw[1][-1] == said_user(tool_result("c1", "sunny in x"), said)
+    assert said not in [block for message in model.saw[2] for block in message["content"]]
+    assert contexts == [[{"description": "theme", "value": "dark"}]] * 2 + [None]
+
+
+async def test_what_a_user_attaches_reaches_the_model() -> None:
+    model = ScriptedModel(says("ok"))
+    data = base64.b64encode(b"bytes").decode()
+    content = [
+        e.TextPart(text="look"),
+        e.ImagePart(source=e.DataSource(value=data, mime_type="image/jpg")),
+        e.DocumentPart(
+            source=e.DataSource(value=data, mime_type="application/pdf"), metadata={"filename": "my report.v2.pdf"}
+        ),
+        e.VideoPart(source=e.UrlSource(value="s3://bucket/a.mp4", mime_type="video/mp4")),
+        e.ImagePart(source=e.UrlSource(value="http://169.254.169.254/latest", mime_type="image/png")),
+        e.AudioPart(source=e.DataSource(value="not base64!", mime_type="audio/wav")),
+    ]
+    async with strands(agent_of(model)) as thread:
+        await thread.say(content)
+    assert model.saw[0][0]["content"] == [
+        {"text": "look"},
+        {"image": {"format": "jpeg", "source": {"bytes": b"bytes"}}},
+        {"document": {"format": "pdf", "source": {"bytes": b"bytes"}, "name": "my report-v2-3"}},
+        {"video": {"format": "mp4", "source": {"location": {"type": "s3", "uri": "s3://bucket/a.mp4"}}}},
+        {"text": "[The user attached image content that cannot be read here: image/png]"},
+        {"text": "[The user attached audio content that cannot be read here: audio/wav]"},
+    ]
+
+
+def sessions(folder: Path) -> StrandsAgentConfig:
+    def provide(first: ag.RunAgentInput) -> FileSessionManager:
+        return FileSessionManager(session_id=first.thread_id, storage_dir=str(folder))
+
+    return StrandsAgentConfig(session_manager_provider=provide)
+
+
+async def test_a21_a_session_owns_the_history_across_a_restart(tmp_path: Path) -> None:
+    model = ScriptedModel(calls(call("c1", "get_weather", '{"city": "x"}')), says("sunny"), says("bye"))
+    for at, text in enumerate(("weather?", "thanks")):
+        async with strands(agent_of(model, get_weather), sessions(tmp_path), store=tmp_path / "ledger.db") as thread:
+            thread.count = at
+            assert (await thread.say(text))[-1] == "RF success"
+    assert model.saw[2] == [
+        said_user("weather?"),
+        said_assistant(tool_use("c1", "get_weather", {"city": "x"})),
+        said_user(tool_result("c1", "sunny in x")),
+        said_assistant("sunny"),
+        said_user("thanks"),
+    ]
+
+
+async def test_a21_a_session_waits_for_the_client_across_a_restart(tmp_path: Path) -> None:
+    both = calls(call("f1", "change_background", "{}"), call("c1", "get_weather", '{"city": "x"}'))
+    model = ScriptedModel(both, says("done"), says("bye"))
+    agent, config, store = agent_of(model, get_weather), sessions(tmp_path), tmp_path / "ledger.db"
+    async with strands(agent, config, store=store, tools=[TOOL]) as thread:
+        assert (await thread.say("go"))[-1] == "RF waits for f1"
+    async with strands(agent, config, store=store, tools=[TOOL]) as thread:
+        assert await thread.answer(f1="red") == ["TS m1", 'TC m1 "done"', "TE m1", "MS", "RF success"]
+    async with strands(agent, config, store=store, tools=[TOOL]) as thread:
+        thread.count = 1
+        await thread.say("thanks")
+    history = [
+        said_user("go"),
+        said_assistant(tool_use("f1", "change_background"), tool_use("c1", "get_weather", {"city": "x"})),
+        said_user(tool_result("f1", "red"), tool_result("c1", "sunny in x")),
+    ]
+    assert model.saw[1:] == [history, [*history, said_assistant("done"), said_user("thanks")]]
+
+
+async def test_a21_a_session_whose_client_says_something_else_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel(calls(call("f1", "change_background", "{}")), says("fine"))
+    async with strands(agent_of(model), sessions(tmp_path), tools=[TOOL]) as thread:
+        await thread.say("go")
+        assert (await thread.say("never mind"))[-1] == "RF success"
+    assert model.saw[1][2]["content"][0]["toolResult"]["status"] == "error"
+    assert model.saw[1][-1]["content"][-1] == {"text": "never mind"}
+
+
+async def test_a21_a_session_remembers_its_question_across_a_restart(tmp_path: Path) -> None:
+    model = ScriptedModel(calls(call("c1", "book", '{"city": "Rome"}')), says("done"))
+    agent, config, store = agent_of(model, book), sessions(tmp_path), tmp_path / "ledger.db"
+    async with strands(agent, config, store=store) as thread:
+        assert (await thread.say("go"))[-1] == "RF asks confirm"
+        (question,) = thread.interrupts
+    async with strands(agent, config, store=store) as thread:
+        assert (await thread.resume(yes(question, "yes")))[0] == 'CR c1 "booked Rome: yes"'
+    assert model.saw[1][-1] == said_user(tool_result("c1", "booked Rome: yes"))
+
+
+async def test_a_question_that_is_no_longer_known_is_an_error_of_its_own() -> None:
+    resume = [e.ResumeEntry(interrupt_id="v1:x#1", status="resolved", payload=1)]
+    agent = StrandsAgent(agent_of(ScriptedModel()))
+    assert words(await alone(agent, user("u1"), tool_message("c1", ""), resume=resume)) == ["RE INTERRUPT_LOST"]
+
+
+async def test_structured_output_is_the_result_of_the_run() -> None:
+    model = ScriptedModel(calls(call("c1", "Forecast", '{"city": "Rome"}')))
+    async with strands(agent_of(model, structured_output_model=Forecast)) as thread:
+        await thread.say("go")
+        end = thread.told[-1]
+    assert isinstance(end, e.RunFinished)
+    assert end.result == {"city": "Rome"}
