@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
-from google.adk.tools import AgentTool, LongRunningFunctionTool, ToolContext, exit_loop
+from google.adk.tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
 from google.adk.workflow import START, JoinNode, Workflow
+from pydantic import BaseModel
 
+from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import Scripted, call
-from tests.bridges.adk.world import agent, short, talking
+from tests.bridges.adk.world import agent, questions, short, talking, yes
 from tests.world import user
 
 
@@ -171,3 +173,41 @@ async def test_state_of_parallel_agents_is_one_state() -> None:
     async with talking(ParallelAgent(name="both", sub_agents=[one, two])) as talk:
         said = await talk.say("u1")
     assert said[-2] in {"SS {'a': True, 'b': True}", "SS {'b': True, 'a': True}"}
+
+
+async def test_a_workflow_node_with_an_output_schema_gives_data() -> None:
+    class City(BaseModel):
+        name: str
+
+    first, _ = speaker("first", ['{"name": "Rome"}'], output_schema=City)
+    last, model = speaker("last", ["Rome it is."])
+    async with talking(Workflow(name="flow", edges=[(START, first, last)])) as talk:
+        assert await talk.say("u1") == [
+            "RS",
+            "X adk:output {'agent': 'first', 'value': {'name': 'Rome'}}",
+            "TS m1 last",
+            "TC Rome it is.",
+            "TE",
+            "RF",
+        ]
+    assert model.calls == 1
+
+
+async def test_a_confirmation_in_a_branch_is_asked_and_answered() -> None:
+    def pay(amount: int) -> dict[str, Any]:
+        """Pay."""
+        return {"paid": amount}
+
+    tools = [FunctionTool(pay, require_confirmation=True)]
+    one, first = speaker("one", [call("pay", "p1", amount=3)], ["Paid."], tools=tools)
+    two, _ = speaker("two", ["Clear."])
+    both = ParallelAgent(name="both", sub_agents=[one, two])
+    async with MemoryLedger() as ledger:
+        async with talking(both, ledger) as talk:
+            events = await talk.run(user("u1"))
+            assert short(events)[-1] == "RF asks confirmation:p1"
+        async with talking(both, ledger) as talk:
+            answered = await talk.resume(yes(questions(events)[0]))
+    assert any(word.startswith('CR p1 {"paid":3}') for word in answered)
+    assert any(word.startswith("TC Paid.") for word in answered)
+    assert first.calls == 2

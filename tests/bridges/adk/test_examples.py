@@ -66,7 +66,7 @@ async def test_custom_context() -> None:
 async def test_plugins_and_timeouts() -> None:
     module = example("adk_plugins_and_timeouts")
     model = Scripted.of(["Hello!"], [piece(text("Hm")), HANG], RuntimeError("down"))
-    app = module.create(model, SETTINGS, module.Patience(run=5.0, event=0.05))
+    app = module.create(model, SETTINGS, module.Patience(run=5.0, event=1.0))
     async with client_of(app) as client:
         with anyio.fail_after(10):
             first, second, third = [

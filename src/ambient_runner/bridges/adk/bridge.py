@@ -20,6 +20,7 @@ try:
     from google.adk.agents import BaseAgent, LlmAgent
     from google.adk.apps import App
     from google.adk.runners import Runner
+    from google.adk.workflow import Workflow
 except ImportError as error:
     raise BridgeUnavailable(
         'Google ADK is not installed. Install it with: pip install "ambient-runner[adk]"'
@@ -210,11 +211,26 @@ def _root(app: App) -> BaseNode:
     return app.root_agent
 
 
-def _structured(agent: BaseNode) -> set[str]:
-    """The agents that answer with data."""
-    mine = {agent.name} if isinstance(agent, LlmAgent) and agent.output_schema is not None else set[str]()
-    below = agent.sub_agents if isinstance(agent, BaseAgent) else []
-    return mine.union(*(_structured(one) for one in below))
+def _structured(root: BaseNode) -> set[str]:
+    """The agents of the tree that answer with data."""
+    found: dict[int, BaseNode] = {}
+    ahead = [root]
+    while ahead:
+        node = ahead.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            ahead += _below(node)
+    return {node.name for node in found.values() if isinstance(node, LlmAgent) and node.output_schema is not None}
+
+
+def _below(node: BaseNode) -> list[BaseNode]:
+    match node:
+        case BaseAgent():
+            return list(node.sub_agents)
+        case Workflow(graph=graph) if graph is not None:
+            return list(graph.nodes)
+        case _:
+            return []
 
 
 __all__ = ["ADKAdapter", "ADKBridge"]
