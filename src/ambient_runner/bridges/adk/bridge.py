@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class ADKBridge(PlatformBridge):
-    """Serves an agent (or an App, or a workflow) with ADK's own services.
+    """Serves an agent (or an App, or a workflow) with ADK's own services. Without one it is a plain agent with ADK's default model.
 
     `client_tools_for` names the agents that may call the client's tools; every agent when it is not given. `locate` says where ADK keeps
     a thread; by default the app's name, the owner and the thread's id. Without a session service of yours, sessions are held in memory
@@ -62,7 +62,7 @@ class ADKBridge(PlatformBridge):
 
     def __init__(
         self,
-        agent: BaseAgent | App | BaseNode,
+        agent: BaseAgent | App | BaseNode | None = None,
         *,
         app_name: str | None = None,
         runner_config: RunnerConfig | None = None,
@@ -77,7 +77,7 @@ class ADKBridge(PlatformBridge):
         self.client_tools_for = client_tools_for
         self.owns_sessions = self.config.session_service is None
         self.config.sessions()
-        self._app = _app(agent, app_name, self.config)
+        self._app = _app(agent or LlmAgent(name="assistant"), app_name, self.config)
         self.root = _root(self._app)
         self.structured = frozenset(_structured(self.root))
         self._locate = locate
