@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
 
 
+_CHATTY = ("uvicorn.error", "google_adk", "google_genai", "strands", "httpx")
+"""What these say at level `info` is for their own developers."""
+
+
 class RedactingFormatter(logging.Formatter):
     """A line of the log as anyone may read it."""
 
@@ -23,9 +27,10 @@ class RedactingFormatter(logging.Formatter):
 
 
 def log_to_stderr(settings: Settings) -> None:
-    """Set up logging for this process. uvicorn's own chatter is left out unless everything is wanted."""
+    """Set up logging for this process. The chatter of libraries is left out unless everything is wanted."""
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(settings.secrets))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
     if settings.log_level == "info":
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        for name in _CHATTY:
+            logging.getLogger(name).setLevel(logging.WARNING)
