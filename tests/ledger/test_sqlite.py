@@ -13,9 +13,10 @@ import pytest
 
 from ambient_runner.errors import ConfigError, KeyReused, LeaseLost, LedgerError, UnknownThread
 from ambient_runner.ledger import RUNTIME, Batch, Checkpoint, Fact, Held, KeyClaim, SqliteLedger, ThreadKey, Writer
+from ambient_runner.ledger.sqlite.connect import connect as open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
 
     from ambient_runner.ledger import Tail
@@ -433,3 +434,44 @@ def _fail_appends(path: Path, when: str = "1") -> None:
 def _heal(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TRIGGER broken")
+
+
+class TestDisk:
+    async def test_entries_wait_for_the_disk_and_leases_do_not(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        statements: list[str] = []
+        monkeypatch.setattr("ambient_runner.ledger.sqlite.committer.connect", _traced(statements))
+        async with SqliteLedger(path) as ledger:
+            async with await ledger.acquire(KEY, "run-1") as writer:
+                await begin(writer)
+                writer.append(b"a")
+                await writer.finish()
+            await ledger.note(KEY, [NOTE])
+        synced = list(_transactions(statements))
+        entries = [is_synced for is_synced, text in synced if "INSERT INTO batch" in text]
+        leases = [is_synced for is_synced, text in synced if "INTO lease" in text or "FROM lease WHERE token" in text]
+        assert entries == [True] * 3
+        assert leases == [False] * 2
+
+
+def _traced(statements: list[str]) -> Callable[[Path], sqlite3.Connection]:
+    def connect(path: Path) -> sqlite3.Connection:
+        connection = open_connection(path)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    return connect
+
+
+def _transactions(statements: list[str]) -> Iterator[tuple[bool, str]]:
+    """Each transaction that was committed: whether it waited for the disk, and its text."""
+    is_synced, text = True, ""
+    for statement in statements:
+        if statement.startswith("PRAGMA synchronous"):
+            is_synced = statement.endswith("FULL")
+        elif statement == "COMMIT":
+            yield is_synced, text
+            text = ""
+        else:
+            text += statement

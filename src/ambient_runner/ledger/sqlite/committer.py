@@ -46,6 +46,8 @@ class Job:
     future: asyncio.Future[Any]
     insist: bool = False
     """Whether it must happen in the end: a failed one is answered, and tried again with every transaction that follows."""
+    durable: bool = True
+    """Whether it must outlive the machine. What is said about leases need not: with the power, their holders are gone too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +96,7 @@ class Committer(threading.Thread):
         self._queue: SimpleQueue[list[Entry] | Job | None] = SimpleQueue()
         self._closing = False
         self._renewed = 0.0
+        self._syncs = True
         self._insisted: list[Job] = []
         self._current: list[Entry | Job] = []
 
@@ -214,6 +217,7 @@ class Committer(threading.Thread):
 
     def _attempt(self, work: list[Entry | Job], outcome: Outcome) -> None:
         writes = self._writes
+        self._sync_if(any(not isinstance(item, Job) or item.durable for item in work))
         begin(self._connection)
         outcome.news = self._read_news()
         writes.start()
@@ -228,6 +232,12 @@ class Committer(threading.Thread):
             act()
         outcome.published = writes.published
         self._account(writes.published)
+
+    def _sync_if(self, durable: bool) -> None:
+        """Wait for the disk with this transaction, or leave that to the next one that does."""
+        if durable != self._syncs:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._syncs = durable
 
     def _apply(self, work: list[Entry | Job], outcome: Outcome) -> None:
         pending: dict[Lease, Entry] = {}

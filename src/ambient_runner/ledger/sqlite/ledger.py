@@ -93,7 +93,9 @@ class SqliteLedger:
     async def acquire(
         self, key: ThreadKey, run: str, *, claim: KeyClaim | None = None, ticket: int | None = None
     ) -> Writer:
-        lease = await self._do(lambda writes: writes.acquire(key, run, claim, ticket), undo=self._give_back)
+        lease = await self._do(
+            lambda writes: writes.acquire(key, run, claim, ticket), undo=self._give_back, durable=False
+        )
         channel = self._hub.open(key)
         writer = QueuedWriter(
             self,
@@ -136,7 +138,7 @@ class SqliteLedger:
             return
         lease, channel = held
         with suppress(LedgerError):  # closed meanwhile: closing gave everything back
-            await self._do(lambda writes: writes.release(lease.token), insist=True)
+            await self._do(lambda writes: writes.release(lease.token), insist=True, durable=False)
         self._writers.pop(lease.token, None)
         self._hub.close(channel)
         self._bell.ring(writer.thread)
@@ -154,16 +156,16 @@ class SqliteLedger:
 
     @asynccontextmanager
     async def queueing(self, key: ThreadKey, *, depth: int) -> AsyncGenerator[int, None]:
-        ticket = await self._do(lambda writes: writes.queue(key, depth), undo=self._tear_up)
+        ticket = await self._do(lambda writes: writes.queue(key, depth), undo=self._tear_up, durable=False)
         try:
             yield ticket
         finally:
             with anyio.CancelScope(shield=True), suppress(LedgerError):
-                await self._do(lambda writes: writes.leave_queue(ticket), insist=True)
+                await self._do(lambda writes: writes.leave_queue(ticket), insist=True, durable=False)
             self._bell.ring(key)
 
     async def request_stop(self, key: ThreadKey, reason: str, *, run: str = "") -> bool:
-        token = await self._do(lambda writes: writes.request_stop(key, reason, run))
+        token = await self._do(lambda writes: writes.request_stop(key, reason, run), durable=False)
         if writer := self._writers.get(token or 0):
             writer.stop(reason)
         return token is not None
@@ -229,14 +231,19 @@ class SqliteLedger:
         return await self._pool.read(lambda connection: question(connection, *args))
 
     async def _do(
-        self, work: Callable[[Writes], T], *, undo: Callable[[T], None] | None = None, insist: bool = False
+        self,
+        work: Callable[[Writes], T],
+        *,
+        undo: Callable[[T], None] | None = None,
+        insist: bool = False,
+        durable: bool = True,
     ) -> T:
         """The result of `work`, committed. A caller who is cancelled meanwhile cannot use it: then `undo` gets it."""
         if self._closed or not self._committer.is_alive():
             raise LedgerError("The store is closed.")
         self._outbox.flush()  # what was appended before comes before
         future: asyncio.Future[T] = self._loop.create_future()
-        self._committer.submit(Job(work, future, insist))
+        self._committer.submit(Job(work, future, insist, durable))
         try:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([future])
@@ -246,10 +253,13 @@ class SqliteLedger:
         return future.result()
 
     def _give_back(self, lease: Lease) -> None:
-        self._committer.submit(Job(lambda writes: writes.release(lease.token), self._loop.create_future(), insist=True))
+        self._submit_later(lambda writes: writes.release(lease.token))
 
     def _tear_up(self, ticket: int) -> None:
-        self._committer.submit(Job(lambda writes: writes.leave_queue(ticket), self._loop.create_future(), insist=True))
+        self._submit_later(lambda writes: writes.leave_queue(ticket))
+
+    def _submit_later(self, work: Callable[[Writes], None]) -> None:
+        self._committer.submit(Job(work, self._loop.create_future(), insist=True, durable=False))
 
     def _someone_cares(self) -> None:
         if not self._committer.watched:
