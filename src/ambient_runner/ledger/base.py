@@ -8,8 +8,10 @@ This room knows bytes and keys. It does not know AG-UI.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+import msgspec
 
 from ambient_runner.errors import ThreadBusy
 
@@ -42,9 +44,8 @@ class Fact:
     body: bytes
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class Batch:
-    """Consecutive entries of one thread and one owner, committed together.
+class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
+    """Consecutive entries of one thread and one owner, committed together. A Struct because it is made for every commit of every run.
 
     `lines[i]` is the body of entry `first + i`. `kind` is empty for the owner `runtime`: there each line says its own type.
     One Batch object serves all readers of a process, so what is derived from it can be cached in `derived`, under any key.
@@ -58,9 +59,9 @@ class Batch:
     ts: int
     """Milliseconds since 1970 when it was committed."""
     lines: Sequence[bytes]
-    derived: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    last: int = field(init=False)
-    size: int = field(init=False)
+    derived: dict[str, bytes] = {}
+    last: int = 0
+    size: int = 0
     """Bytes of all lines."""
 
     def __post_init__(self) -> None:

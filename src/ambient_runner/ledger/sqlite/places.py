@@ -42,11 +42,13 @@ _LAST_PLACE = "SELECT last, upto FROM place WHERE thread_no = ? ORDER BY first D
 _SINCE = """
 SELECT l.since FROM lease l JOIN thread t ON t.tenant = l.tenant AND t.owner = l.owner AND t.id = l.id WHERE t.no = ?
 """
+# All loose rows of a thread `t` under its lease `l` come after this one.
+HORIZON = "max(l.since, coalesce((SELECT upto FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), 0))"
 # What the leases of a worker have left loose, all threads in one pass.
-_LEFT = """
-SELECT t.no, max(l.since, coalesce((SELECT upto FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), 0))
+_LEFT = f"""
+SELECT t.no, {HORIZON}
 FROM lease l JOIN thread t ON t.tenant = l.tenant AND t.owner = l.owner AND t.id = l.id WHERE l.worker = ?
-"""
+"""  # noqa: S608  our own text
 _AFTER = "SELECT thread_no, first, last, no FROM batch WHERE no > ? AND thread_no IS NOT NULL ORDER BY no"
 _FRESH = "SELECT thread_no, max(last) FROM batch WHERE no > ? AND thread_no IS NOT NULL GROUP BY thread_no"
 ALL = (1 << 62) - 1

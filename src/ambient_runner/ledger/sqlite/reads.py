@@ -11,7 +11,7 @@ from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.base import KEY_AGE, Batch, Checkpoint, KeyUse, RunInfo, ThreadInfo, ThreadKey
 from ambient_runner.ledger.live import cut
 from ambient_runner.ledger.sqlite import places
-from ambient_runner.ledger.sqlite.places import ALL
+from ambient_runner.ledger.sqlite.places import ALL, HORIZON
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 _THREAD_NO = "SELECT no, epoch FROM thread WHERE tenant = ? AND owner = ? AND id = ?"
 # Entries are numbered without holes, so the last place of a thread has its newest placed seq; an emptied thread goes on from its floor.
 PLACED = "coalesce((SELECT last FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), t.floor)"
-_HORIZON = "max(l.since, coalesce((SELECT upto FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), 0))"
 _INFO = f"""
-SELECT t.no, {_HORIZON}, t.tenant, t.owner, t.id, t.agent, t.epoch, t.created, t.updated, t.floor + 1, {PLACED}, l.worker, l.run,
+SELECT t.no, {HORIZON}, t.tenant, t.owner, t.id, t.agent, t.epoch, t.created, t.updated, t.floor + 1, {PLACED}, l.worker, l.run,
        (SELECT group_concat(worker) FROM ticket k WHERE k.tenant = t.tenant AND k.owner = t.owner AND k.id = t.id)
 FROM thread t LEFT JOIN lease l ON l.tenant = t.tenant AND l.owner = t.owner AND l.id = t.id
 """  # noqa: S608  our own text
