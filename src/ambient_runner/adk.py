@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.runs.run import Middleware
+    from ambient_runner.server.guard import Authorize
 
 __all__ = [
     "ADKBridge",
@@ -63,7 +64,9 @@ _AGENT = "default"
 class SSEService:
     """One ADK agent, ready to be served. It opens its store with the app's lifespan and closes with it.
 
-    `settings` are read from `ambient.toml` and `AMBIENT_*` when not given.
+    Who asks is what the function `user_id` of the configuration says. A fixed name says nothing of a request, so only this machine is
+    served then. `authorize` decides otherwise: whom it gives an Actor for may come in, wherever from. `settings` are read from
+    `ambient.toml` and `AMBIENT_*` when not given.
     Raises: ConfigError.
     """
 
@@ -76,6 +79,7 @@ class SSEService:
         *,
         settings: Settings | None = None,
         middleware: Sequence[Middleware] = (),
+        authorize: Authorize | None = None,
     ) -> None:
         if config_context is None:
             raise ConfigError("SSEService needs to know whose requests it gets: ConfigContext(user_id=…).")
@@ -90,7 +94,8 @@ class SSEService:
         )
         hosted = Hosted(_AGENT, self.bridge, kept=settings.adapters_kept, idle=settings.adapter_idle)
         self.service = Service(settings, {_AGENT: hosted}, middleware=middleware)
-        guard = Guard(_anyone, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+        letting_in = authorize or (None if isinstance(config_context.user_id, str) else _anyone)
+        guard = Guard(letting_in, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
         self.door = AdkDoor(self.service, guard, config_context, handlers, _AGENT)
 
 

@@ -73,7 +73,7 @@ def add_strands_fastapi_endpoint(
     return add_ambient_endpoints(
         app,
         agents={served.name: StrandsBridge(served)},
-        prefix=path.rstrip("/"),
+        prefix=path,
         settings=_with_origins(settings or read_settings(), origins),
         authorize=authorize,
         middleware=middleware,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook, try_hook, try_stream
-from ambient_runner.errors import Parked
-from ambient_runner.protocol.events import Custom, Interrupt
+from ambient_runner.protocol.events import Custom
 
 
 async def listed(values: AsyncGenerator[Any, None]) -> list[Any]:
@@ -156,22 +155,6 @@ async def test_a_hook_that_works_has_nothing_to_report() -> None:
 @pytest.mark.parametrize(("hook", "before"), [(fails, []), (fails_later, [1])])
 async def test_a_stream_that_fails_ends_with_the_report(hook: Callable[[], Any], before: list[int]) -> None:
     assert await listed(try_stream("h", hook)) == [*before, hook_error("h")]
-
-
-async def test_a_hook_may_ask_a_person() -> None:
-    def asks() -> None:
-        raise Parked([Interrupt(id="i", reason="confirmation")])
-
-    async def asks_later() -> AsyncIterator[int]:
-        yield 1
-        asks()
-
-    with pytest.raises(Parked):
-        await try_hook("h", asks)
-    values = try_stream("h", asks_later)
-    assert await anext(values) == 1
-    with pytest.raises(Parked):
-        await anext(values)
 
 
 async def test_a_hook_can_be_cancelled() -> None:

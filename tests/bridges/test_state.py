@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ambient_runner.bridges.state import StateStore
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.state import SharedState
-from ambient_runner.protocol.events import Custom, Event, StateDelta, StateSnapshot, encode_event
+from ambient_runner.protocol.events import Event, StateDelta, StateSnapshot, encode_event
 
 thorough = settings(max_examples=300, deadline=None)
 
@@ -82,17 +82,6 @@ def test_what_is_kept_is_said_with_the_next_thing_or_at_the_end() -> None:
     store.keep({"b": 3})
     assert store.delta({"b": 3, "c": 4}) == snapshot({"a": 1, "b": 3, "c": 4})
     assert store.closing() == []
-
-
-def test_what_others_say_of_the_state_is_not_forgotten_at_the_end() -> None:
-    store = StateStore({"a": 1, "_b": 2}, hidden)
-    store.follow(StateSnapshot(snapshot={"c": 3}))
-    store.follow(StateDelta(delta=[{"op": "add", "path": "/d", "value": 4}]))
-    store.follow(StateDelta(delta=[{"op": "remove", "path": "/nowhere"}]))
-    store.follow(Custom(name="x", value=1))
-    assert store.value == {"_b": 2, "c": 3, "d": 4}
-    assert store.closing() == []
-    assert store.merge({"e": 5}) == snapshot({"c": 3, "d": 4, "e": 5})
 
 
 def test_a_value_changed_in_place_is_seen_as_a_change() -> None:

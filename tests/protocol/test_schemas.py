@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -137,3 +138,22 @@ def test_whatever_a_client_declares_google_takes_the_result(schema: Any) -> None
     types.Schema.model_validate(cleaned)
     assert clean_schema(cleaned, dialect="gemini") == cleaned
     assert clean_schema(clean_schema(schema)) == clean_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [{"type": "integer", "enum": list(range(10_000))}, {"type": "string", "description": "x" * 50_000}],
+    ids=["choices", "words"],
+)
+def test_what_references_repeat_has_a_limit(repeated: Any) -> None:
+    named = {f"p{at}": {"$ref": "#/$defs/long"} for at in range(1_000)}
+    cleaned = clean_schema({"properties": named, "$defs": {"long": repeated}}, dialect="gemini")
+    assert list(cleaned["properties"]) == list(named)
+    assert cleaned["properties"]["p0"]["type"] == repeated["type"]
+    assert len(json.dumps(cleaned)) < 2 << 20
+
+
+def test_a_chain_of_references_has_a_limit() -> None:
+    chain = {f"d{at}": {"$ref": f"#/$defs/d{at + 1}"} for at in range(5_000)} | {"d5000": {"type": "string"}}
+    assert gemini({"$ref": "#/$defs/d4990"}, **{"$defs": chain}) == {"type": "string"}
+    assert gemini({"$ref": "#/$defs/d0"}, **{"$defs": chain}) == {"type": "object"}

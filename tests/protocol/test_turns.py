@@ -144,7 +144,16 @@ def test_errors_and_empty_results_reach_the_model_as_such(message: ToolMessage, 
     assert turns([says("m1", None, "c1"), message])[-1] == results(expected)
 
 
-@pytest.mark.parametrize("arguments", ["", '{"ci', "[1]", "null", '"x"', "{} {}"])
+DEEP = '{"a":' + "[" * 20_000 + "]" * 20_000 + "}"
+RATHER_DEEP = '{"a":' + "[" * 900 + "]" * 900 + "}"
+LONG_NUMBER = '{"a":' + "9" * 5_000 + "}"
+HALF_A_CHARACTER = '{"a":"\\ud800"}'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["", '{"ci', "[1]", "null", '"x"', "{} {}", '{"a":NaN}', DEEP, RATHER_DEEP, LONG_NUMBER, HALF_A_CHARACTER],
+)
 def test_arguments_that_are_no_json_object_become_an_empty_one(arguments: str) -> None:
     made = turns([says("m1", None, "c1", arguments=arguments)])[0]
     assert made == said("m1", "", "c1")

@@ -182,17 +182,29 @@ async def test_a_secret_held_back_at_the_end_comes_out_redacted_and_raw_events_n
     assert events[-1] == RunError(message="bad key [redacted]", code="mine")
 
 
+def asking(**more: Any) -> RunFinished:
+    return RunFinished(
+        thread_id="t", run_id="r", outcome=Interrupted(interrupts=[Interrupt(id="i1", reason="why", **more)])
+    )
+
+
+@pytest.mark.parametrize("more", [{"metadata": {"a": object()}}, {"response_schema": {"a": object()}}])
+async def test_a_question_with_something_that_is_not_json_is_asked_without_it(more: dict[str, Any]) -> None:
+    assert (await written(lambda pipeline: pipeline.end(asking(**more))))[-1] == asking()
+
+
 @pytest.mark.parametrize(
     "event",
     [
         RunFinished(thread_id="t", run_id="r", result=deep(5_000)),
         RunFinished(thread_id="t", run_id="r", metadata={"a": deep(5_000)}),
+        asking(metadata={"a": deep(5_000)}),
         RunError(message="no", metadata={"a": deep(5_000)}),
         Custom(name="x", value=deep(5_000)),
         StateSnapshot(snapshot={"a": deep(5_000)}),
         TextMessageStart(message_id="m1", metadata={"a": deep(5_000)}),
     ],
-    ids=["result", "metadata of the end", "error", "custom", "state", "metadata"],
+    ids=["result", "metadata of the end", "question", "error", "custom", "state", "metadata"],
 )
 async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(event: Event) -> None:
     release = anyio.Event()

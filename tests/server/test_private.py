@@ -114,7 +114,7 @@ def test_an_export_and_a_tail_leave_it_out(tmp_path: Path) -> None:
         assert PRIVATE not in done.output
 
 
-async def snapshots_of(client: httpx.AsyncClient, response: httpx.Response) -> list[Any]:
+def snapshots_of(response: httpx.Response) -> list[Any]:
     return [event["messages"] for _, event in frames(response) if event["type"] == "MESSAGES_SNAPSHOT"]
 
 
@@ -124,12 +124,12 @@ async def test_snapshots_in_the_middle_show_the_messages_so_far_and_the_last_one
         live = await client.post("/", json=asking("more", message="u2"))
         late = await client.get("/threads/t/events", params={"until": "idle"})
         stored = (await client.get("/message_snapshot/t")).json()["messages"]
-    found = await snapshots_of(client, live)
+    found = snapshots_of(live)
     texts = [[message["content"] for message in messages] for messages in found]
     before = ["hi", "ab", "cd", "e", "more"]
     assert texts == [[*before, *said_] for said_ in (["ab"], ["ab", "cd"], ["ab", "cd", "e"], ["ab", "cd", "e"])]
     assert found[-1] == stored
-    assert (await snapshots_of(client, late))[-4:] == found
+    assert snapshots_of(late)[-4:] == found
     assert frames(late)[-len(frames(live)) :] == frames(live)
 
 

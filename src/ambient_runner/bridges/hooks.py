@@ -10,15 +10,14 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import AsyncIterable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.errors import Parked
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from ambient_runner.protocol.events import Event
 
@@ -51,53 +50,27 @@ async def stream_hook(hook: Callable[..., Any], *args: Any) -> AsyncGenerator[An
 
 
 async def try_hook(name: str, hook: Callable[..., Any], *args: Any, tool: str | None = None) -> tuple[Any, list[Event]]:
-    """What the hook gives and nothing to say, or None and the event that says it failed. Raises: Parked, if the hook asks a person."""
-    failed = _Failure(name, tool)
-    with failed.caught():
+    """What the hook gives and nothing to say, or None and the event that says it failed."""
+    with isolate(f"running the hook {name}"):
         return await call_hook(hook, *args), []
-    failed.pass_on()
-    return None, [failed.event]
+    return None, [hook_error(name, tool)]
 
 
 async def try_stream(
     name: str, hook: Callable[..., Any], *args: Any, tool: str | None = None
 ) -> AsyncGenerator[Any, None]:
-    """Everything the hook gives, and the event that says so if it failed. Raises: Parked, if the hook asks a person."""
-    failed = _Failure(name, tool)
-    with failed.caught():
+    """Everything the hook gives, and the event that says so if it failed."""
+    with isolate(f"running the hook {name}"):
         async with aclosing(stream_hook(hook, *args)) as values:
             async for value in values:
                 yield value
         return
-    failed.pass_on()
-    yield failed.event
+    yield hook_error(name, tool)
 
 
 def hook_error(hook: str, tool: str | None = None) -> Custom:
     """What clients are told of a hook that failed: which one, for which tool. Why is in the log."""
     return Custom(name="ambient:hook_error", value={"hook": hook, "tool": tool})
-
-
-class _Failure:
-    """A hook that is being run, in case it fails."""
-
-    def __init__(self, name: str, tool: str | None) -> None:
-        self.event = hook_error(name, tool)
-        self._name = name
-        self._parked: Parked | None = None
-
-    @contextmanager
-    def caught(self) -> Generator[None]:
-        with isolate(f"running the hook {self._name}"):
-            try:
-                yield
-            except Parked as parked:
-                self._parked = parked
-
-    def pass_on(self) -> None:
-        """A question is no failure. Raises: Parked."""
-        if self._parked is not None:
-            raise self._parked
 
 
 async def _iterated(values: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:

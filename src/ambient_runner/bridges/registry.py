@@ -96,7 +96,7 @@ def _bridge(target: str, found: object) -> PlatformBridge:
         return bridge
     raise ConfigError(
         f"{target} is not a bridge but {type(made).__name__}. "
-        "It must be a PlatformBridge, a subclass of it, or a function without arguments that makes one."
+        "It must be a PlatformBridge, a subclass of it, an agent of Strands or ADK, or a function without arguments that makes one."
     )
 
 

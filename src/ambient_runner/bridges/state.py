@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import pydantic_core
 
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.state import SharedState, apply_patch, is_hidden, visible_patch
+from ambient_runner.projections.state import SharedState, apply_patch, visible_patch
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
+from ambient_runner.protocol.pointers import pointer_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,21 +70,6 @@ class StateStore:
             return [self.snapshot()]
         return [] if self._said == before else [StateDelta(delta=seen)]
 
-    def follow(self, event: Event) -> None:
-        """Someone else said something about the state, such as a hook with events of its own."""
-        match event:
-            case StateSnapshot():
-                self._said = SharedState(_plain(event.snapshot)).visible(self._hidden)
-                kept = {key: item for key, item in self._value.items() if is_hidden(key, self._hidden)}
-                self._value = {**kept, **_members(self._said)}
-            case StateDelta():
-                patch = _plain(event.delta)
-                with suppress(PatchConflict):
-                    self._value = _object(apply_patch(self._value, patch))
-                self._follow(visible_patch(patch, self._hidden))
-            case _:
-                pass
-
     def snapshot(self) -> StateSnapshot:
         """All that clients may see."""
         self._said = self._visible()
@@ -103,8 +89,7 @@ class StateStore:
 
 
 def _set(key: str, item: Any, old: Mapping[str, Any]) -> dict[str, Any]:
-    pointer = "/" + key.replace("~", "~0").replace("/", "~1")
-    return {"op": "replace" if key in old else "add", "path": pointer, "value": item}
+    return {"op": "replace" if key in old else "add", "path": pointer_to(key), "value": item}
 
 
 def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:

@@ -14,6 +14,7 @@ import msgspec
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
+from ambient_runner.protocol.pointers import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -89,7 +90,7 @@ def _segments(pointer: str) -> list[str]:
     """The keys of a JSON pointer. Those that would change every object of a page are refused, as the official client does."""
     if pointer and not pointer.startswith("/"):
         raise ValueError
-    segments = [segment.replace("~1", "/").replace("~0", "~") for segment in pointer.split("/")[1:]]
+    segments = keys_of(pointer)
     if "__proto__" in segments or "constructor/prototype" in pointer:
         raise PatchConflict
     return segments
@@ -179,7 +180,7 @@ def _shown(operation: dict[str, Any], hidden: Hidden) -> dict[str, Any] | None:
 def _names_hidden(pointer: Any, hidden: Hidden) -> bool:
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         return False
-    return is_hidden(pointer.split("/")[1].replace("~1", "/").replace("~0", "~"), hidden)
+    return is_hidden(keys_of(pointer)[0], hidden)
 
 
 def _size(value: Any) -> int:

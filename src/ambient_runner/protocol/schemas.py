@@ -11,6 +11,8 @@ import copy
 import json
 from typing import Any, Literal, TypeGuard, cast
 
+from ambient_runner.protocol.pointers import keys_of
+
 __all__ = ["Dialect", "clean_schema"]
 
 Dialect = Literal["json", "gemini"]
@@ -39,6 +41,8 @@ _KEPT: dict[str, type | tuple[type, ...]] = {
 }
 _MOST_PARTS = 2_000
 """How many schemas one may become. References can double at every level."""
+_MOST_REPEATED = 1 << 17
+"""Characters that references may repeat: a long list of choices can be named at every place."""
 
 
 def clean_schema(schema: Any, *, dialect: Dialect = "json") -> dict[str, Any]:
@@ -68,6 +72,8 @@ class _Gemini:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._left = _MOST_PARTS
+        self._room = _MOST_REPEATED
+        self._sizes: dict[str, int] = {}
 
     def parameters(self) -> Schema:
         return {"properties": {}, **self._clean(self._root), "type": "object"}
@@ -87,13 +93,24 @@ class _Gemini:
         return _without_type(kept) if "anyOf" in kept else kept | self._inner(given, kept["type"], inside)
 
     def _resolved(self, given: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
-        """The schema a reference means, with what stands beside it; a plain object where it is unknown or leads back here."""
+        """The schema a reference means, with what stands beside it; a plain object where there is none to be had."""
         while isinstance(name := given.get("$ref"), str):
-            target = None if name in inside else _at(self._root, name)
+            target = None if name in inside else self._target(name)
             beside = {key: item for key, item in given.items() if key != "$ref"}
             inside = inside | {name}
             given = {**(target if target is not None else {"type": "object"}), **beside}
         return given, inside
+
+    def _target(self, name: str) -> Schema | None:
+        """What a reference names; None where it is unknown, or too much has been repeated already."""
+        target = _at(self._root, name) if self._room >= 0 else None
+        if target is None:
+            return None
+        if name not in self._sizes:
+            self._sizes[name] = len(json.dumps(target))
+        self._left -= 1
+        self._room -= self._sizes[name]
+        return target if min(self._left, self._room) >= 0 else None
 
     def _parts(self, given: Schema, inside: frozenset[str], *words: str) -> list[Schema]:
         return [self._resolved(part, inside)[0] for word in words for part in _schemas(given.get(word))]
@@ -206,22 +223,20 @@ def _merged(parts: list[Schema]) -> Schema:
     if len(parts) == 1:
         return parts[0]
     whole: Schema = {}
+    properties: Schema = {}
+    needed: dict[str, None] = {}
     for part in parts:
-        both = [one["properties"] for one in (whole, part) if _is_schema(one.get("properties"))]
-        needed = [name for one in (whole, part) for name in _names(one.get("required"))]
-        whole = {**whole, **part}
-        if both:
-            whole["properties"] = {name: item for one in both for name, item in one.items()}
-        if needed:
-            whole["required"] = list(dict.fromkeys(needed))
-    return whole
+        whole |= part
+        properties |= part["properties"] if _is_schema(part.get("properties")) else {}
+        needed |= dict.fromkeys(_names(part.get("required")))
+    added = {"properties": properties, "required": list(needed)}
+    return whole | {word: item for word, item in added.items() if item}
 
 
 def _at(root: Schema, pointer: str) -> Schema | None:
     """What a local reference names."""
     found: Any = root if pointer == "#" or pointer.startswith("#/") else None
-    for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
+    for key in keys_of(pointer):
         found = found.get(key) if _is_schema(found) else None
     return found if _is_schema(found) else None
 

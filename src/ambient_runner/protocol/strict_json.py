@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 
 from ambient_runner.errors import InvalidInput
 
-__all__ = ["MAX_DEPTH", "loads"]
+__all__ = ["MAX_DEPTH", "loads", "too_deep"]
 
 MAX_DEPTH = 64
 
@@ -21,7 +21,7 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 def loads(body: bytes) -> Any:
     """The JSON value of a body. Raises: InvalidInput, saying what is wrong and where."""
-    if _too_deep(body):
+    if too_deep(body):
         raise InvalidInput(f"The body is nested more than {MAX_DEPTH} levels deep.")
     try:
         text = body.decode()
@@ -41,8 +41,10 @@ def loads(body: bytes) -> Any:
     return value
 
 
-def _too_deep(body: bytes) -> bool:
+def too_deep(body: bytes) -> bool:
     """Whether brackets nest too deep, without parsing. Brackets that do not pair are left to the parser, which says where."""
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
     depth = 0
     for found in _BRACKETS.finditer(body):
         depth += _STEPS.get(found[0], 0)

@@ -7,11 +7,12 @@ met, so that an adapter only maps turns one by one. `inbound.py` reads what clie
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ambient_runner.protocol.events import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ambient_runner.protocol.strict_json import too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,7 +30,10 @@ __all__ = [
     "SystemTurn",
     "Turn",
     "UserTurn",
+    "calls_of",
     "incoming",
+    "no_result",
+    "result_of",
     "turns",
 ]
 
@@ -38,12 +42,12 @@ EMPTY_RESULT = "(empty)"
 NO_RESULT = "This call was cancelled: it was never answered."
 """What a model reads for a call that nobody answered."""
 
-_arguments = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_arguments = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A tool call. `arguments` is always the text of a JSON object, `{}` when what was streamed is not one."""
+    """A tool call. `arguments` is always the text of a JSON object that every parser takes, `{}` when what was streamed is not one."""
 
     id: str
     name: str
@@ -119,6 +123,11 @@ def turns(messages: Iterable[Message]) -> list[Turn]:
     for message in own:
         build.add(message)
     return build.finish()
+
+
+def calls_of(messages: Iterable[Message]) -> list[ToolCall]:
+    """Every tool call of these messages, as it was made: also those of subagents."""
+    return [call for one in messages if isinstance(one, AssistantMessage) for call in one.tool_calls or ()]
 
 
 def incoming(run: RunAgentInput, *, new: Collection[str] | None = None) -> Incoming:
@@ -243,20 +252,29 @@ def _user(message: UserMessage) -> UserTurn:
 
 
 def _object(text: str) -> str:
-    """The text if it is a JSON object. A run that was stopped may have left half of one."""
+    """The text if it is a JSON object. A run that was stopped may have left half of one, and a model may write brackets without end."""
     try:
-        _arguments.decode(text)
-    except msgspec.MsgspecError:
+        encoded = text.encode()
+        _arguments.decode(encoded)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         return "{}"
-    return text
+    return "{}" if too_deep(encoded) else text
 
 
 def _result(call: Call, message: ToolMessage | None) -> Result:
-    if message is None:
-        return Result(call_id=call.id, name=call.name, content=NO_RESULT, is_error=True, given=False)
+    return no_result(call.id, call.name) if message is None else result_of(message, call.name)
+
+
+def no_result(call_id: str, name: str = "") -> Result:
+    """What stands in for the result of a call that nobody answered."""
+    return Result(call_id=call_id, name=name, content=NO_RESULT, is_error=True, given=False)
+
+
+def result_of(message: ToolMessage, name: str = "") -> Result:
+    """What a tool message says, to the model: never nothing."""
     return Result(
-        call_id=call.id,
-        name=call.name,
+        call_id=message.tool_call_id,
+        name=name,
         content=message.content or message.error or EMPTY_RESULT,
         is_error=message.error is not None or (message.metadata or {}).get("isError") is True,
     )

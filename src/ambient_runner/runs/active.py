@@ -14,6 +14,8 @@ from ambient_runner.protocol.events import Cancelled, RunError
 from ambient_runner.runs.framing import finished
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ambient_runner.config import Timeouts
     from ambient_runner.ledger.base import Writer
     from ambient_runner.protocol.events import Terminal
@@ -39,6 +41,9 @@ class ActiveRun:
     """Why it was cut short; None while nothing cuts it."""
     unread: bool = False
     """Whether everyone who read it has left."""
+    said: Terminal | None = None
+    """The terminal event the handler has given."""
+    on_end: Callable[[], Awaitable[None]] | None = None
     heard: float = 0.0
     """When the agent last said something, on the monotonic clock."""
 

@@ -16,6 +16,7 @@ from ambient_runner.protocol.events import (
     ActivitySnapshot,
     BaseEvent,
     Custom,
+    Interrupted,
     MessagesSnapshot,
     Raw,
     ReasoningEnd,
@@ -201,7 +202,7 @@ def _mended(event: Event) -> bytes:
 def _dropped(event: Event, reason: str) -> bytes:
     match event:
         case RunFinished():
-            line = encode_event(msgspec.structs.replace(event, result=None, metadata=None))
+            line = encode_event(_plain_end(event))
             too_long = RunError(message="What the agent asked is too large to be kept.", code=reason)
             return line if len(line) <= MAX_EVENT else encode_event(too_long)
         case RunError():
@@ -226,11 +227,20 @@ def _shallow(event: Event) -> Event:
     """The event without what may be nested too deep to be read. The grammar of the stream does not depend on it."""
     match event:
         case RunFinished():
-            return msgspec.structs.replace(event, result=None, metadata=None)
+            return _plain_end(event)
         case StateSnapshot() | StateDelta() | Custom() | ActivitySnapshot() | ActivityDelta() | SubagentFinished():
             return Custom(name="ambient:dropped", value={"type": type_of(event), "reason": "too_deep"})
         case _:
             return msgspec.structs.replace(event, metadata=None)
+
+
+def _plain_end(event: RunFinished) -> RunFinished:
+    """The end of a run in words alone: what else an agent put there may be of any kind. Its questions can still be answered."""
+    outcome = event.outcome
+    if isinstance(outcome, Interrupted):
+        plain = [msgspec.structs.replace(one, metadata=None, response_schema=None) for one in outcome.interrupts]
+        outcome = Interrupted(interrupts=plain)
+    return msgspec.structs.replace(event, result=None, metadata=None, outcome=outcome)
 
 
 def _without_metadata(event: Event) -> Event:

@@ -6,7 +6,7 @@ thing here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,6 +42,8 @@ class StartRequest:
     trace_id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Those headers of the request that the setting `pass_headers` names, under lower-case names."""
+    on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
+    """Awaited when the run this request started is over, however it ends, before its last word is written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +119,11 @@ _current: ContextVar[Run] = ContextVar("ambient_run")
 def current_run() -> Run:
     """The run this code is part of. Raises: LookupError outside of one."""
     return _current.get()
+
+
+def run_if_any() -> Run | None:
+    """The run this code is part of; None without a server, where an adapter may work too."""
+    return _current.get(None)
 
 
 def enter_run(run: Run) -> None:

@@ -241,7 +241,12 @@ class Runner:
         )
         pipeline = Pipeline(writer, opening.repairer, redactor)
         active = ActiveRun(
-            run=opening.run, agent=agent, writer=writer, pipeline=pipeline, timeouts=self.settings.timeouts
+            run=opening.run,
+            agent=agent,
+            writer=writer,
+            pipeline=pipeline,
+            timeouts=self.settings.timeouts,
+            on_end=request.on_end,
         )
         return active, first - 1
 
@@ -291,7 +296,15 @@ class Runner:
             logger.warning("A run lost its lease and is left to its new owner")
         except* LedgerError:
             logger.exception("A run could not be written; recovery will close it")
+        finally:
+            await self._take_leave(active)
         return terminal
+
+    async def _take_leave(self, active: ActiveRun) -> None:
+        """Tell whoever started the run that it is over, even while everything is being cancelled."""
+        if active.on_end is not None:
+            with anyio.move_on_after(active.timeouts.grace, shield=True), isolate("telling a door that a run is over"):
+                await active.on_end()
 
     async def _drive(self, active: ActiveRun) -> Terminal:
         """Push every event of the agent; gives the terminal event the run deserves."""
@@ -304,29 +317,31 @@ class Runner:
         except LedgerError:
             raise
         except Exception as error:
-            return active.terminal() if active.cause else self._failure(error)
+            return active.terminal() if active.cause else self._failure(error, active.said)
         if active.cause is not None:
             return active.terminal()
         return terminal or finished(active.run)
 
-    def _failure(self, error: Exception) -> RunError:
-        """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest."""
+    def _failure(self, error: Exception, said: Terminal | None) -> RunError:
+        """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest.
+
+        Middleware that has said the failure in its own words, and lets it pass, has the last word.
+        """
         known = error if isinstance(error, RunnerError) else BridgeError()
         reason = "".join(traceback.format_exception(error))
         logger.error("A run failed (%s)\n%s", known.code, self.redactor().redact_text(reason))
-        return RunError(message=known.message, code=known.code)
+        return said if isinstance(said, RunError) else RunError(message=known.message, code=known.code)
 
     async def _consume(self, active: ActiveRun) -> Terminal | None:
         writer, now = active.writer, time.monotonic
         push, full = active.pipeline.push, writer.full
         count = 0
-        terminal: Terminal | None = None
         async with aclosing(self._handler(active)(active.run)) as events:
             async for event in events:
                 active.heard = now()
                 kind = type(event)
                 if kind in _TERMINALS:
-                    terminal = terminal or cast("Terminal", event)
+                    active.said = active.said or cast("Terminal", event)
                 elif kind not in LOOKED_AT or is_written(event):
                     push(event)
                 count += 1
@@ -334,7 +349,7 @@ class Runner:
                     await writer.room()
                 elif not count & _YIELD_EVERY:
                     await asyncio.sleep(0)
-        return terminal
+        return active.said
 
     def _handler(self, active: ActiveRun) -> RunHandler:
         """The agent inside its own middleware, inside the server's."""

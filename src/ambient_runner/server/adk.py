@@ -142,7 +142,7 @@ class AdkDoor:
         gate = Gate(self._lock_handler, visit.info)
         if not await gate.enter():
             raise ThreadBusy
-        visit.leave = gate.leave
+        asked = dataclasses.replace(asked, on_end=gate.leave)
         token = visiting.set(visit)
         try:
             started = await start_patiently(runner, asked, self._config.session_lock_config)

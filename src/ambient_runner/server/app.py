@@ -49,6 +49,7 @@ def add_ambient_endpoints(
     Raises: ConfigError.
     """
     settings = settings or read_settings()
+    prefix = _path(prefix)
     bridges = _named(bridge, agents or {})
     hosted = {
         name: Hosted(name, one, context=context, kept=settings.adapters_kept, idle=settings.adapter_idle)
@@ -63,6 +64,13 @@ def add_ambient_endpoints(
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
     wrap_lifespan(app, service)
     return service
+
+
+def _path(prefix: str) -> str:
+    """The prefix without a slash at its end. Raises: ConfigError when it does not begin with one."""
+    if prefix and not prefix.startswith("/"):
+        raise ConfigError(f"A path begins with a slash: write {'/' + prefix!r} instead of {prefix!r}.")
+    return prefix.rstrip("/")
 
 
 def _named(bridge: PlatformBridge | None, agents: Mapping[str, PlatformBridge]) -> dict[str, PlatformBridge]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
 
-_PATCH_TYPES = ("application/json", "application/json-patch+json")
-_MAX_PATCH = 1 << 20
+PATCH_TYPES = ("application/json", "application/json-patch+json")
+MAX_PATCH = 1 << 20
 _PAGE = 100
 _MAX_PAGE = 1000
 _TRIES = 10
@@ -171,7 +171,7 @@ def _number(request: Request, name: str) -> int | None:
 
 
 async def _patch(service: Service, request: Request, key: ThreadKey) -> Response:
-    body = await read_body(request, _MAX_PATCH, types=_PATCH_TYPES)
+    body = await read_body(request, MAX_PATCH, types=PATCH_TYPES)
     runner = await service.runner()
     return _state(*await patch_state(runner, key, body))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ Turn = Sequence[Any] | Exception | Callable[[LlmRequest], Sequence[Any]]
 
 Seen = tuple[str, Any]
 
+_PREAMBLE = "For context: below is a transcript of what another agent did"
+_QUOTED = re.compile(r"(\[.*):\n<<<BEGIN_QUOTED_AGENT_CONTENT>>>\n(.*)\n<<<END_QUOTED_AGENT_CONTENT>>>", re.DOTALL)
+
 
 class Scripted(BaseLlm):
     """Answers each call with the next turn of its script; the last one again and again when `loop`."""
@@ -25,12 +29,20 @@ class Scripted(BaseLlm):
     _turns: list[Turn] = PrivateAttr(default_factory=list[Turn])
     _loop: bool = PrivateAttr(default=False)
     _requests: list[LlmRequest] = PrivateAttr(default_factory=list[LlmRequest])
+    _news: anyio.Event | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, *turns: Turn, loop: bool = False) -> Scripted:
         made = cls()
         made._turns, made._loop = list(turns), loop
         return made
+
+    async def asked(self, times: int = 1) -> None:
+        """Wait until the model has been asked so often."""
+        with anyio.fail_after(10):
+            while self.calls < times:
+                self._news = anyio.Event()
+                await self._news.wait()
 
     @property
     def calls(self) -> int:
@@ -49,6 +61,8 @@ class Scripted(BaseLlm):
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         self._requests.append(llm_request.model_copy(update={"contents": list(llm_request.contents)}))
+        if self._news is not None:
+            self._news.set()
         turn = self._turns[0] if self._loop and len(self._turns) == 1 else self._turns.pop(0)
         if callable(turn):
             turn = turn(llm_request)
@@ -114,7 +128,9 @@ def _joined(parts: list[types.Part], **more: Any) -> LlmResponse:
 
 
 def seen(request: LlmRequest) -> list[Seen]:
-    return [(content.role or "", _short(part)) for content in request.contents for part in content.parts or []]
+    """What a request tells the model. Of what other agents did ADK makes a quotation: ("quoted", who and how, what)."""
+    told = [(content.role or "", part) for content in request.contents for part in content.parts or []]
+    return [(role, _short(part)) for role, part in told if not (part.text or "").startswith(_PREAMBLE)]
 
 
 def _short(part: types.Part) -> Any:
@@ -126,4 +142,7 @@ def _short(part: types.Part) -> Any:
         return ("data", part.inline_data.mime_type, part.inline_data.data)
     if part.file_data is not None:
         return ("file", part.file_data.mime_type, part.file_data.file_uri)
+    quoted = _QUOTED.fullmatch(part.text or "")
+    if quoted is not None:
+        return ("quoted", quoted[1], quoted[2])
     return ("thought", part.text) if part.thought else part.text

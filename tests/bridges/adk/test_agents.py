@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import Scripted, call
-from tests.bridges.adk.world import agent, questions, short, talking, yes
+from tests.bridges.adk.world import agent, by_lane, questions, short, talking, yes
 from tests.world import user
 
 
@@ -38,8 +39,13 @@ async def test_d8_a_transfer_is_a_call_and_the_other_agent_speaks_under_its_name
             "RF",
         ]
         assert await talk.say("u2", "go on") == ["RS", "TS m1 helper", "TC Still me.", "TE", "RF"]
-    assert (model.calls, helper_model.calls) == (1, 2)
-    assert helper_model.saw[1][-2:] == [("model", "I can help."), ("user", "go on")]
+    handed_over = [
+        ("user", "hi"),
+        ("user", ("quoted", "[root] called tool `transfer_to_agent` with parameters", "{'agent_name': 'helper'}")),
+        ("user", ("quoted", "[root] `transfer_to_agent` tool returned result", "{'result': None}")),
+    ]
+    assert model.saw == [[("user", "hi")]]
+    assert helper_model.saw == [handed_over, [*handed_over, ("model", "I can help."), ("user", "go on")]]
 
 
 async def test_d8_two_agents_that_say_the_same_are_both_heard() -> None:
@@ -48,47 +54,65 @@ async def test_d8_two_agents_that_say_the_same_are_both_heard() -> None:
     async with talking(SequentialAgent(name="line", sub_agents=[one, two])) as talk:
         assert await talk.say("u1") == ["RS", "TS m1 one", "TC ok", "TE", "TS m2 two", "TC ok", "TE", "RF"]
     assert first.saw == [[("user", "hi")]]
-    assert [role for role, _ in second.saw[0]] == ["user", "user", "user"]
-    assert second.saw[0][-1][1].startswith("[one] said:")
+    assert second.saw == [[("user", "hi"), ("user", ("quoted", "[one] said", "ok"))]]
 
 
 async def test_d8_parallel_agents_have_a_lane_each() -> None:
-    one, _ = speaker("one", ["on", "e"], ["more"])
+    one, first = speaker("one", ["on", "e"], ["more"])
     two, second = speaker("two", ["tw", "o"], ["more"])
     async with talking(ParallelAgent(name="both", sub_agents=[one, two])) as talk:
         events = await talk.run(user("u1"))
-        await talk.say("u2", "and?")
-    lanes: dict[str, list[str]] = {}
-    for event in events:
-        if isinstance(event, e.TextMessageContent) and event.subagent_run_id:
-            lanes.setdefault(event.subagent_run_id, []).append(event.delta)
-    assert sorted(lanes.values()) == [["on", "e"], ["tw", "o"]]
-    assert sorted(event.name for event in events if isinstance(event, e.SubagentStarted)) == ["one", "two"]
-    assert short(events)[-3:] == ["AF @a2", "AF @a1", "RF"]
-    assert ("user", "and?") in second.saw[1]
-    assert ("model", "two") in second.saw[1]
+        again = await talk.run(user("u2", "and?"))
+        shown = [(m.name, m.content) for m in await talk.messages() if isinstance(m, e.AssistantMessage)]
+    assert by_lane(events) == {
+        "": ["RS", "RF"],
+        "one": ["AS * one", "TS * one", "TC on", "TC e", "TE", "AF"],
+        "two": ["AS * two", "TS * two", "TC tw", "TC o", "TE", "AF"],
+    }
+    assert by_lane(again) == {
+        "": ["RS", "RF"],
+        "one": ["AS * one", "TS * one", "TC more", "TE", "AF"],
+        "two": ["AS * two", "TS * two", "TC more", "TE", "AF"],
+    }
+    assert sorted(shown[:2]) == [("one", "one"), ("two", "two")]
+    assert first.saw == [[("user", "hi")], [("user", "hi"), ("model", "one"), ("user", "and?")]]
+    assert second.saw == [[("user", "hi")], [("user", "hi"), ("model", "two"), ("user", "and?")]]
 
 
 async def test_d8_a_sequence_goes_on_after_its_parallel_part() -> None:
-    one, _ = speaker("one", ["A"])
-    two, _ = speaker("two", ["B"])
+    one, first = speaker("one", ["A"])
+    two, second = speaker("two", ["B"])
     last, model = speaker("last", ["C"])
     both = ParallelAgent(name="both", sub_agents=[one, two])
     async with talking(SequentialAgent(name="line", sub_agents=[both, last])) as talk:
-        said = await talk.say("u1")
-    assert said[-6:] == ["AF @a1", "AF @a2", "TS m3 last", "TC C", "TE", "RF"]
-    told = "".join(seen for _, seen in model.saw[0])
-    assert "[one] said:" in told
-    assert "[two] said:" in told
+        events = await talk.run(user("u1"))
+    assert by_lane(events) == {
+        "": ["RS", "TS * last", "TC C", "TE", "RF"],
+        "one": ["AS * one", "TS * one", "TC A", "TE", "AF"],
+        "two": ["AS * two", "TS * two", "TC B", "TE", "AF"],
+    }
+    assert [word.split()[0] for word in short(events)][-6:] == ["AF", "AF", "TS", "TC", "TE", "RF"]
+    assert first.saw == second.saw == [[("user", "hi")]]
+    [told] = model.saw
+    assert told[0] == ("user", "hi")
+    assert sorted(told[1:]) == [("user", ("quoted", "[one] said", "A")), ("user", ("quoted", "[two] said", "B"))]
 
 
 async def test_d8_a_loop_ends_where_it_is_told_to() -> None:
     one, model = speaker("one", ["Again."], [call("exit_loop", "x1")], tools=[exit_loop])
     async with talking(LoopAgent(name="loop", max_iterations=5, sub_agents=[one])) as talk:
-        said = await talk.say("u1")
-    assert said[:5] == ["RS", "TS m1 one", "TC Again.", "TE", "CS x1 exit_loop"]
-    assert said[-1] == "RF"
-    assert model.calls == 2
+        assert await talk.say("u1") == [
+            "RS",
+            "TS m1 one",
+            "TC Again.",
+            "TE",
+            "CS x1 exit_loop",
+            "CA x1 {}",
+            "CE x1",
+            "CR x1 null",
+            "RF",
+        ]
+    assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "Again.")]]
 
 
 async def test_a_branch_that_waits_does_not_hold_up_the_other_one() -> None:
@@ -102,13 +126,29 @@ async def test_a_branch_that_waits_does_not_hold_up_the_other_one() -> None:
     one, first = speaker("one", [call("ask", "l1", question="?")], ["Thanks."], tools=[LongRunningFunctionTool(ask)])
     two, second = speaker("two", [call("look", "b1", city="Rome")], ["Clear."], tools=[look])
     async with talking(ParallelAgent(name="both", sub_agents=[one, two])) as talk:
-        said = await talk.say("u1")
-        assert (first.calls, second.calls) == (1, 2)
-        assert said[-1] == "RF waits for l1"
-        assert "TC Clear. @a2" in said
+        events = await talk.run(user("u1"))
         answered = await talk.answer(("l1", "yes"))
-    assert first.calls == 2
-    assert any(word.startswith("TC Thanks.") for word in answered)
+    assert by_lane(events) == {
+        "": ["RS", "RF waits for l1"],
+        "one": ["AS * one", "CS l1 ask", 'CA l1 {"question":"?"}', "CE l1", "AF"],
+        "two": [
+            *("AS * two", "CS b1 look", 'CA b1 {"city":"Rome"}', "CE b1", 'CR b1 {"sky":"clear"}'),
+            *("TS * two", "TC Clear.", "TE", "AF"),
+        ],
+    }
+    assert answered == ["RS", "AS a1 one", "TS m1 one @a1", "TC Thanks. @a1", "TE @a1", "AF @a1", "RF"]
+    assert first.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "ask", {"question": "?"})), ("user", ("result", "ask", {"result": "yes"}))],
+    ]
+    assert second.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "look", {"sky": "clear"})),
+        ],
+    ]
 
 
 async def test_workflow_nodes_that_run_side_by_side_have_lanes_and_those_after_them_speak_up() -> None:
@@ -117,10 +157,14 @@ async def test_workflow_nodes_that_run_side_by_side_have_lanes_and_those_after_t
     last, model = speaker("last", ["C"])
     join = JoinNode(name="join")
     async with talking(Workflow(name="flow", edges=[(START, one, join), (START, two, join), (join, last)])) as talk:
-        said = await talk.say("u1")
-    assert sorted(word for word in said if word.startswith("AS")) == ["AS a1 one", "AS a2 two"]
-    assert said[-4:] == ["TS m3 last", "TC C", "TE", "RF"]
-    assert model.calls == 1
+        events = await talk.run(user("u1"))
+    assert by_lane(events) == {
+        "": ["RS", "TS * last", "TC C", "TE", "RF"],
+        "one": ["AS * one", "TS * one", "TC A", "TE", "AF"],
+        "two": ["AS * two", "TS * two", "TC B", "TE", "AF"],
+    }
+    [[(role, told)]] = model.saw
+    assert (role, json.loads(told)) == ("user", {"one": "A", "two": "B"})
 
 
 async def test_an_agent_used_as_a_tool_is_a_call() -> None:
@@ -138,7 +182,15 @@ async def test_an_agent_used_as_a_tool_is_a_call() -> None:
             "TE",
             "RF",
         ]
-    assert (model.calls, inner_model.calls) == (2, 1)
+    assert inner_model.saw == [[("user", "Look")]]
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("call", "inner", {"request": "Look"})),
+            ("user", ("result", "inner", {"result": "Inside."})),
+        ],
+    ]
 
 
 async def test_an_agent_with_a_task_has_a_lane_below_its_call_and_may_ask_back() -> None:
@@ -158,8 +210,17 @@ async def test_an_agent_with_a_task_has_a_lane_below_its_call_and_may_ask_back()
             "RF",
         ]
         second = await talk.say("u2", "large")
-    assert second[-5:] == ["CR c1 L", "TS m1", "TC Ordered.", "TE", "RF"]
-    assert (model.calls, task_model.calls) == (2, 2)
+    assert second == ["RS", "AS a1 tasker of c1", "AF @a1", "CR c1 L", "TS m1", "TC Ordered.", "TE", "RF"]
+    asked = [("user", '{"request": "Order"}')]
+    assert task_model.saw == [asked, [*asked, ("model", "What size?"), ("user", "large")]]
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("call", "tasker", {"request": "Order"})),
+            ("user", ("result", "tasker", {"result": "L"})),
+        ],
+    ]
 
 
 async def test_state_of_parallel_agents_is_one_state() -> None:
@@ -190,7 +251,7 @@ async def test_a_workflow_node_with_an_output_schema_gives_data() -> None:
             "TE",
             "RF",
         ]
-    assert model.calls == 1
+    assert model.saw == [[("user", '{"name": "Rome"}')]]
 
 
 async def test_a_confirmation_in_a_branch_is_asked_and_answered() -> None:
@@ -200,14 +261,23 @@ async def test_a_confirmation_in_a_branch_is_asked_and_answered() -> None:
 
     tools = [FunctionTool(pay, require_confirmation=True)]
     one, first = speaker("one", [call("pay", "p1", amount=3)], ["Paid."], tools=tools)
-    two, _ = speaker("two", ["Clear."])
+    two, second = speaker("two", ["Clear."])
     both = ParallelAgent(name="both", sub_agents=[one, two])
     async with MemoryLedger() as ledger:
         async with talking(both, ledger) as talk:
             events = await talk.run(user("u1"))
-            assert short(events)[-1] == "RF asks confirmation:p1"
         async with talking(both, ledger) as talk:
             answered = await talk.resume(yes(questions(events)[0]))
-    assert any(word.startswith('CR p1 {"paid":3}') for word in answered)
-    assert any(word.startswith("TC Paid.") for word in answered)
-    assert first.calls == 2
+    assert by_lane(events) == {
+        "": ["RS", "RF asks confirmation:p1"],
+        "one": ["AS * one", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "AF"],
+        "two": ["AS * two", "TS * two", "TC Clear.", "TE", "AF"],
+    }
+    assert answered == [
+        *("RS", "AS a1 one", 'CR p1 {"paid":3}', "TS m1 one @a1", "TC Paid. @a1", "TE @a1", "AF @a1", "RF")
+    ]
+    assert first.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "pay", {"amount": 3})), ("user", ("result", "pay", {"paid": 3}))],
+    ]
+    assert second.saw == [[("user", "hi")]]

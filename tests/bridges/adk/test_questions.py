@@ -15,7 +15,7 @@ from google.adk.workflow import START, Workflow
 from ambient_runner.errors import NothingToResume, PendingInterrupts
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
-from tests.bridges.adk.scripted import Scripted, call
+from tests.bridges.adk.scripted import call
 from tests.bridges.adk.world import agent, questions, short, talking, yes
 from tests.world import KEY, user
 
@@ -37,6 +37,8 @@ def ask(question: str) -> None:
 PAY = FunctionTool(pay, require_confirmation=True)
 CALL_PAY = call("pay", "p1", amount=3)
 SEEN_PAY = ("model", ("call", "pay", {"amount": 3}))
+REJECTED = "This tool call is rejected."
+"""ADK's words for a no."""
 ASKED = ["RS", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "RF asks confirmation:p1"]
 
 
@@ -52,7 +54,10 @@ async def test_d13_a_confirmed_call_is_made() -> None:
         assert question.response_schema["required"] == ["confirmed"]
         assert model.calls == 1
         assert await talk.resume(yes(question)) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "RF"]
-    assert model.saw[1] == [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"paid": 3}))]
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"paid": 3}))],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +74,16 @@ async def test_d13_a_confirmed_call_is_made() -> None:
 async def test_d13_only_a_plain_yes_confirms(answer: e.ResumeEntry) -> None:
     root, model = agent([CALL_PAY], ["As you like."], tools=[PAY])
     async with talking(root) as talk:
-        [question] = questions(await talk.run(user("u1")))
+        events = await talk.run(user("u1"))
+        [question] = questions(events)
         entry = e.ResumeEntry(interrupt_id=question.id, status=answer.status, payload=answer.payload)
         said = await talk.resume(entry)
-    assert said[0:1] + said[2:] == ["RS", "TS m1", "TC As you like.", "TE", "RF"]
-    refused = model.saw[1][-1][1][2]
-    assert list(refused) == ["error"]
-    assert model.calls == 2
+    assert short(events) == ASKED
+    assert said == ["RS", f'CR p1 {{"error":"{REJECTED}"}} failed', "TS m1", "TC As you like.", "TE", "RF"]
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"error": REJECTED}))],
+    ]
 
 
 async def test_d13_a_tool_that_asks_by_itself_gets_the_payload() -> None:
@@ -88,13 +96,18 @@ async def test_d13_a_tool_that_asks_by_itself_gets_the_payload() -> None:
 
     root, model = agent([call("book", "b1")], ["Booked."], tools=[book])
     async with talking(root) as talk:
-        [question] = questions(await talk.run(user("u1")))
+        events = await talk.run(user("u1"))
+        assert short(events) == ["RS", "CS b1 book", "CA b1 {}", "CE b1", "RF asks confirmation:b1"]
+        [question] = questions(events)
         assert question.message == "How many seats?"
         assert question.metadata == {"toolName": "book", "toolArguments": {}, "payload": {"seats": 1}}
         assert model.calls == 1
         answered = await talk.resume(yes(question, {"confirmed": True, "payload": {"seats": 4}}))
     assert answered == ["RS", 'CR b1 {"seats":4}', "TS m1", "TC Booked.", "TE", "RF"]
-    assert model.saw[1][-1] == ("user", ("result", "book", {"seats": 4}))
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "book", {})), ("user", ("result", "book", {"seats": 4}))],
+    ]
 
 
 async def test_a_call_beside_a_question_gives_its_result_at_once() -> None:
@@ -113,7 +126,16 @@ async def test_a_call_beside_a_question_gives_its_result_at_once() -> None:
             "RF asks confirmation:p1",
         ]
         assert await talk.resume(yes(*questions(events))) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Done.", "TE", "RF"]
-    assert model.calls == 2
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            SEEN_PAY,
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "pay", {"paid": 3})),
+            ("user", ("result", "look", {"sky": "clear"})),
+        ],
+    ]
 
 
 async def test_a_waiting_call_beside_a_question_is_asked_for_with_it() -> None:
@@ -122,21 +144,34 @@ async def test_a_waiting_call_beside_a_question_is_asked_for_with_it() -> None:
     )
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
-        assert short(events)[-1] == "RF asks confirmation:p1 tool_call:l1"
+        assert short(events) == [
+            *("RS", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "CS l1 ask", 'CA l1 {"question":"?"}', "CE l1"),
+            "RF asks confirmation:p1 tool_call:l1",
+        ]
         confirmation, waiting = questions(events)
         answered = await talk.resume(yes(confirmation), yes(waiting, {"answer": 42}))
     assert answered == ["RS", 'CR l1 {"answer":42}', 'CR p1 {"paid":3}', "TS m1", "TC Done.", "TE", "RF"]
-    assert sorted(str(seen[1]) for seen in model.saw[1] if seen[0] == "user") == [
-        "('result', 'ask', {'answer': 42})",
-        "('result', 'pay', {'paid': 3})",
-        "hi",
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            SEEN_PAY,
+            ("model", ("call", "ask", {"question": "?"})),
+            ("user", ("result", "pay", {"paid": 3})),
+            ("user", ("result", "ask", {"answer": 42})),
+        ],
     ]
 
 
 async def test_two_confirmations_are_answered_together() -> None:
     root, model = agent([CALL_PAY, call("pay", "p2", amount=5)], ["Done."], tools=[PAY])
     async with talking(root) as talk:
-        first, second = questions(await talk.run(user("u1")))
+        events = await talk.run(user("u1"))
+        assert short(events) == [
+            *("RS", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "CS p2 pay", 'CA p2 {"amount":5}', "CE p2"),
+            "RF asks confirmation:p1 confirmation:p2",
+        ]
+        first, second = questions(events)
         with pytest.raises(PendingInterrupts):
             await talk.resume(yes(first))
         with pytest.raises(PendingInterrupts):
@@ -144,9 +179,44 @@ async def test_two_confirmations_are_answered_together() -> None:
         answered = await talk.resume(yes(first), yes(second, {"confirmed": False}))
         with pytest.raises(NothingToResume):
             await talk.resume(yes(first), yes(second))
-    assert 'CR p1 {"paid":3}' in answered
-    assert answered[-4:] == ["TS m1", "TC Done.", "TE", "RF"]
-    assert model.calls == 2
+    refused = f'CR p2 {{"error":"{REJECTED}"}} failed'
+    assert answered == ["RS", 'CR p1 {"paid":3}', refused, "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            SEEN_PAY,
+            ("model", ("call", "pay", {"amount": 5})),
+            ("user", ("result", "pay", {"paid": 3})),
+            ("user", ("result", "pay", {"error": REJECTED})),
+        ],
+    ]
+
+
+async def test_a_new_message_beside_a_no_ends_the_call_and_is_answered() -> None:
+    root, model = agent([CALL_PAY], ["Fine."], ["More."], tools=[PAY])
+    async with talking(root) as talk:
+        [question] = questions(await talk.run(user("u1")))
+        no = e.ResumeEntry(interrupt_id=question.id, status="cancelled")
+        said = short(await talk.run(user("u2", "something else"), resume=[no]))
+        more = await talk.say("u3", "more")
+    cancelled = "This was cancelled by the user."
+    assert said == ["RS", f'CR p1 {{"error":"{cancelled}"}} failed', "TS m1", "TC Fine.", "TE", "RF"]
+    assert more == ["RS", "TS m1", "TC More.", "TE", "RF"]
+    ended = [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"error": cancelled})), ("user", "something else")]
+    assert model.saw == [[("user", "hi")], ended, [*ended, ("model", "Fine."), ("user", "more")]]
+
+
+async def test_a_new_message_beside_a_yes_is_answered_after_the_call_was_made() -> None:
+    root, model = agent([CALL_PAY], ["Paid."], ["You are welcome."], tools=[PAY])
+    async with talking(root) as talk:
+        [question] = questions(await talk.run(user("u1")))
+        said = short(await talk.run(user("u2", "thanks"), resume=[yes(question)]))
+    assert said == [
+        *("RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "TS m2", "TC You are welcome.", "TE", "RF")
+    ]
+    paid = [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"paid": 3}))]
+    assert model.saw == [[("user", "hi")], paid, [*paid, ("model", "Paid."), ("user", "thanks")]]
 
 
 async def test_a_question_stays_open_when_the_answer_could_not_be_acted_on() -> None:
@@ -166,10 +236,13 @@ async def test_a_question_stays_open_when_the_answer_could_not_be_acted_on() -> 
         [question] = questions(await talk.run(user("u1")))
         assert await talk.resume(yes(question)) == ["RS", "RE agent_error"]
         assert await talk.resume(yes(question)) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "RF"]
-    assert model.saw[1] == [
-        ("user", "hi"),
-        ("model", ("call", "fragile", {"amount": 3})),
-        ("user", ("result", "fragile", {"paid": 3})),
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("call", "fragile", {"amount": 3})),
+            ("user", ("result", "fragile", {"paid": 3})),
+        ],
     ]
 
 
@@ -214,9 +287,7 @@ async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> Non
         given.append(answer.oauth2.auth_response_uri)
         return {"mails": 2}
 
-    model = Scripted.of([call("mail", "a1")], ["Two mails."])
-    root, _ = agent(tools=[mail])
-    root.model = model
+    root, model = agent([call("mail", "a1")], ["Two mails."], tools=[mail])
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
         assert short(events) == ["RS", "CS a1 mail", "CA a1 {}", "CE a1", "RF asks credential:a1"]
@@ -228,11 +299,15 @@ async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> Non
         answered = await talk.resume(yes(question, {"authResponseUri": back}))
     assert given == [back]
     assert answered == ["RS", 'CR a1 {"mails":2}', "TS m1", "TC Two mails.", "TE", "RF"]
-    assert model.saw[1][-1] == ("user", ("result", "mail", {"mails": 2}))
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "mail", {})), ("user", ("result", "mail", {"mails": 2}))],
+    ]
 
 
-async def test_d14_a_credential_is_asked_for_again_after_a_restart_and_no_secret_is_kept() -> None:
+async def test_d14_after_a_restart_the_model_is_told_to_ask_again_and_no_secret_is_kept() -> None:
     config = _sign_in()
+    lost = "The sign-in was interrupted. Ask for it again."
 
     async def mail(tool_context: ToolContext) -> dict[str, Any] | None:
         """Read mail."""
@@ -242,14 +317,18 @@ async def test_d14_a_credential_is_asked_for_again_after_a_restart_and_no_secret
     root, model = agent([call("mail", "a1")], ["Please try again."], tools=[mail])
     async with MemoryLedger() as ledger:
         async with talking(root, ledger) as talk:
-            [question] = questions(await talk.run(user("u1")))
+            events = await talk.run(user("u1"))
+            assert short(events) == ["RS", "CS a1 mail", "CA a1 {}", "CE a1", "RF asks credential:a1"]
+            [question] = questions(events)
             batches = await ledger.read(KEY, 0)
         assert not any(b"client-secret-1234" in line for batch in batches for line in batch.lines)
         async with talking(root, ledger) as talk:
             said = await talk.resume(yes(question, {"authResponseUri": "https://app.example/back?code=xyz"}))
-    assert said[1].startswith("CR a1 ")
-    assert said[-1] == "RF"
-    assert model.calls == 2
+    assert said == ["RS", f'CR a1 {{"error":"{lost}"}} failed', "TS m1", "TC Please try again.", "TE", "RF"]
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "mail", {})), ("user", ("result", "mail", {"error": lost}))],
+    ]
 
 
 async def test_results_that_are_not_json_can_wait_too() -> None:

@@ -57,6 +57,11 @@ async def database(path: Path) -> AsyncGenerator[DatabaseSessionService, None]:
         await service.close()
 
 
+def spoken(words: str) -> list[str]:
+    """A run in which these words are said at once."""
+    return ["RS", "TS m1", f"TC {words}", "TE", "RF"]
+
+
 async def test_a_restart_rebuilds_what_the_model_knew() -> None:
     root, model = agent(["Let me see.", call("look", "c1", city="Rome")], ["Clear."], ["Bye."], tools=[look])
     async with MemoryLedger() as ledger:
@@ -153,28 +158,11 @@ async def test_a_stopped_answer_is_part_of_the_conversation() -> None:
     root, model = agent(["First."], [piece(text("Half of")), HANG], ["Fine."])
     async with talking(root) as talk:
         await talk.say("u1")
-        started = await talk.runner.start(request(user("u2", "go")))
-        with anyio.fail_after(5):
-            async for event in _following(talk, started):
-                if isinstance(event, e.TextMessageContent):
-                    break
-            await talk.runner.stop(KEY)
-            await events_of(talk.runner, started)
-        await talk.say("u3", "again")
-    assert model.saw[2] == [
-        ("user", "hi"),
-        ("model", "First."),
-        ("user", "go"),
-        ("model", "Half of"),
-        ("user", "again"),
-    ]
-
-
-async def _following(talk: Talk, started: Any) -> AsyncGenerator[e.Event, None]:
-    from ambient_runner.runs.watch import run_events
-
-    async for event in run_events(talk.runner.ledger, started):
-        yield event
+        stopped = await talk.stop(await talk.begin(user("u2", "go"), until=e.TextMessageContent))
+        assert short(stopped) == ["RS", "TS m1", "TC Half of", "TE", "RF cancelled"]
+        assert await talk.say("u3", "again") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
+    asked = [("user", "hi"), ("model", "First."), ("user", "go")]
+    assert model.saw == [[("user", "hi")], asked, [*asked, ("model", "Half of"), ("user", "again")]]
 
 
 @pytest.mark.parametrize("kind", ["memory", "database"])
@@ -183,23 +171,27 @@ async def test_d17_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path
     async with database(tmp_path / "adk.db") as service:
         bridge = ADKBridge(root, runner_config=stored(service) if kind == "database" else None)
         async with talking(bridge) as talk:
-            await talk.say("u1", "first")
-            await talk.say("u2", "second")
-            await talk.run(user("u1", "first"), user("u2", "second"))
-            await talk.say("u3", "third")
-            kept = [message.id for message in await talk.messages() if isinstance(message, e.UserMessage)]
-    assert kept == ["u1", "u2", "u3"]
-    assert model.saw[2] == [("user", "first"), ("model", "One."), ("user", "second")]
-    assert model.saw[3] == [*model.saw[2], ("model", "Other two."), ("user", "third")]
+            said = [
+                await talk.say("u1", "first"),
+                await talk.say("u2", "second"),
+                short(await talk.run(user("u1", "first"), user("u2", "second"))),
+                await talk.say("u3", "third"),
+            ]
+            kept = [getattr(message, "content", None) for message in await talk.messages()]
+    assert said == [spoken(words) for words in ("One.", "Two.", "Other two.", "Three.")]
+    assert kept == ["first", "One.", "second", "Other two.", "third", "Three."]
+    second = [("user", "first"), ("model", "One."), ("user", "second")]
+    assert model.saw == [second[:1], second, second, [*second, ("model", "Other two."), ("user", "third")]]
 
 
 async def test_d17_a_thread_rewound_to_its_beginning_forgets_all() -> None:
     root, model = agent(["One."], ["Two."], ["Again."])
     async with talking(root) as talk:
-        await talk.say("u1", "first")
-        await talk.say("u2", "second")
-        await talk.run(user("u1", "first"))
-    assert model.saw[2] == [("user", "first")]
+        assert await talk.say("u1", "first") == spoken("One.")
+        assert await talk.say("u2", "second") == spoken("Two.")
+        assert short(await talk.run(user("u1", "first"))) == spoken("Again.")
+    first = [("user", "first")]
+    assert model.saw == [first, [*first, ("model", "One."), ("user", "second")], first]
 
 
 async def test_d23_a_stored_session_is_used_and_never_stale(tmp_path: Path) -> None:
@@ -211,23 +203,40 @@ async def test_d23_a_stored_session_is_used_and_never_stale(tmp_path: Path) -> N
     root, model = agent(
         ["A"], [call("note", "n1")], ["B"], [call("ask", "l1", question="?")], ["C"], ["D"], tools=[note, ASK]
     )
+    said: list[list[str]] = []
     async with MemoryLedger() as ledger:
         for number in range(5):
             async with database(tmp_path / "adk.db") as service:
                 async with talking(root, ledger, runner_config=stored(service)) as talk:
                     if number == 3:
-                        assert (await talk.answer(("l1", "yes"), state={"noted": False}))[-1] == "RF"
+                        said.append(await talk.answer(("l1", "yes"), state={"noted": False}))
                     else:
-                        assert (await talk.say(f"u{number}", f"say {number}", state={"mine": number}))[-1][:2] == "RF"
-    assert model.calls == 6
-    assert [seen for role, seen in model.saw[5] if role == "user"] == [
-        "say 0",
-        "say 1",
-        ("result", "note", {}),
-        "say 2",
-        ("result", "ask", {"result": "yes"}),
-        "say 4",
+                        said.append(await talk.say(f"u{number}", f"say {number}", state={"mine": number}))
+    assert said == [
+        ["RS", "SS {'mine': 0}", "TS m1", "TC A", "TE", "RF"],
+        [
+            *("RS", "SS {'mine': 1}", "CS n1 note", "CA n1 {}", "CE n1", "CR n1 {}"),
+            "SD [{'op': 'add', 'path': '/noted', 'value': True}]",
+            *("TS m1", "TC B", "TE", "SS {'mine': 1, 'noted': True}", "RF"),
+        ],
+        ["RS", "SS {'mine': 2}", "CS l1 ask", 'CA l1 {"question":"?"}', "CE l1", "RF waits for l1"],
+        ["RS", "SS {'noted': False}", "TS m1", "TC C", "TE", "RF"],
+        ["RS", "SS {'mine': 4}", "TS m1", "TC D", "TE", "RF"],
     ]
+    whole = [
+        ("user", "say 0"),
+        ("model", "A"),
+        ("user", "say 1"),
+        ("model", ("call", "note", {})),
+        ("user", ("result", "note", {})),
+        ("model", "B"),
+        ("user", "say 2"),
+        ("model", ("call", "ask", {"question": "?"})),
+        ("user", ("result", "ask", {"result": "yes"})),
+        ("model", "C"),
+        ("user", "say 4"),
+    ]
+    assert model.saw == [whole[:length] for length in (1, 3, 5, 7, 9, 11)]
 
 
 async def test_a_session_that_was_there_before_the_thread_is_adopted(tmp_path: Path) -> None:
@@ -243,71 +252,6 @@ async def test_a_session_that_was_there_before_the_thread_is_adopted(tmp_path: P
             said = await talk.say("u1", "Do you?")
     assert model.saw[0] == [("user", "Remember 7."), ("model", "I do."), ("user", "Do you?")]
     assert said[-2:] == ["SS {'old': 1}", "RF"]
-
-
-async def test_d24_two_replicas_take_turns_on_one_thread() -> None:
-    """Each holds sessions of its own in memory; neither answers what the other has answered."""
-    root, model = agent(["One."], ["Two."], [call("ask", "l1", question="?")], ["Three."], ["Four."], tools=[ASK])
-    async with MemoryLedger() as ledger, served(ADKBridge(root), ledger) as a, served(ADKBridge(root), ledger) as b:
-        first, second = Talk(a), Talk(b)
-        await first.say("u1", "1")
-        await second.say("u2", "2")
-        await first.say("u3", "3")
-        assert await second.answer(("l1", "yes")) == ["RS", "TS m1", "TC Three.", "TE", "RF"]
-        await first.say("u4", "4")
-    assert model.saw[4] == [
-        ("user", "1"),
-        ("model", "One."),
-        ("user", "2"),
-        ("model", "Two."),
-        ("user", "3"),
-        ("model", ("call", "ask", {"question": "?"})),
-        ("user", ("result", "ask", {"result": "yes"})),
-        ("model", "Three."),
-        ("user", "4"),
-    ]
-
-
-def _two_hundred() -> tuple[BaseAgent, Scripted]:
-    """An agent that asks for a confirmation or calls the client, as the user says, and is thankful for the answer."""
-
-    def answer(llm_request: Any) -> list[Any]:
-        last = llm_request.contents[-1].parts[-1]
-        if last.function_response is not None:
-            return [f"Got {last.function_response.response}"]
-        thread = last.text
-        return [call("pay", f"p-{thread}", amount=1)] if thread.endswith("pay") else [call("paint", f"f-{thread}")]
-
-    model = Scripted.of(answer, loop=True)
-    return LlmAgent(name="root", model=model, tools=[PAY]), model
-
-
-async def test_two_hundred_threads_wait_and_each_is_answered_after_a_restart(tmp_path: Path) -> None:
-    root, model = _two_hundred()
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    names = [f"{n}-{'pay' if n % 2 else 'paint'}" for n in range(200)]
-    asked: dict[str, e.Interrupt] = {}
-    with anyio.fail_after(100):
-        async with open_ledger(url) as ledger, served(ADKBridge(root), ledger) as runner:
-            for name in names:
-                events = await Talk(runner, name).run(user("u1", name), tools=[PAINT])
-                if name.endswith("pay"):
-                    asked[name] = questions(events)[0]
-                else:
-                    assert short(events)[-1] == f"RF waits for f-{name}"
-            assert (await Talk(runner, "free").say("u1", "x", tools=[PAINT]))[-1] == "RF waits for f-x"
-        async with open_ledger(url) as ledger, served(ADKBridge(root), ledger) as runner:
-            for name in names:
-                talk = Talk(runner, name)
-                said = (
-                    await talk.resume(yes(asked[name]))
-                    if name in asked
-                    else await talk.answer((f"f-{name}", "painted"), tools=[PAINT])
-                )
-                assert said[-1] == "RF"
-                got = {"paid": 1} if name in asked else {"result": "painted"}
-                assert f"TC Got {got}" in said
-    assert model.calls == 401
 
 
 async def test_erasing_a_thread_erases_the_stored_session(tmp_path: Path) -> None:
@@ -376,6 +320,45 @@ async def test_a_question_that_has_expired_does_not_hold_up_what_comes_later() -
             assert short(asked)[-1] == "RF waits for l1"
             assert (await talk.answer(("l1", "yes")))[-1] == "RF"
     assert model.calls == 3
+
+
+@pytest.mark.parametrize("kind", ["memory", "database"])
+@pytest.mark.parametrize("rewinds", [False, True], ids=["later", "rewound"])
+async def test_a_call_of_the_client_under_an_id_the_model_has_used_before_is_answered(
+    kind: str, rewinds: bool, tmp_path: Path
+) -> None:
+    """Some models count their calls from zero in every turn."""
+    root, model = agent([call("paint", "call_0")], ["A"], [call("paint", "call_0")], ["B"])
+    async with database(tmp_path / "adk.db") as service:
+        bridge = ADKBridge(root, runner_config=stored(service) if kind == "database" else None)
+        async with talking(bridge) as talk:
+            assert await talk.say("u1", tools=[PAINT]) == [
+                *("RS", "CS call_0 paint", "CA call_0 {}", "CE call_0", "RF waits for call_0")
+            ]
+            assert await talk.answer(("call_0", "red"), tools=[PAINT]) == spoken("A")
+            asked = await talk.say("u1" if rewinds else "u2", tools=[PAINT])
+            answered = await talk.answer(("call_0~2", "blue"), tools=[PAINT])
+    assert asked == ["RS", "CS call_0~2 paint", "CA call_0~2 {}", "CE call_0~2", "RF waits for call_0~2"]
+    assert answered == spoken("B")
+    called = ("model", ("call", "paint", {}))
+    red = [("user", "hi"), called, ("user", ("result", "paint", {"result": "red"}))]
+    before = [] if rewinds else [*red, ("model", "A")]
+    blue = [*before, ("user", "hi"), called, ("user", ("result", "paint", {"result": "blue"}))]
+    assert model.saw == [[("user", "hi")], red, [*before, ("user", "hi")], blue]
+
+
+async def test_signatures_are_given_back_when_a_conversation_is_rebuilt() -> None:
+    signed = [text("Let me see."), call("look", "c1", city="Rome")]
+    for part, signature in zip(signed, (b"w", b"\xff\x00"), strict=True):
+        part.thought_signature = signature
+    root, model = agent(signed, ["Clear."], ["Bye."], tools=[look])
+    async with MemoryLedger() as ledger:
+        async with talking(root, ledger) as talk:
+            await talk.say("u1", "Weather?")
+        async with talking(root, ledger) as talk:
+            assert await talk.say("u2", "Thanks") == spoken("Bye.")
+    parts = [part for content in model.requests[2].contents for part in content.parts or []]
+    assert [part.thought_signature for part in parts] == [None, b"w", b"\xff\x00", None, None, None]
 
 
 async def test_an_id_a_model_uses_again_is_another_call() -> None:

@@ -43,18 +43,32 @@ async def test_d6_changes_are_patches_with_escaped_pointers_and_private_keys_sta
             "SS {'a/b': 1, 'c~d': 1}",
             "RF",
         ]
-    assert model.calls == 2
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "write", {})), ("user", ("result", "write", {}))],
+    ]
 
 
 async def test_d6_a_client_reads_and_writes_visible_keys_only() -> None:
     root, model = agent([call("write", "s1")], ["A"], [call("read", "s2")], ["B"], tools=[write, read])
     async with talking(root) as talk:
-        await talk.say("u1")
+        first = await talk.say("u1")
         forged = {"a/b": 2, "user:x": 9, "app:y": 9, "_internal": 9, "mine": True}
         second = await talk.say("u2", state=forged)
-    assert "SS {'a/b': 2, 'mine': True}" in second
-    seen = model.saw[3][-1][1][2]["state"]
-    assert seen == {"a/b": 2, "mine": True, "user:x": 1, "app:y": 1, "_internal": 1}
+    assert first[-2:] == ["SS {'a/b': 1, 'c~d': 1}", "RF"]
+    [told] = [word for word in second if word.startswith("CR s2 ")]
+    assert second == [
+        *("RS", "SS {'a/b': 2, 'mine': True}", "CS s2 read", "CA s2 {}", "CE s2", told, "TS m1", "TC B", "TE", "RF")
+    ]
+    written = [("user", "hi"), ("model", ("call", "write", {})), ("user", ("result", "write", {}))]
+    state = {"a/b": 2, "mine": True, "user:x": 1, "app:y": 1, "_internal": 1}
+    then = [*written, ("model", "A"), ("user", "hi")]
+    assert model.saw == [
+        [("user", "hi")],
+        written,
+        then,
+        [*then, ("model", ("call", "read", {})), ("user", ("result", "read", {"state": state}))],
+    ]
 
 
 async def test_a_key_the_client_removes_is_gone_for_the_agent() -> None:
@@ -108,7 +122,10 @@ async def test_d16_artifacts_and_metadata_are_custom_events() -> None:
             "X adk_custom_metadata {'grade': 'A'}",
             "RF",
         ]
-    assert model.calls == 2
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "save", {})), ("user", ("result", "save", {}))],
+    ]
 
 
 async def test_code_the_model_ran_and_media_it_made_are_custom_events() -> None:

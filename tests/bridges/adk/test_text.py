@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 from google.adk.agents import LlmAgent, RunConfig
+from google.adk.events import Event
 from google.genai import types
 from pydantic import BaseModel
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.adk.scripted import Scripted, call, piece, reply, text, thought
 from tests.bridges.adk.world import agent, served, short, talking
-from tests.world import events_of, request, user
+from tests.world import KEY, events_of, request, user
 
 
 def look(city: str) -> dict[str, Any]:
@@ -30,6 +30,14 @@ def look(city: str) -> dict[str, Any]:
 def whole() -> RunnerConfig:
     """A run configuration without streaming."""
     return RunnerConfig(run_config=RunConfig())
+
+
+async def session_events(bridge: ADKBridge) -> list[Event]:
+    """What ADK has stored of the thread."""
+    place = bridge.place(KEY)
+    service = bridge.config.sessions()
+    session = await service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)
+    return session.events if session else []
 
 
 async def test_d1_streamed_text_is_one_message() -> None:
@@ -51,13 +59,8 @@ async def test_d1_a_message_has_the_id_of_its_adk_event() -> None:
     bridge = ADKBridge(root)
     async with talking(bridge) as talk:
         events = await talk.run(user("u1"))
-        place = bridge.place(ThreadKey("default", "local", "t"))
-        session = await bridge.config.sessions().get_session(
-            app_name=place.app, user_id=place.user, session_id=place.session
-        )
         stored = [message.id for message in await talk.messages()]
-    assert session is not None
-    said = [event.id for event in session.events if event.author == "root"]
+        said = [event.id for event in await session_events(bridge) if event.author == "root"]
     assert [event.message_id for event in events if isinstance(event, e.TextMessageStart)] == said
     assert stored == ["u1", *said]
 
@@ -80,20 +83,25 @@ async def test_d2_text_before_a_call_is_said_once() -> None:
             "TE",
             "RF",
         ]
-    assert model.saw[1] == [
-        ("user", "hi"),
-        ("model", "Let me check."),
-        ("model", ("call", "look", {"city": "Rome"})),
-        ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", "Let me check."),
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+        ],
     ]
 
 
 async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_final_id() -> None:
     partial = piece(call("look", city="Rome"))
     root, model = agent([partial, reply(call("look", city="Rome"))], ["Clear."], tools=[look])
-    async with talking(root) as talk:
+    bridge = ADKBridge(root)
+    async with talking(bridge) as talk:
         events = await talk.run(user("u1"))
         view = await talk.messages()
+        [stored] = [one.id for event in await session_events(bridge) for one in event.get_function_calls()]
     assert short(events) == [
         "RS",
         "CS c1 look",
@@ -111,7 +119,15 @@ async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_fina
         "ToolMessage",
         "AssistantMessage",
     ]
-    assert model.calls == 2
+    assert [event.tool_call_id for event in events if isinstance(event, e.ToolCallStart)] == [stored]
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+        ],
+    ]
 
 
 async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
@@ -131,14 +147,17 @@ async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
             "TE",
             "RF",
         ]
-        await talk.say("u2", "more")
-    assert model.saw[1] == [("user", "hi"), ("model", ("thought", "hmm")), ("model", "AB"), ("user", "more")]
+        assert await talk.say("u2", "more") == ["RS", "TS m1", "TC C", "TE", "RF"]
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("thought", "hmm")), ("model", "AB"), ("user", "more")],
+    ]
 
 
 async def test_d5_reasoning_ends_before_a_call() -> None:
     root, model = agent([thought("hm"), call("look", "c1", city="Rome")], ["Clear."], tools=[look])
     async with talking(root) as talk:
-        assert (await talk.say("u1"))[:9] == [
+        assert await talk.say("u1") == [
             "RS",
             "ZS",
             "ZMS",
@@ -148,8 +167,49 @@ async def test_d5_reasoning_ends_before_a_call() -> None:
             "CS c1 look",
             'CA c1 {"city":"Rome"}',
             "CE c1",
+            'CR c1 {"sky":"clear","city":"Rome"}',
+            "TS m1",
+            "TC Clear.",
+            "TE",
+            "RF",
         ]
-    assert model.calls == 2
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("thought", "hm")),
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+        ],
+    ]
+
+
+SIGNED = ["ZV message z1 dA==", "ZV message m1 dw=="]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (None, ["ZMC hm", "ZME", "ZE", "TS m1", "TC A", *SIGNED, "TE"]),
+        (whole(), ["ZMC hm", SIGNED[0], "ZME", "ZE", "TS m1", "TC A", SIGNED[1], "TE"]),
+    ],
+    ids=["streamed", "whole"],
+)
+async def test_signatures_are_shown_with_what_they_sign(config: RunnerConfig | None, said: list[str]) -> None:
+    signed = [thought("hm"), text("A"), call("look", "c1", city="Rome")]
+    for part, signature in zip(signed, (b"t", b"w", b"c"), strict=True):
+        part.thought_signature = signature
+    root, model = agent(signed, ["C"], tools=[look])
+    async with talking(root, runner_config=config) as talk:
+        assert await talk.say("u1") == [
+            *("RS", "ZS", "ZMS", *said),
+            *("CS c1 look", 'CA c1 {"city":"Rome"}', "CE c1", "ZV tool-call c1 Yw=="),
+            *('CR c1 {"sky":"clear","city":"Rome"}', "TS m2", "TC C", "TE", "RF"),
+        ]
+        kept = [message.encrypted_value for message in await talk.messages()]
+    assert kept == [None, "dA==", "dw==", None, None]
+    parts = [part for content in model.requests[1].contents for part in content.parts or []]
+    assert [part.thought_signature for part in parts] == [None, b"t", b"w", b"c", None]
 
 
 async def test_parts_that_are_not_streamed_keep_their_order() -> None:
@@ -177,7 +237,17 @@ async def test_parts_that_are_not_streamed_keep_their_order() -> None:
             "TE",
             "RF",
         ]
-    assert model.calls == 2
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("thought", "hm")),
+            ("model", "A"),
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("model", "B"),
+            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+        ],
+    ]
 
 
 class Weather(BaseModel):
@@ -189,7 +259,7 @@ async def test_d9_an_agent_with_an_output_schema_gives_data_instead_of_words() -
     root = LlmAgent(name="root", model=model, output_schema=Weather, output_key="out")
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
-        await talk.say("u2", "again")
+        again = await talk.say("u2", "again")
     assert short(events) == [
         "RS",
         "SD [{'op': 'add', 'path': '/out', 'value': {'city': 'Paris'}}]",
@@ -200,14 +270,21 @@ async def test_d9_an_agent_with_an_output_schema_gives_data_instead_of_words() -
     last = events[-1]
     assert isinstance(last, e.RunFinished)
     assert last.result == {"city": "Paris"}
-    assert model.saw[1] == [("user", "hi"), ("model", '{"city":"Paris"}'), ("user", "again")]
+    assert again == [
+        "RS",
+        "SD [{'op': 'replace', 'path': '/out', 'value': {'city': 'Rome'}}]",
+        "X adk:output {'agent': 'root', 'value': {'city': 'Rome'}}",
+        "SS {'out': {'city': 'Rome'}}",
+        "RF",
+    ]
+    assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", '{"city":"Paris"}'), ("user", "again")]]
 
 
 async def test_d9_an_output_schema_beside_tools_hides_the_call_that_hands_it_over() -> None:
     root, model = agent([call("set_model_response", "s1", city="Rome")], output_schema=Weather, tools=[look])
     async with talking(root) as talk:
         assert await talk.say("u1") == ["RS", "X adk:output {'agent': 'root', 'value': {'city': 'Rome'}}", "RF"]
-    assert model.calls == 1
+    assert model.saw == [[("user", "hi")]]
 
 
 def begun(name: str) -> Any:
@@ -235,50 +312,83 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
     ]
     root, model = agent(script, ["Clear."], tools=[look])
     async with talking(root) as talk:
-        assert (await talk.say("u1"))[:6] == [
+        assert await talk.say("u1") == [
             "RS",
             "CS c1 look",
             'CA c1 {"city":"Par',
             'CA c1 is \\"2\\""',
             "CA c1 }",
             "CE c1",
+            'CR c1 {"sky":"clear","city":"Paris \\"2\\""}',
+            "TS m1",
+            "TC Clear.",
+            "TE",
+            "RF",
         ]
-    assert model.saw[1][2] == ("user", ("result", "look", {"sky": "clear", "city": 'Paris "2"'}))
+    assert model.saw == [
+        [("user", "hi")],
+        [
+            ("user", "hi"),
+            ("model", ("call", "look", {"city": 'Paris "2"'})),
+            ("user", ("result", "look", {"sky": "clear", "city": 'Paris "2"'})),
+        ],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("written", "arguments"),
+    ("written", "arguments", "said"),
     [
         (
             [string("$.a", "x"), types.PartialArg(json_path="$.n", number_value=2), string("$.b", "y")],
             {"a": "x", "n": 2, "b": "y"},
+            ['{"a":"x"', ',"n":2.0', ',"b":"y"', "}"],
         ),
         (
             [types.PartialArg(json_path="$.yes", bool_value=True), string("$.a", "x", more=True), string("$.a", "é\n")],
             {"yes": True, "a": "xé\n"},
+            ['{"yes":true', ',"a":"x', 'é\\n"', "}"],
         ),
-        ([string("$.a", "x"), string("$.deep.b", "y"), string("$.c", "z")], {"a": "x", "deep": {"b": "y"}, "c": "z"}),
-        ([string("$.a", "x"), string("$.b", "y"), string("$.a", "x2")], {"a": "x2", "b": "y"}),
-        ([string("$.list[0]", "x")], {"list": ["x"]}),
-        ([], {}),
+        (
+            [string("$.a", "x"), string("$.deep.b", "y"), string("$.c", "z")],
+            {"a": "x", "deep": {"b": "y"}, "c": "z"},
+            ['{"a":"x"', ',"deep":{"b": "y"},"c":"z"}'],
+        ),
+        (
+            [string("$.a", "x"), string("$.b", "y"), string("$.a", "x2")],
+            {"a": "x2", "b": "y"},
+            ['{"a":"x"', ',"b":"y"', ',"a":"x2"}'],
+        ),
+        ([string("$.list[0]", "x")], {"list": ["x"]}, ['{"list":["x"]}']),
+        ([], {}, ["{}"]),
     ],
     ids=["members", "kinds", "nested", "changed", "list", "none"],
 )
 async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
-    written: list[types.PartialArg], arguments: dict[str, Any]
+    written: list[types.PartialArg], arguments: dict[str, Any], said: list[str]
 ) -> None:
     def anything(**given: Any) -> dict[str, Any]:
         """Take anything."""
         return {}
 
     script = [begun("anything"), *(pieces(one) for one in written), ENDED, reply(call("anything", **arguments))]
-    root, _ = agent(script, ["Done."], tools=[anything])
+    root, model = agent(script, ["Done."], tools=[anything])
     async with talking(root) as talk:
-        events = await talk.run(user("u1"))
-    starts = [event for event in events if isinstance(event, e.ToolCallStart)]
-    spelled = "".join(event.delta for event in events if isinstance(event, e.ToolCallArgs))
-    assert len(starts) == 1
-    assert msgspec.json.decode(spelled) == arguments
+        assert await talk.say("u1") == [
+            "RS",
+            "CS c1 anything",
+            *(f"CA c1 {one}" for one in said),
+            "CE c1",
+            "CR c1 {}",
+            "TS m1",
+            "TC Done.",
+            "TE",
+            "RF",
+        ]
+    assert msgspec.json.decode("".join(said)) == arguments
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "anything", arguments)), ("user", ("result", "anything", {}))],
+    ]
 
 
 async def test_usage_is_added_up_per_model() -> None:

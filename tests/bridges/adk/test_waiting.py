@@ -11,9 +11,10 @@ from google.adk.apps.app import ResumabilityConfig
 from google.adk.tools import LongRunningFunctionTool, ToolContext
 
 from ambient_runner.errors import InvalidInput
+from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import Scripted, call
-from tests.bridges.adk.world import agent, talking
+from tests.bridges.adk.world import agent, short, talking
 
 PAINT = e.Tool(
     name="paint",
@@ -39,6 +40,8 @@ def look(city: str) -> dict[str, Any]:
 ASK = LongRunningFunctionTool(ask)
 CALL_ASK = call("ask", "l1", question="Sure?")
 SEEN_ASK = ("model", ("call", "ask", {"question": "Sure?"}))
+ASKED = ["RS", "CS l1 ask", 'CA l1 {"question":"Sure?"}', "CE l1", "RF waits for l1"]
+HELLO = [("user", "hi")]
 
 
 async def test_d10_a_backend_call_beside_a_waiting_one_gives_its_result_and_the_model_is_not_asked_again() -> None:
@@ -67,13 +70,16 @@ async def test_d10_a_backend_call_beside_a_waiting_one_gives_its_result_and_the_
         ]
         assert model.calls == 1
         assert await talk.answer(("l1", '{"yes": true}')) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.saw[1] == [
-        ("user", "hi"),
-        ("model", "One "),
-        SEEN_ASK,
-        ("model", ("call", "note", {"text": "x"})),
-        ("user", ("result", "note", {"ok": True})),
-        ("user", ("result", "ask", {"yes": True})),
+    assert model.saw == [
+        HELLO,
+        [
+            *HELLO,
+            ("model", "One "),
+            SEEN_ASK,
+            ("model", ("call", "note", {"text": "x"})),
+            ("user", ("result", "note", {"ok": True})),
+            ("user", ("result", "ask", {"yes": True})),
+        ],
     ]
 
 
@@ -92,9 +98,15 @@ async def test_d10_a_tool_of_the_client_is_offered_to_the_model_and_waits_for_th
             "RF waits for f1",
         ]
         assert await talk.answer(("f1", "painted"), tools=[PAINT]) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.saw[1][-2:] == [
-        ("user", ("result", "look", {"sky": "clear"})),
-        ("user", ("result", "paint", {"result": "painted"})),
+    assert model.saw == [
+        HELLO,
+        [
+            *HELLO,
+            ("model", ("call", "paint", {"color": "red"})),
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "look", {"sky": "clear"})),
+            ("user", ("result", "paint", {"result": "painted"})),
+        ],
     ]
     declared = [tool for one in model.requests[0].config.tools or [] for tool in one.function_declarations or []]
     schema = next(tool.parameters_json_schema for tool in declared if tool.name == "paint")
@@ -133,9 +145,21 @@ async def test_d10_a_resumable_app_pauses_and_goes_on_in_the_same_way() -> None:
     async with talking(app) as talk:
         first = await talk.say("u1")
         second = await talk.answer(("l1", "yes"))
-    assert first[-3:] == ['CR b1 {"sky":"clear"}', "CE l1", "RF waits for l1"]
+    assert first == [
+        *ASKED[:3],
+        *("CS b1 look", 'CA b1 {"city":"Rome"}', "CE b1", 'CR b1 {"sky":"clear"}', "CE l1", "RF waits for l1"),
+    ]
     assert second == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.calls == 2
+    assert model.saw == [
+        HELLO,
+        [
+            *HELLO,
+            SEEN_ASK,
+            ("model", ("call", "look", {"city": "Rome"})),
+            ("user", ("result", "look", {"sky": "clear"})),
+            ("user", ("result", "ask", {"result": "yes"})),
+        ],
+    ]
 
 
 async def test_a_long_running_tool_that_gives_a_first_result_does_not_wait() -> None:
@@ -159,23 +183,40 @@ async def test_a_long_running_tool_that_gives_a_first_result_does_not_wait() -> 
     assert model.calls == 2
 
 
-async def test_the_next_agent_of_a_sequence_waits_too_and_goes_on_after_the_answer() -> None:
+@pytest.mark.parametrize("resumable", [False, True], ids=["plain", "resumable"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_the_next_agent_of_a_sequence_waits_too_and_a_resumable_app_goes_on_with_it(
+    resumable: bool, restarted: bool
+) -> None:
+    """Without resumability ADK gives the answer to the agent that asked, and that is all."""
     root, first = agent([CALL_ASK], ["One."], tools=[ASK])
     second_model = Scripted.of(["Two."])
     second = root.clone(update={"name": "second", "model": second_model, "tools": []})
-    async with talking(SequentialAgent(name="line", sub_agents=[root, second])) as talk:
-        assert await talk.say("u1") == ["RS", "CS l1 ask", 'CA l1 {"question":"Sure?"}', "CE l1", "RF waits for l1"]
-        assert (first.calls, second_model.calls) == (1, 0)
-        answered = await talk.answer(("l1", "yes"))
-    assert answered[:4] == ["RS", "TS m1 root", "TC One.", "TE"]
-    assert answered[-1] == "RF"
+    line = SequentialAgent(name="line", sub_agents=[root, second])
+    bridge = App(name="app", root_agent=line, resumability_config=ResumabilityConfig(is_resumable=resumable))
+    async with MemoryLedger() as ledger:
+        async with talking(bridge, ledger) as talk:
+            assert await talk.say("u1") == ASKED
+            assert (first.calls, second_model.calls) == (1, 0)
+            answered = [] if restarted else await talk.answer(("l1", "yes"))
+        async with talking(bridge, ledger) as talk:
+            answered = answered or await talk.answer(("l1", "yes"))
+    more = ["TS m2 second", "TC Two.", "TE"] if resumable else []
+    assert answered == ["RS", "TS m1 root", "TC One.", "TE", *more, "RF"]
+    assert first.saw == [HELLO, [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]]
+    told = [
+        ("user", ("quoted", "[root] called tool `ask` with parameters", "{'question': 'Sure?'}")),
+        ("user", ("quoted", "[user] `ask` tool returned result", "{'result': 'yes'}")),
+        ("user", ("quoted", "[root] said", "One.")),
+    ]
+    assert second_model.saw == ([[*HELLO, *told]] if resumable else [])
 
 
 async def test_a_loop_that_waits_does_not_go_round() -> None:
     root, model = agent([CALL_ASK], ["One."], tools=[ASK])
     async with talking(LoopAgent(name="loop", sub_agents=[root], max_iterations=3)) as talk:
-        assert (await talk.say("u1"))[-1] == "RF waits for l1"
-    assert model.calls == 1
+        assert await talk.say("u1") == ASKED
+    assert model.saw == [HELLO]
 
 
 @pytest.mark.parametrize(
@@ -193,17 +234,18 @@ async def test_a_loop_that_waits_does_not_go_round() -> None:
 async def test_d11_any_answer_reaches_the_model(content: str, seen: dict[str, Any]) -> None:
     root, model = agent([CALL_ASK], ["Done."], tools=[ASK])
     async with talking(root) as talk:
-        await talk.say("u1")
+        assert await talk.say("u1") == ASKED
         assert await talk.answer(("l1", content)) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.saw[1] == [("user", "hi"), SEEN_ASK, ("user", ("result", "ask", seen))]
+    assert model.saw == [HELLO, [*HELLO, SEEN_ASK, ("user", ("result", "ask", seen))]]
 
 
 async def test_d11_a_failed_tool_of_the_client_is_an_error_for_the_model() -> None:
     root, model = agent([CALL_ASK], ["Done."], tools=[ASK])
     async with talking(root) as talk:
-        await talk.say("u1")
-        await talk.run(e.ToolMessage(id="r1", tool_call_id="l1", content="", error="no such color"))
-    assert model.saw[1][-1] == ("user", ("result", "ask", {"error": "no such color"}))
+        assert await talk.say("u1") == ASKED
+        answered = await talk.run(e.ToolMessage(id="r1", tool_call_id="l1", content="", error="no such color"))
+    assert short(answered) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw == [HELLO, [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"error": "no such color"}))]]
 
 
 async def test_d11_an_answer_is_not_lost_when_the_run_it_starts_fails() -> None:
@@ -212,12 +254,8 @@ async def test_d11_an_answer_is_not_lost_when_the_run_it_starts_fails() -> None:
         await talk.say("u1")
         assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
         assert await talk.say("u2", "and now?") == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.saw[2] == [
-        ("user", "hi"),
-        SEEN_ASK,
-        ("user", ("result", "ask", {"result": "yes"})),
-        ("user", "and now?"),
-    ]
+    answered = [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]
+    assert model.saw == [HELLO, answered, [*answered, ("user", "and now?")]]
 
 
 async def test_d11_the_same_answer_can_be_sent_again_after_a_failure() -> None:
@@ -228,47 +266,51 @@ async def test_d11_the_same_answer_can_be_sent_again_after_a_failure() -> None:
         assert await talk.answer(("l1", "yes")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
         results = [message for message in await talk.messages() if isinstance(message, e.ToolMessage)]
     assert len(results) == 1
-    assert model.saw[2] == [("user", "hi"), SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]
+    answered = [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]
+    assert model.saw == [HELLO, answered, answered]
 
 
 TWO = [call("ask", "l1", question="A?"), call("ask", "l2", question="B?")]
+ASKED_TWO = [
+    *("RS", "CS l1 ask", 'CA l1 {"question":"A?"}', "CS l2 ask", 'CA l2 {"question":"B?"}'),
+    *("CE l1", "CE l2", "RF waits for l1 l2"),
+]
+SEEN_TWO = [*HELLO, ("model", ("call", "ask", {"question": "A?"})), ("model", ("call", "ask", {"question": "B?"}))]
+ANSWERED_TWO = [("user", ("result", "ask", {"result": "a"})), ("user", ("result", "ask", {"result": "b"}))]
 
 
 async def test_d12_two_waiting_calls_are_answered_together() -> None:
     root, model = agent(TWO, ["Done."], tools=[ASK])
     async with talking(root) as talk:
-        assert (await talk.say("u1"))[-1] == "RF waits for l1 l2"
+        assert await talk.say("u1") == ASKED_TWO
         assert await talk.answer(("l2", "b"), ("l1", "a")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.saw[1][-2:] == [
-        ("user", ("result", "ask", {"result": "a"})),
-        ("user", ("result", "ask", {"result": "b"})),
-    ]
+    assert model.saw == [HELLO, [*SEEN_TWO, *ANSWERED_TWO]]
 
 
 async def test_d12_one_of_two_results_is_refused_and_burns_nothing() -> None:
     root, model = agent(TWO, ["Done."], tools=[ASK])
     async with talking(root) as talk:
-        await talk.say("u1")
+        assert await talk.say("u1") == ASKED_TWO
         with pytest.raises(InvalidInput):
             await talk.answer(("l1", "a"))
         with pytest.raises(InvalidInput):
             await talk.answer(("unknown", "a"))
         assert model.calls == 1
         assert await talk.answer(("l1", "a"), ("l2", "b")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.calls == 2
+    assert model.saw == [HELLO, [*SEEN_TWO, *ANSWERED_TWO]]
 
 
 async def test_d12_a_new_message_gives_up_the_calls_that_wait_and_the_model_is_told() -> None:
     root, model = agent(TWO, ["Fine."], ["Still fine."], tools=[ASK])
     async with talking(root) as talk:
-        await talk.say("u1")
+        assert await talk.say("u1") == ASKED_TWO
         assert await talk.say("u2", "never mind") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
         with pytest.raises(InvalidInput):
             await talk.answer(("l1", "a"), ("l2", "b"))
-        await talk.say("u3", "more")
+        assert await talk.say("u3", "more") == ["RS", "TS m1", "TC Still fine.", "TE", "RF"]
     cancelled = ("user", ("result", "ask", {"error": "This call was cancelled: it was never answered."}))
-    assert model.saw[1][-3:] == [cancelled, cancelled, ("user", "never mind")]
-    assert model.saw[2][-5:] == [cancelled, cancelled, ("user", "never mind"), ("model", "Fine."), ("user", "more")]
+    given_up = [*SEEN_TWO, cancelled, cancelled, ("user", "never mind")]
+    assert model.saw == [HELLO, given_up, [*given_up, ("model", "Fine."), ("user", "more")]]
 
 
 async def test_d22_threads_that_wait_block_nobody() -> None:
@@ -276,7 +318,8 @@ async def test_d22_threads_that_wait_block_nobody() -> None:
     async with talking(root) as talk:
         for n in range(30):
             talk.thread = f"t{n}"
-            assert (await talk.say("u1"))[-1] == f"RF waits for l{n}"
+            asked = [f"CS l{n} ask", f'CA l{n} {{"question":"?"}}', f"CE l{n}"]
+            assert await talk.say("u1") == ["RS", *asked, f"RF waits for l{n}"]
         talk.thread = "other"
         assert await talk.say("u1") == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    assert model.calls == 31
+    assert model.saw == [HELLO] * 31

@@ -18,8 +18,9 @@ from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.memory import is_memory
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.run import Run, RunHandler
+from ambient_runner.runs.run import Run, RunHandler, Started
 from ambient_runner.runs.runner import Runner
+from ambient_runner.runs.watch import run_events
 from tests.bridges.adk.scripted import Scripted, Turn
 from tests.world import SETTINGS, events_of, request, user
 
@@ -45,6 +46,7 @@ NAMES = {
     "REASONING_MESSAGE_CONTENT": "ZMC",
     "REASONING_MESSAGE_END": "ZME",
     "REASONING_END": "ZE",
+    "REASONING_ENCRYPTED_VALUE": "ZV",
     "SUBAGENT_STARTED": "AS",
     "SUBAGENT_FINISHED": "AF",
     "CUSTOM": "X",
@@ -80,6 +82,24 @@ class Talk:
     async def resume(self, *entries: e.ResumeEntry) -> list[str]:
         return short(await self.run(resume=list(entries)))
 
+    async def begin(self, *messages: e.Message, until: type[e.Event] | None = None, **options: Any) -> Started:
+        """Start a run and come back while it goes on, once such an event can be read."""
+        with anyio.fail_after(10):
+            started = await self.runner.start(request(*messages, thread=self.thread, **options))
+            async with aclosing(run_events(self.runner.ledger, started)) as events:
+                async for event in events:
+                    if until is None or isinstance(event, until):
+                        break
+        return started
+
+    async def stop(self, started: Started) -> list[e.Event]:
+        """Stop the run; all of its events."""
+        with anyio.fail_after(10):
+            await self.runner.stop(started.thread)
+            events = await events_of(self.runner, started)
+        check(events)
+        return events
+
     async def messages(self) -> list[e.Message]:
         view = await self.runner.view(ThreadKey("default", "local", self.thread))
         return view.transcript.messages()
@@ -97,7 +117,8 @@ def listening(handler: RunHandler) -> RunHandler:
                         heard.append(event)
                     yield event
         except RunnerError as error:
-            heard.append(e.RunError(message=error.message, code=error.code))
+            if not isinstance(heard[-1], e.RunError):
+                heard.append(e.RunError(message=error.message, code=error.code))
             raise
         finally:
             if isinstance(heard[-1], e.RunFinished | e.RunError):
@@ -144,6 +165,19 @@ def short(events: Sequence[e.Event]) -> list[str]:
     return [" ".join([NAMES.get(e.type_of(event), e.type_of(event)), *_words(event, names)]) for event in kept]
 
 
+def by_lane(events: Sequence[e.Event]) -> dict[str, list[str]]:
+    """A stream in short words, each agent's own part apart: agents that run side by side speak in any order. The main part is ""."""
+    names: dict[str, str] = {"": ""}
+    parts: dict[str, list[str]] = {}
+    for word in short(events):
+        said, _, lane = word.partition(" @")
+        if said.startswith("AS "):
+            _, lane, name, *_ = said.split(" ")
+            names[lane] = name
+        parts.setdefault(names[lane], []).append(re.sub(r"\b[am]\d+\b", "*", said))
+    return parts
+
+
 class _Names:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -170,6 +204,9 @@ def _own_words(event: e.Event, names: _Names) -> list[str]:
             return [event.delta]
         case e.ToolCallStart() | e.ToolCallArgs() | e.ToolCallEnd() | e.ToolCallResult():
             return [names.of(event.tool_call_id, "c"), *_call_words(event)]
+        case e.ReasoningEncryptedValue():
+            kind = "c" if event.subtype == "tool-call" else "z" if event.entity_id.startswith("reasoning") else "m"
+            return [event.subtype, names.of(event.entity_id, kind), event.encrypted_value]
         case e.StateSnapshot() | e.StateDelta():
             return [str(event.snapshot if isinstance(event, e.StateSnapshot) else event.delta)]
         case e.Custom():
@@ -192,7 +229,7 @@ def _call_words(event: e.ToolCallStart | e.ToolCallArgs | e.ToolCallEnd | e.Tool
         case e.ToolCallArgs():
             return [event.delta]
         case e.ToolCallResult():
-            return [str(event.content)]
+            return [str(event.content), *(["failed"] if event.metadata == {"isError": True} else [])]
         case _:
             return []
 

@@ -30,6 +30,7 @@ class ScriptedModel(Model):
         """Asked before every step: what to wait for, if anything."""
         self._turns = list(turns)
         self._script = script
+        self._news = anyio.Event()
 
     def update_config(self, **model_config: Any) -> None:
         self.config.update(model_config)
@@ -44,6 +45,7 @@ class ScriptedModel(Model):
         self, messages: Any, tool_specs: Any = None, system_prompt: str | None = None, **options: Any
     ) -> AsyncGenerator[Any, None]:
         self.saw.append(_shown(messages))
+        self._news.set()
         self.specs.append([spec["name"] for spec in tool_specs or ()])
         self.tools = list(tool_specs or ())
         self.prompts.append(system_prompt)
@@ -61,6 +63,12 @@ class ScriptedModel(Model):
                     yield copy.deepcopy(step)
         finally:
             self.closed += 1
+
+    async def asked(self, times: int) -> None:
+        """Wait until the model has been asked so often."""
+        while len(self.saw) < times:
+            self._news = anyio.Event()
+            await self._news.wait()
 
     @property
     def is_played_out(self) -> bool:

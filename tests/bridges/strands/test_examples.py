@@ -11,12 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner import Settings, Timeouts
-from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, said_user, says
-from tests.server.doors import asking, client_of, frames
+from tests.bridges.strands.scripted import ScriptedModel, call, calls, said_user, says
+from tests.server.doors import SETTINGS, asking, client_of, frames
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5))
 BACKGROUND = {
     "name": "change_background",
     "description": "Change the background colour of the page",
@@ -50,12 +48,8 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
 
-def model_of(*turns: Turn) -> ScriptedModel:
-    return ScriptedModel(*turns)
-
-
 async def test_the_chat_calls_a_tool_of_the_page_and_goes_on_with_its_result() -> None:
-    model = model_of(calls(call("c1", "change_background", '{"background": "teal"}')), says("It is teal now."))
+    model = ScriptedModel(calls(call("c1", "change_background", '{"background": "teal"}')), says("It is teal now."))
     async with client_of(example("strands_agentic_chat").create(model, SETTINGS)) as client:
         page = Page(client)
         first = await page.post(asking("Make it teal", tools=[BACKGROUND]))
@@ -68,7 +62,7 @@ async def test_the_chat_calls_a_tool_of_the_page_and_goes_on_with_its_result() -
 
 async def test_backend_tools_are_rendered_from_their_results() -> None:
     chart = {"title": "Rain", "values": {"Mon": 1.0, "Tue": 2.5}}
-    model = model_of(
+    model = ScriptedModel(
         calls(call("c1", "get_weather", '{"city": "Lisbon"}'), call("c2", "render_chart", json.dumps(chart))),
         says("There it is."),
     )
@@ -86,7 +80,7 @@ async def test_backend_tools_are_rendered_from_their_results() -> None:
 
 async def test_the_recipe_is_shared_both_ways() -> None:
     recipe = {"title": "Soup", "ingredients": ["water", "salt"], "steps": ["boil"]}
-    model = model_of(calls(call("c1", "write_recipe", json.dumps(recipe))), says("I added salt."))
+    model = ScriptedModel(calls(call("c1", "write_recipe", json.dumps(recipe))), says("I added salt."))
     async with client_of(example("strands_shared_state").create(model, SETTINGS)) as client:
         state = {"recipe": {"title": "Soup"}, "user": "ada"}
         events = await Page(client).post(asking("more taste", state=state))
@@ -101,7 +95,7 @@ async def test_the_recipe_is_shared_both_ways() -> None:
 async def test_the_plan_is_predicted_shown_and_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("strands_agentic_generative_ui")
     monkeypatch.setattr(module, "PAUSE", 0)
-    model = model_of(calls(call("c1", "plan_steps", '{"steps": ["mix",', ' "bake"]}')), says("never said"))
+    model = ScriptedModel(calls(call("c1", "plan_steps", '{"steps": ["mix",', ' "bake"]}')), says("never said"))
     async with client_of(module.create(model, SETTINGS)) as client:
         events = await Page(client).post(asking("a cake"))
         state = (await client.get("/state_snapshot/t")).json()["snapshot"]

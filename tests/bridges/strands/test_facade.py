@@ -1,8 +1,7 @@
-"""The document's own words: an app around a Strands agent, its endpoint, and agents named on the command line."""
+"""`ambient_runner.strands`: an app around a Strands agent, its endpoint, and agents named on the command line."""
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from fastapi import FastAPI
 from strands import Agent, tool
 
 import ambient_runner.strands as facade
-from ambient_runner import Settings, Timeouts
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.strands.agent import StrandsAgent
 from ambient_runner.bridges.strands.bridge import StrandsBridge
@@ -22,9 +20,8 @@ from ambient_runner.errors import ConfigError
 from ambient_runner.strands import add_strands_fastapi_endpoint, create_strands_app
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import agent_of
-from tests.server.doors import asking, client_of, frames
+from tests.server.doors import SETTINGS, asking, client_of, frames
 
-SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5))
 PAGE = "http://localhost:3000"
 
 
@@ -55,6 +52,11 @@ async def test_an_app_serves_the_agent_and_says_that_it_is_there() -> None:
         "MESSAGES_SNAPSHOT",
         "RUN_FINISHED",
     ]
+
+
+def test_a_path_without_a_slash_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError):
+        create_strands_app(agent_of(ScriptedModel()), "chat", settings=SETTINGS)
 
 
 @pytest.mark.parametrize("path", ["/chat", "/chat/"])
@@ -104,12 +106,12 @@ async def test_tool_results_bring_the_conversation_along() -> None:
 
 
 async def test_without_anything_to_say_a_request_is_refused() -> None:
-    app = create_strands_app(agent_of(ScriptedModel()), settings=dataclasses.replace(SETTINGS))
+    app = create_strands_app(agent_of(ScriptedModel()), settings=SETTINGS)
     async with client_of(app) as client:
         assert (await client.post("/", json={"threadId": "t", "runId": "r", "messages": []})).status_code == 422
 
 
-def test_the_public_names_are_those_of_the_document() -> None:
+def test_the_public_names_are_a_decision() -> None:
     assert facade.__all__ == [
         "PredictStateMapping",
         "StrandsAgent",

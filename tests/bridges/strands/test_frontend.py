@@ -77,6 +77,18 @@ async def test_a8_the_model_is_offered_the_client_tool_and_the_agent_keeps_none_
     assert agent.tool_names == ["get_weather"]
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "a\r\nb", "~2", "x" * 65])
+async def test_a8_a_tool_the_model_cannot_call_is_not_offered_and_is_named_in_the_log(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ScriptedModel(calls(call("c1", name or "other", "{}")), says("Sorry."))
+    async with strands(agent_of(model, get_weather), tools=[TOOL, e.Tool(name=name, description="")]) as thread:
+        stream = await thread.say("go")
+    assert model.specs[0] == ["get_weather", "change_background"]
+    assert stream[-1] == "RF success"
+    assert repr(name[:64]) in caplog.text
+
+
 async def test_a8_where_both_have_a_tool_of_one_name_the_agent_executes_its_own() -> None:
     model = ScriptedModel(calls(call("tu1", "get_weather", '{"city": "x"}')), says("ok"))
     mine = e.Tool(name="get_weather", description="the client's")

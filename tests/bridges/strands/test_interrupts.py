@@ -131,6 +131,21 @@ async def test_a14_a_falsy_answer_is_an_answer(payload: Any, seen: str) -> None:
     assert (stream[0], stream[-1]) == (f'CR tu1 "booked Rome: {seen}"', "RF success")
 
 
+async def test_a14_a_reason_that_is_no_json_is_asked_by_the_name_of_its_type() -> None:
+    @tool(context=True)
+    def choose(tool_context: ToolContext) -> str:
+        """Asks for a colour."""
+        return str(tool_context.interrupt("colour", {"of": object()}))
+
+    model = ScriptedModel(calls(call("tu1", "choose")), says("ok"))
+    async with strands(agent_of(model, choose)) as thread:
+        await thread.say("go")
+        asked = thread.interrupts[0]
+        stream = await thread.resume(yes(asked, "red"))
+    assert (asked.metadata or {})["reason"] == {"of": "<object>"}
+    assert (stream[0], stream[-1]) == ('CR tu1 "red"', "RF success")
+
+
 async def test_a14_nothing_else_is_taken_while_a_question_is_open() -> None:
     model = ScriptedModel(calls(BOOK, call("tu2", "book", '{"city": "Oslo"}')), says("ok"))
     async with strands(agent_of(model, book)) as thread:

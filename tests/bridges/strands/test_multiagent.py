@@ -24,7 +24,7 @@ from tests.bridges.strands.scripted import (
     tool_result,
     tool_use,
 )
-from tests.bridges.strands.world import TOOL, agent_of, strands, yes
+from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, yes
 
 
 @tool
@@ -372,6 +372,39 @@ async def test_a20_a_question_of_a_helper_is_answered_after_a_restart(tmp_path: 
     assert outer.saw[1][-1] == said_user(tool_result("o1", "Booked.\n"))
 
 
+@pytest.mark.parametrize("makes", ["agent", "function", "graph"])
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a20_a_helper_has_to_ask_too_before_a_call_that_needs_approval(
+    makes: str, approved: bool, tmp_path: Path
+) -> None:
+    paid: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pays."""
+        paid.append(amount)
+        return "paid"
+
+    inner = ScriptedModel(calls(call("c1", "pay", '{"amount": 5}')), says("Done."))
+    outer = ScriptedModel(calls(call("o1", "helper", '{"input": "settle it"}')), says("Here."))
+    helper = agent_of(inner, pay, name="helper", description="Settles things.")
+
+    def build() -> Any:
+        agent = agent_of(outer, helper.as_tool(name="helper"))
+        return graph_of(a=agent) if makes == "graph" else agent
+
+    config = StrandsAgentConfig(tool_behaviors={"pay": ToolBehavior(interrupt_on_call=True)})
+    made = build() if makes == "agent" else build
+    async with strands(made, config, store=tmp_path / "ledger.db") as thread:
+        await thread.say("go")
+        (asked,) = thread.interrupts
+    assert (asked.tool_call_id, asked.message, paid) == ("c1", "Approve the call to pay?", [])
+    assert asked.metadata == {"tool_name": "pay", "tool_input": {"amount": 5}}
+    async with strands(made, config, store=tmp_path / "ledger.db") as thread:
+        assert (await thread.resume(yes(asked, {"approved": approved})))[-1] == "RF success"
+    assert paid == ([5] if approved else [])
+
+
 async def test_two_threads_may_use_one_helper_at_once() -> None:
     go = anyio.Event()
     inner = ScriptedModel(script=lambda messages: [go, *says("found")])
@@ -382,8 +415,6 @@ async def test_two_threads_may_use_one_helper_at_once() -> None:
     )
     helper = agent_of(inner, name="helper", description="Finds things.")
     async with strands(agent_of(outer, helper.as_tool(name="helper"))) as thread:
-        from tests.bridges.strands.world import Thread
-
         streams: list[list[str]] = []
 
         async def talk(name: str) -> None:
@@ -393,8 +424,7 @@ async def test_two_threads_may_use_one_helper_at_once() -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(talk, "1")
                 tasks.start_soon(talk, "2")
-                while len(inner.saw) < 2:
-                    await anyio.sleep(0.001)
+                await inner.asked(2)
                 go.set()
     assert sorted(word for stream in streams for word in stream if word.startswith("CR")) == [
         'CR o1 "found\\n"',

@@ -258,6 +258,15 @@ async def test_a_provider_that_counts_its_calls_anew_loses_none_of_them() -> Non
     assert [block["toolResult"]["toolUseId"] for block in shown if "toolResult" in block] == ids
 
 
+async def test_a_call_without_an_id_has_a_result_too() -> None:
+    model = ScriptedModel(calls(call("", "now"), call("", "now")), says("ok"))
+    async with strands(agent_of(model, now)) as thread:
+        stream = await thread.say("one")
+    results = [word.split(" ", 2) for word in stream if word.startswith("CR")]
+    assert [result[2] for result in results] == ['"noon"'] * 2
+    assert len({result[1] for result in results}) == 2
+
+
 async def test_a5_reasoning_ends_before_text_and_a_signature_is_never_told() -> None:
     model = ScriptedModel(turn(thought("Let me", " think.", signature="sig-1"), redacted(b"secret"), text("Yes.")))
     async with strands(agent_of(model)) as thread:
@@ -338,6 +347,17 @@ async def test_a6_whatever_a_tool_gives_is_kept_and_an_error_is_marked() -> None
         {"text": '{"two":2}'},
         {"image": {"format": "png", "source": {"bytes": b"\x89PNG"}}},
     ]
+
+
+async def test_a6_a_result_nested_without_end_is_only_text() -> None:
+    @tool
+    def fetch() -> str:
+        """A page of someone who means no good."""
+        return "[" * 100_000
+
+    model = ScriptedModel(calls(call("tu0", "fetch")), says("ok"))
+    async with strands(agent_of(model, fetch)) as thread:
+        assert (await thread.say("go"))[-1] == "RF success"
 
 
 async def test_a7_a_tool_that_yields_state_changes_the_whole_state() -> None:

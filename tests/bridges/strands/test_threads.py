@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
+import hashlib
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from ambient_runner.bridges.strands.template import clone
 from ambient_runner.errors import ConfigError, InvalidInput, ThreadBusy
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.runs.run import Actor, current_run
 from tests.bridges.strands.scripted import (
     ScriptedModel,
     call,
@@ -38,7 +41,7 @@ from tests.bridges.strands.scripted import (
 )
 from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, tool_message, verify, yes
 from tests.bridges.strands.world import told as words
-from tests.world import request, user
+from tests.world import events_of, request, user
 
 
 @tool
@@ -80,8 +83,7 @@ async def test_a18_threads_run_at_the_same_time_and_one_thread_runs_once() -> No
             async with anyio.create_task_group() as tasks:
                 for name in "abc":
                     tasks.start_soon(talk, name)
-                while len(model.saw) < 3:
-                    await anyio.sleep(0.001)
+                await model.asked(3)
                 with pytest.raises(ThreadBusy):
                     await thread.runner.start(request(user("u9"), thread="a"))
                 go.set()
@@ -159,7 +161,7 @@ async def test_alone_only_so_many_threads_are_kept_and_none_loses_anything() -> 
     assert model.saw[3] == [said_user("a"), said_assistant("ok"), said_user("and?")]
 
 
-async def test_s5_without_anything_to_answer_a_request_is_refused_unless_there_is_a_default() -> None:
+async def test_without_anything_to_answer_a_request_is_refused_unless_there_is_a_default() -> None:
     model = ScriptedModel(says("ok"), says("ok"))
     async with strands(agent_of(model)) as thread:
         with pytest.raises(InvalidInput):
@@ -356,7 +358,7 @@ async def test_what_a_user_attaches_reaches_the_model() -> None:
         {"text": "look"},
         {"image": {"format": "jpeg", "source": {"bytes": b"bytes"}}},
         {"document": {"format": "pdf", "source": {"bytes": b"bytes"}, "name": "my report-v2-3"}},
-        {"video": {"format": "mp4", "source": {"location": {"type": "s3", "uri": "s3://bucket/a.mp4"}}}},
+        {"text": "[The user attached video content that cannot be read here: video/mp4]"},
         {"text": "[The user attached image content that cannot be read here: image/png]"},
         {"text": "[The user attached audio content that cannot be read here: audio/wav]"},
     ]
@@ -364,7 +366,8 @@ async def test_what_a_user_attaches_reaches_the_model() -> None:
 
 def sessions(folder: Path) -> StrandsAgentConfig:
     def provide(first: ag.RunAgentInput) -> FileSessionManager:
-        return FileSessionManager(session_id=first.thread_id, storage_dir=str(folder))
+        name = hashlib.sha256(repr(current_run().thread).encode()).hexdigest()
+        return FileSessionManager(session_id=name, storage_dir=str(folder))
 
     return StrandsAgentConfig(session_manager_provider=provide)
 
@@ -382,6 +385,32 @@ async def test_a21_a_session_owns_the_history_across_a_restart(tmp_path: Path) -
         said_assistant("sunny"),
         said_user("thanks"),
     ]
+
+
+async def test_a21_a_session_named_as_documented_is_no_other_users(tmp_path: Path) -> None:
+    model = ScriptedModel(says("a"), says("b"))
+    async with strands(agent_of(model), sessions(tmp_path)) as thread:
+        for owner in ("ada", "bob"):
+            asked = dataclasses.replace(request(e.UserMessage(id="u1", content=owner)), actor=Actor(owner=owner))
+            with anyio.fail_after(10):
+                await events_of(thread.runner, await thread.runner.start(asked))
+    assert model.saw == [[said_user("ada")], [said_user("bob")]]
+
+
+async def test_a21_the_context_of_a_request_is_not_that_of_the_next(tmp_path: Path) -> None:
+    contexts: list[Any] = []
+
+    @tool(context=True)
+    def look(tool_context: ToolContext) -> str:
+        """What is the context?"""
+        contexts.append(tool_context.agent.state.get("agui_context"))
+        return "seen"
+
+    model = ScriptedModel(calls(call("c1", "look")), says("a"), calls(call("c2", "look")), says("b"))
+    async with strands(agent_of(model, look), sessions(tmp_path)) as thread:
+        await thread.say("one", context=[e.Context(description="page", value="private")])
+        await thread.say("two")
+    assert contexts == [[{"description": "page", "value": "private"}], None]
 
 
 async def test_a21_a_session_waits_for_the_client_across_a_restart(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.memory import MEMORY
+from ambient_runner.projections.memory import is_memory
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
@@ -32,6 +32,7 @@ from ambient_runner.runs.runner import Runner
 from tests.world import SETTINGS, events_of, request
 
 CUT: list[e.Event] = []
+"""The end of a run that nobody read to its end."""
 STREAMS: list[list[e.Event]] = []
 """Every run of every test here, for the official clients to judge (`tests/e2e/test_strands_streams.py`)."""
 
@@ -146,10 +147,6 @@ def _tap(taps: dict[str, list[e.Event]]) -> Any:
         return handle
 
     return wrap
-
-
-def is_memory(event: e.Event) -> bool:
-    return isinstance(event, e.Custom) and event.name == MEMORY
 
 
 def verify(events: list[e.Event]) -> None:

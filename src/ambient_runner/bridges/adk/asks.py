@@ -32,6 +32,7 @@ _CREDENTIAL_SCHEMA: dict[str, Any] = {
     },
     "required": ["authResponseUri"],
 }
+CANCELLED = {"error": "This was cancelled by the user."}
 _SECRETS = ("rawAuthCredential", "exchangedAuthCredential")
 
 
@@ -58,6 +59,13 @@ def call_question(call: types.FunctionCall, lane: str | None = None) -> Interrup
     )
 
 
+def asked_about(ask: types.FunctionCall) -> str | None:
+    """The id of the call a question is about; None for a question of its own."""
+    args = ask.args or {}
+    about = _object(args.get("originalFunctionCall")).get("id") or args.get("functionCallId")
+    return about if isinstance(about, str) else None
+
+
 def answer_part(call: types.FunctionCall, entry: ResumeEntry) -> types.Part:
     """The answer as the function response ADK waits for. Only a plain yes confirms; a cancelled question is a no."""
     payload = entry.payload if entry.status == "resolved" else None
@@ -67,7 +75,7 @@ def answer_part(call: types.FunctionCall, entry: ResumeEntry) -> types.Part:
         case "adk_request_credential":
             response = _signed_in(call.args or {}, payload)
         case _ if entry.status == "cancelled":
-            response = {"error": "This was cancelled by the user."}
+            response = CANCELLED
         case _:
             response = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {"result": payload}
     return response_part(call.id or "", call.name or "", response)

@@ -46,9 +46,14 @@ def user_content(parts: Iterable[types.Part]) -> types.Content:
     return types.Content(role="user", parts=list(parts))
 
 
-def call_part(call: Call) -> types.Part:
+def text_part(text: str, signature: str | None = None) -> types.Part:
+    return types.Part(text=text, thought_signature=_decoded(signature))
+
+
+def call_part(call: Call, signature: str | None = None) -> types.Part:
     arguments = cast("dict[str, Any]", json.loads(call.arguments))
-    return types.Part(function_call=types.FunctionCall(id=call.id, name=call.name, args=arguments))
+    made = types.FunctionCall(id=call.id, name=call.name, args=arguments)
+    return types.Part(function_call=made, thought_signature=_decoded(signature))
 
 
 def result_part(result: Result) -> types.Part:
@@ -65,6 +70,11 @@ def shown_result(response: types.FunctionResponse) -> Content:
     text = _shown(response.response)
     media = [part for one in response.parts or () if (part := _media(one)) is not None]
     return [TextPart(text=text), *media] if media else text
+
+
+def is_failure(response: types.FunctionResponse) -> bool:
+    """Whether a tool says that it failed, as ADK and we put it."""
+    return response.response is not None and response.response.keys() == {"error"}
 
 
 def json_text(value: Any) -> str:
@@ -86,11 +96,16 @@ def _part(part: ContentPart) -> types.Part | None:
 
 
 def _inline(value: str, mime: str) -> types.Part | None:
+    data = _decoded(value)
+    return None if data is None else types.Part(inline_data=types.Blob(data=data, mime_type=mime))
+
+
+def _decoded(value: str | None) -> bytes | None:
+    """The bytes of base64 text; None for anything else."""
     try:
-        data = base64.b64decode(value, validate=True)
+        return None if value is None else base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return types.Part(inline_data=types.Blob(data=data, mime_type=mime))
 
 
 def _response(result: Result) -> dict[str, Any]:

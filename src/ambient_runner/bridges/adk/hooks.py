@@ -7,8 +7,6 @@ handler is a class, made anew for each run, or an object; a method may be plain,
 from __future__ import annotations
 
 import inspect
-import logging
-import traceback
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,14 +20,12 @@ from ambient_runner.protocol.events import MessagesSnapshot, RunError
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Middleware, Run, RunHandler
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -86,8 +82,6 @@ class Visit:
 
     info: InputInfo
     recorder: Any = None
-    leave: Callable[[], Awaitable[None]] | None = None
-    """Called when the run is over."""
 
 
 visiting: ContextVar[Visit | None] = ContextVar("ambient_adk_visit", default=None)
@@ -101,23 +95,18 @@ def made(handler: Any) -> Any:
 
 def watched(context: HandlerContext, locate: Callable[[Run], InputInfo]) -> list[Middleware]:
     """The hooks that see AG-UI events, as middleware: the event handler, then the recorder, for every event of a run."""
-    used = (context.agui_event_handler, context.in_out_record_handler, context.session_lock_handler)
-    if not any(used):
+    if context.agui_event_handler is None and context.in_out_record_handler is None:
         return []
 
     def wrap(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
             visit = visiting.get()
-            try:
-                recorder = visit.recorder if visit else await _recorder(context, locate(run))
-                process = made(context.agui_event_handler)
-                async with aclosing(_ended(handler(run))) as events:
-                    async for event in events:
-                        for answer in await _processed(process, event):
-                            yield await recorded(recorder, answer)
-            finally:
-                if visit is not None and visit.leave is not None:
-                    await visit.leave()
+            recorder = visit.recorder if visit else await _recorder(context, locate(run))
+            process = made(context.agui_event_handler)
+            async with aclosing(_ended(handler(run))) as events:
+                async for event in events:
+                    for answer in await _processed(process, event):
+                        yield await recorded(recorder, answer)
 
         return handle
 
@@ -125,21 +114,14 @@ def watched(context: HandlerContext, locate: Callable[[Run], InputInfo]) -> list
 
 
 async def _ended(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """The events of a run, a failure included: hooks may want to say it in their own words."""
+    """The events of a run, a failure included: hooks may want to say it in their own words. It is raised all the same, for the log."""
     async with aclosing(events):
         try:
             async for event in events:
                 yield event
         except RunnerError as error:
-            _log(error)
             yield RunError(message=error.message, code=error.code)
-
-
-def _log(error: RunnerError) -> None:
-    """Where it failed, without a word of the exception: only the Runner knows what in it is a secret."""
-    cause = error.__cause__ or error
-    trace = "".join(traceback.format_tb(cause.__traceback__))
-    logger.error("A run failed (%s): %s\n%s", error.code, type(cause).__name__, trace)
+            raise
 
 
 def _is_private(event: Event) -> bool:

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from ambient_runner.bridges.adk.asks import ASKS, CREDENTIAL, answer_part, has_secrets
-from ambient_runner.bridges.adk.content import parts_of, response_part, result_part, shown_result, user_content
+from ambient_runner.bridges.adk.asks import ASKS, CANCELLED, CREDENTIAL, answer_part, asked_about, has_secrets
+from ambient_runner.bridges.adk.content import (
+    is_failure,
+    parts_of,
+    response_part,
+    result_part,
+    shown_result,
+    user_content,
+)
 from ambient_runner.bridges.adk.sync import live_events
 from ambient_runner.bridges.hooks import call_hook
 from ambient_runner.errors import BridgeError, NothingToResume
@@ -36,9 +43,9 @@ _LOST = {"error": "The sign-in was interrupted. Ask for it again."}
 
 @dataclass(kw_only=True, slots=True)
 class Job:
-    """`message` is what ADK is run with; without one the run ends at once, because calls still wait."""
+    """ADK is run with each of `messages`, one after the other; without any the run ends at once, because calls still wait."""
 
-    message: types.Content | None
+    messages: list[types.Content] = field(default_factory=list["types.Content"])
     since: str
     """The newest user message."""
     state_delta: dict[str, Any]
@@ -46,6 +53,8 @@ class Job:
     context: list[types.Content] = field(default_factory=list["types.Content"])
     opening: list[Event] = field(default_factory=list["Event"])
     """What to tell clients first."""
+    known_calls: set[str] = field(default_factory=set[str])
+    """Every call of the conversation so far, also of what a rewind has cut."""
     still_open: list[str] = field(default_factory=list[str])
     """Calls that wait although others of their turn have been answered."""
 
@@ -70,19 +79,18 @@ async def prepare(
         memory,
         _visible(posted.state, hidden),
         is_continuation=is_continuation,
-        authors=_authors(posted.messages),
-        texts=_texts(posted.messages),
+        spoken={m.id: m for m in posted.messages if isinstance(m, AssistantMessage)},
     )
     wanted, had = _visible(posted.state, hidden), _visible(session.state, hidden)
     if memory is None:  # what a session knew before is news to the client; later on, a key that is missing was removed
         state.keep({key: value for key, value in had.items() if key not in wanted})
     job = Job(
-        message=None,
         since=next((m.id for m in reversed(posted.messages) if isinstance(m, UserMessage)), ""),
         state_delta=_state_delta(had, wanted, follows=memory is not None),
         instructions=[turn.text for turn in news.history if isinstance(turn, SystemTurn)],
         context=_context(posted),
         opening=[_told(one) for one in news.results if one.call_id in answered.values()],
+        known_calls=sessions.known_calls | _calls(posted.messages),
     )
     if news.user is not None:
         await sessions.give_up(session, news.history)
@@ -92,25 +100,35 @@ async def prepare(
 
 async def _decide(job: Job, news: Incoming, session: Session, sessions: Sessions) -> None:
     waiting = _waiting(session)
-    parts = [*_answers(waiting, news, job), *(result_part(one) for one in news.results)]
+    parts = [*_answers(session, waiting, news, job), *(result_part(one) for one in news.results)]
     if news.user is not None:
-        if parts:
-            await sessions.put(session, parts)
-        job.message = user_content(parts_of(news.user.content))
+        words = user_content(parts_of(news.user.content))
+        acts = any(entry.status == "resolved" for entry in news.resume)
+        beside, last = _split(parts) if acts else (parts, [])
+        await sessions.put(session, beside)
+        job.messages = [user_content(last), words] if last else [words]
         return
     if not parts:
         raise BridgeError("There is nothing to answer: the last message is not from the user.")
     given = {part.function_response.id for part in parts if part.function_response}
     turns = {one.invocation for call_id, one in waiting.items() if call_id in given}
     job.still_open = [name for name, one in waiting.items() if name not in given and one.invocation in turns]
-    # ADK keeps the whole message that answers a question from the model, so results beside the answer go before it.
+    beside, last = (parts, []) if job.still_open else _split(parts)
+    await sessions.put(session, beside)
+    job.messages = [user_content(last)] if last else []
+
+
+def _split(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[types.Part]]:
+    """What goes into the session first, and what ADK is run with.
+
+    It keeps the whole message that answers a question from the model, so results beside the answer go before it.
+    """
     asked = [part for part in parts if part.function_response and part.function_response.name in ASKS]
-    last = asked or parts
-    await sessions.put(session, parts if job.still_open else [part for part in parts if part not in last])
-    job.message = None if job.still_open else user_content(last)
+    last = [part for part in asked if not _is_lost(part)] or [part for part in parts if part not in asked]
+    return [part for part in parts if part not in last], last
 
 
-def _answers(waiting: Mapping[str, _Waiting], news: Incoming, job: Job) -> list[types.Part]:
+def _answers(session: Session, waiting: Mapping[str, _Waiting], news: Incoming, job: Job) -> list[types.Part]:
     """The answers to open questions; those ADK will not repeat are said to clients first.
 
     Raises: NothingToResume when ADK knows no such question.
@@ -123,10 +141,15 @@ def _answers(waiting: Mapping[str, _Waiting], news: Incoming, job: Job) -> list[
         args = call.args or {}
         part = answer_part(call, entry)
         if call.name == CREDENTIAL and not has_secrets(args):
+            # ADK would call the tool again on this answer, without what it asked for: the model has to.
+            lost = asked_about(call) or ""
+            parts.append(response_part(lost, _name_of(session, lost), _LOST))
             part = response_part(call.id or "", CREDENTIAL, _LOST)
-            job.opening.append(_said(str(args.get("functionCallId")), part))
+            job.opening.append(_said(lost, part))
         elif call.name not in ASKS:
             job.opening.append(_said(call.id or "", part))
+        elif entry.status == "cancelled" and news.user is not None:
+            parts += _given_up(session, call, job)
         parts.append(part)
     return parts
 
@@ -147,6 +170,25 @@ def _waiting(session: Session) -> dict[str, _Waiting]:
         for call in event.get_function_calls()
         if call.id in (event.long_running_tool_ids or ()) and call.id and call.id not in answered
     }
+
+
+def _given_up(session: Session, ask: types.FunctionCall, job: Job) -> list[types.Part]:
+    """The end of the call a question was about, when its person has gone on to something else: nobody will run it."""
+    call_id = asked_about(ask)
+    if call_id is None:
+        return []
+    part = response_part(call_id, _name_of(session, call_id), CANCELLED)
+    job.opening.append(_said(call_id, part))
+    return [part]
+
+
+def _is_lost(part: types.Part) -> bool:
+    return part.function_response is not None and part.function_response.response == _LOST
+
+
+def _name_of(session: Session, call_id: str) -> str:
+    calls = (call for event in session.events for call in event.get_function_calls())
+    return next((call.name or "" for call in calls if call.id == call_id), "")
 
 
 async def _converted(posted: RunAgentInput, convert: InputTransformer | None) -> tuple[RunAgentInput, dict[str, str]]:
@@ -176,15 +218,23 @@ def _open_calls(messages: Sequence[Message]) -> dict[str, str]:
 
 
 def _told(result: Result) -> ToolCallResult:
-    return _result(result.call_id, result.content)
+    return _result(result.call_id, result.content, is_error=result.is_error)
 
 
 def _said(call_id: str, part: types.Part) -> ToolCallResult:
-    return _result(call_id, shown_result(part.function_response) if part.function_response else "")
+    given = part.function_response
+    assert given is not None
+    return _result(call_id, shown_result(given), is_error=is_failure(given))
 
 
-def _result(call_id: str, content: Content) -> ToolCallResult:
-    return ToolCallResult(message_id=random_id("result"), tool_call_id=call_id, content=content, role="tool")
+def _result(call_id: str, content: Content, *, is_error: bool) -> ToolCallResult:
+    return ToolCallResult(
+        message_id=random_id("result"),
+        tool_call_id=call_id,
+        content=content,
+        role="tool",
+        metadata={"isError": True} if is_error else None,
+    )
 
 
 def _one_voice(messages: Sequence[Message]) -> list[Message]:
@@ -201,12 +251,8 @@ def _one_voice(messages: Sequence[Message]) -> list[Message]:
     return kept
 
 
-def _authors(messages: Sequence[Message]) -> dict[str, str]:
-    return {m.id: m.name for m in messages if isinstance(m, AssistantMessage) and m.name}
-
-
-def _texts(messages: Sequence[Message]) -> dict[str, str]:
-    return {m.id: m.content for m in messages if isinstance(m, AssistantMessage) and m.content}
+def _calls(messages: Sequence[Message]) -> set[str]:
+    return {call.id for m in messages if isinstance(m, AssistantMessage) for call in m.tool_calls or ()}
 
 
 def _visible(state: Any, hidden: Collection[str]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """Our hand inside an ADK run: one plugin, made for one run, whatever the tree of agents looks like.
 
 It offers the client's tools, keeps the model from being asked while a call waits for someone (ADK itself would ask it with the call
-unanswered), adds what the platform has to say to the instructions, and gives the pieces of a streamed call the id the call will have.
+unanswered), adds what the platform has to say to the instructions, gives the pieces of a streamed call the id the call will have, and
+a call whose id the thread has seen before another one.
 """
 
 from __future__ import annotations
 
 import uuid
+from itertools import count
 from typing import TYPE_CHECKING
 
 from google.adk.models.llm_response import LlmResponse
@@ -15,7 +17,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from ambient_runner.bridges.adk.frontend import ClientTool, offer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from google.adk.agents.callback_context import CallbackContext
     from google.adk.models.llm_request import LlmRequest
@@ -46,10 +48,15 @@ class RunPlugin(BasePlugin):
         self._agents = agents
         self._instructions = list(instructions)
         self._streaming: dict[str, list[types.FunctionCall]] = {}
+        self._taken: set[str] = set()
 
     def instruct(self, more: Sequence[str]) -> None:
         """Add to the instructions of every agent of this run."""
         self._instructions += more
+
+    def reserve(self, call_ids: Iterable[str]) -> None:
+        """No call of this run gets one of these ids: some models count from zero in every turn."""
+        self._taken.update(call_ids)
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
@@ -68,27 +75,34 @@ class RunPlugin(BasePlugin):
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         parts = llm_response.content.parts if llm_response.content else None
         calls = [part.function_call for part in parts or () if part.function_call is not None]
-        if not calls:
+        if not calls or callback_context.session.id != self._session:
             return
         place = f"{callback_context.branch}/{callback_context.agent_name}"
         if llm_response.partial:
             self._name_pieces(self._streaming.setdefault(place, []), calls)
         else:
-            _name_calls(self._streaming.pop(place, []), calls)
+            self._name_calls(self._streaming.pop(place, []), calls)
 
     def _name_pieces(self, begun: list[types.FunctionCall], calls: list[types.FunctionCall]) -> None:
         for call in calls:
             if call.name and call.will_continue:
-                call.id = call.id or f"adk-{uuid.uuid4()}"
+                call.id = self._unique(call.id or f"adk-{uuid.uuid4()}")
                 begun.append(call)
             elif begun and not call.name:
                 call.id = begun[-1].id
 
+    def _name_calls(self, begun: list[types.FunctionCall], calls: list[types.FunctionCall]) -> None:
+        """The whole calls get the ids their pieces had, in order and by name."""
+        for call in calls:
+            match = next((one for one in begun if one.name == call.name), None)
+            if match is not None:
+                begun.remove(match)
+                call.id = match.id
+            elif call.id:
+                call.id = self._unique(call.id)
 
-def _name_calls(begun: list[types.FunctionCall], calls: list[types.FunctionCall]) -> None:
-    """The whole calls get the ids their pieces had, in order and by name."""
-    for call in calls:
-        match = next((one for one in begun if one.name == call.name), None)
-        if match is not None:
-            begun.remove(match)
-            call.id = match.id
+    def _unique(self, call_id: str) -> str:
+        if call_id in self._taken:
+            call_id = next(one for n in count(2) if (one := f"{call_id}~{n}") not in self._taken)
+        self._taken.add(call_id)
+        return call_id

@@ -11,9 +11,9 @@ import pydantic_core
 from google.adk.events import Event, EventActions
 from google.genai import types
 
-from ambient_runner.bridges.adk.asks import CREDENTIAL, without_secrets
+from ambient_runner.bridges.adk.asks import ASKS, CREDENTIAL, without_secrets
 from ambient_runner.bridges.adk.config import HIDDEN
-from ambient_runner.bridges.adk.content import call_part, parts_of, result_part, user_content
+from ambient_runner.bridges.adk.content import call_part, parts_of, result_part, text_part, user_content
 from ambient_runner.bridges.adk.sync import Paused, live_events, plan, unanswered
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, UserTurn
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from google.adk.sessions import Session
 
     from ambient_runner.bridges.adk.sync import Memory, Plan
+    from ambient_runner.protocol.events import AssistantMessage
     from ambient_runner.protocol.turns import Turn
 
 _MOST_KEPT = 256 << 10
@@ -49,6 +50,8 @@ class Sessions:
         self._service = runner.session_service
         self._place = place
         self._root = root
+        self.known_calls: set[str] = set()
+        """The calls of the session as it was found."""
 
     async def open(
         self,
@@ -57,17 +60,17 @@ class Sessions:
         state: Mapping[str, Any],
         *,
         is_continuation: bool,
-        authors: Mapping[str, str],
-        texts: Mapping[str, str],
+        spoken: Mapping[str, AssistantMessage],
     ) -> Session:
-        """The session, saying what the thread says."""
+        """The session, saying what the thread says. `spoken` are the thread's own messages of its agents, by id."""
         session = await self.get() or await self._created(state)
+        self.known_calls = {call.id for event in session.events for call in event.get_function_calls() if call.id}
         steps = plan(live_events(session.events), history, memory, is_continuation=is_continuation)
         if steps.rewind:
             session = await self._cut(session, steps, state)
         waiting = unanswered(live_events(session.events), history)
         await self.put(session, [result_part(one) for one in waiting if one.given])
-        rebuilt = Rebuilder(self._root, authors, texts)
+        rebuilt = Rebuilder(self._root, spoken)
         taken = {event.id for event in session.events}
         for event in (*rebuilt.events(steps.before), *_restored(steps.paused), *rebuilt.events(steps.after)):
             if event.id in taken:  # what was cut stays stored, and an id is stored once
@@ -84,12 +87,17 @@ class Sessions:
         return await self._service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)
 
     async def put(self, session: Session, parts: Sequence[types.Part]) -> None:
-        """Put function responses into the session without running anything."""
-        responses = [part.function_response for part in parts if part.function_response]
-        if responses:
-            invocation = _invocation_of(session, responses[0].id or "") or new_invocation()
-            event = Event(author="user", invocation_id=invocation, content=user_content(parts))
-            await self._service.append_event(session, event)
+        """Put function responses into the session without running anything.
+
+        Answers to questions stand apart: ADK keeps a whole event from the model when one of them is in it.
+        """
+        asked = [part for part in parts if part.function_response and part.function_response.name in ASKS]
+        for group in ([part for part in parts if part not in asked], asked):
+            responses = [part.function_response for part in group if part.function_response]
+            if responses:
+                invocation = _invocation_of(session, responses[0].id or "") or new_invocation()
+                event = Event(author="user", invocation_id=invocation, content=user_content(group))
+                await self._service.append_event(session, event)
 
     async def _cut(self, session: Session, steps: Plan, state: Mapping[str, Any]) -> Session:
         """The session without what the thread knows nothing of.
@@ -124,10 +132,9 @@ class Sessions:
 class Rebuilder:
     """Turns of a transcript as ADK events, under the ids that were streamed."""
 
-    def __init__(self, root: str, authors: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    def __init__(self, root: str, spoken: Mapping[str, AssistantMessage]) -> None:
         self._root = root
-        self._authors = authors
-        self._texts = texts
+        self._spoken = spoken
 
     def events(self, turns: Sequence[Turn]) -> list[Event]:
         invocation = new_invocation()
@@ -140,7 +147,7 @@ class Rebuilder:
                     made.append(_event("user", invocation, "user", parts_of(turn.content)))
                 case AssistantTurn():
                     made += self._said(turn, invocation)
-                    author = self._authors.get(turn.ids[-1], self._root)
+                    author = self._author(turn.ids[-1])
                 case ResultsTurn():
                     made.append(_event(author, invocation, "user", [result_part(one) for one in turn.results]))
                 case _:
@@ -149,18 +156,22 @@ class Rebuilder:
 
     def _said(self, turn: AssistantTurn, invocation: str) -> list[Event]:
         """One event per message, so that each keeps its author; the calls are all in the last one."""
-        calls = [call_part(call) for call in turn.calls]
+        signed = {call.id: call.encrypted_value for name in turn.ids for call in self._spoken[name].tool_calls or ()}
+        calls = [call_part(call, signed.get(call.id)) for call in turn.calls]
         made: list[Event] = []
         for message in turn.ids:
-            text = self._texts.get(message)
-            parts = [types.Part(text=text)] if text else []
+            said = self._spoken[message]
+            parts = [text_part(said.content, said.encrypted_value)] if said.content else []
             parts += calls if message == turn.ids[-1] else []
             if parts:
-                event = _event(self._authors.get(message, self._root), invocation, "model", parts)
+                event = _event(self._author(message), invocation, "model", parts)
                 made.append(event.model_copy(update={"id": message}))
         if calls:
             made[-1].long_running_tool_ids = {call.id for call in turn.calls}
         return made
+
+    def _author(self, message: str) -> str:
+        return self._spoken[message].name or self._root
 
 
 def paused_invocation(session: Session, since: str) -> Paused | None:

@@ -10,6 +10,7 @@ import anyio
 
 from ambient_runner.bridges.adk.hooks import made
 from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook
+from ambient_runner.projections.memory import is_memory
 from ambient_runner.protocol.agui import coerce
 from ambient_runner.runs.isolate import isolate
 
@@ -51,7 +52,7 @@ class Stages:
             async with aclosing(stream_hook(self._translate.translate, event)) as answers:
                 async for answer in answers:
                     if answer.agui_event is not None:
-                        said.append(coerce(answer.agui_event))
+                        said.append(_public(answer.agui_event))
                     if answer.is_retune:
                         return said
                     if answer.is_replace and answer.adk_event is not None:
@@ -113,6 +114,14 @@ class Stages:
             async for event in fallback:
                 if event is not None:
                     yield event
+
+
+def _public(given: Any) -> Event:
+    """A handler's event as ours. Raises: ValueError for one that would pass as the adapter's own memory."""
+    event = coerce(given)
+    if is_memory(event):
+        raise ValueError("ambient:memory is not for handlers")
+    return event
 
 
 _LATE: Any = object()

@@ -7,13 +7,14 @@ Calls that wait for a client (`pending`) and questions to a person (`asks`) are 
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.arguments import GrowingArguments
 from ambient_runner.bridges.adk.asks import ASKS
-from ambient_runner.bridges.adk.content import shown_result
+from ambient_runner.bridges.adk.content import is_failure, shown_result
 from ambient_runner.bridges.adk.usage import Usage
 from ambient_runner.protocol.compose import Composer, random_id
 
@@ -111,6 +112,7 @@ class Translator:
         said += self._rest_of_words(event, lane) if event.id in self._streamed else []
         for part in parts:
             said += self._part(event, part, lane)
+            said += self._signature(event, part, lane) if part.thought_signature else []
         said += self._compose.end_text(lane) + self._compose.end_reasoning(lane) if parts else []
         if any(part.function_response for part in parts):
             said += self._release()
@@ -183,8 +185,9 @@ class Translator:
             return []
         self.pending.pop(call_id, None)
         self._held.pop(call_id, None)
-        failed = bool(response.response) and response.response.keys() == {"error"}
-        return self._compose.tool_result(call_id, shown_result(response), name=name, lane=lane, is_error=failed)
+        return self._compose.tool_result(
+            call_id, shown_result(response), name=name, lane=lane, is_error=is_failure(response)
+        )
 
     def _other(self, part: types.Part, lane: str | None) -> list[Event]:
         """What has no place in a text: code the model ran, and media it made."""
@@ -197,6 +200,17 @@ class Translator:
         if part.inline_data is not None or part.file_data is not None:
             media = part.model_dump(mode="json", by_alias=True, exclude_none=True)
             return self._compose.custom("adk:media", media, lane)
+        return []
+
+    def _signature(self, event: AdkEvent, part: types.Part, lane: str | None) -> list[Event]:
+        """What a provider wants back with a thought, words or a call, to know it for its own."""
+        value, call = base64.b64encode(part.thought_signature or b"").decode(), part.function_call
+        if part.thought:
+            return self._compose.reasoning_encrypted(value, lane=lane)
+        if call is not None and call.name not in ASKS | _INTERNAL:
+            return self._compose.reasoning_encrypted(value, subtype="tool-call", entity_id=call.id, lane=lane)
+        if call is None and event.author not in self._structured and _has_words(event):
+            return self._compose.reasoning_encrypted(value, entity_id=event.id, lane=lane)
         return []
 
     def _actions(self, event: AdkEvent, lane: str | None) -> list[Event]:
@@ -267,6 +281,10 @@ class Translator:
 def _is_below(branch: str | None, above: str | None) -> bool:
     """Whether a branch is `above` or under it. No branch is the trunk."""
     return above is None or branch == above or (branch or "").startswith((f"{above}.", f"{above}/"))
+
+
+def _has_words(event: AdkEvent) -> bool:
+    return any(part.text and not part.thought for part in (event.content.parts if event.content else None) or ())
 
 
 def _is_provisional(event: AdkEvent, call_id: str) -> bool:

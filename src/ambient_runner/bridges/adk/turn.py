@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from google.adk.events import Event as AdkEvent
+    from google.genai import types
 
     from ambient_runner.bridges.adk.bridge import ADKBridge
     from ambient_runner.bridges.adk.job import Job
@@ -59,26 +60,26 @@ class Turn:
 
     async def events(self, job: Job, stages: Stages, abort: asyncio.Event) -> AsyncGenerator[Event, None]:
         """Run ADK and translate what it says, until it ends or has to wait for someone."""
-        if job.message is None:
-            return
-        feed = self.translator.feed
-        async with aclosing(stages.adk_events(self._start(job, abort))) as events:
-            async for event in events:
-                if _is_paused(event):
-                    if event.branch is None:
-                        return
-                    continue
-                for said in feed(event) if stages.is_plain else await stages.translated(event, feed):
-                    yield said
-
-    def _start(self, job: Job, abort: asyncio.Event) -> AsyncGenerator[AdkEvent, None]:
         self._plugin.instruct(job.instructions)
+        self._plugin.reserve(job.known_calls)
+        feed = self.translator.feed
+        for message in job.messages:
+            async with aclosing(stages.adk_events(self._start(message, job, abort))) as events:
+                async for event in events:
+                    if _is_paused(event):
+                        if event.branch is None:
+                            return
+                        continue
+                    for said in feed(event) if stages.is_plain else await stages.translated(event, feed):
+                        yield said
+
+    def _start(self, message: types.Content, job: Job, abort: asyncio.Event) -> AsyncGenerator[AdkEvent, None]:
         context = [*(self._run_config.model_input_context or []), *job.context]
         return self._runner.run_async(
             user_id=self._place.user,
             session_id=self._place.session,
-            new_message=job.message,
-            state_delta=job.state_delta or None,
+            new_message=message,
+            state_delta=(job.state_delta or None) if message is job.messages[0] else None,
             run_config=self._run_config.model_copy(update={"model_input_context": context or None}),
             abort_signal=abort,
         )

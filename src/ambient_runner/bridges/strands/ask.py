@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ambient_runner.protocol.events import AssistantMessage
+from ambient_runner.protocol.turns import calls_of
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class Ask:
 
     def call_ids(self) -> set[str]:
         """The ids of all calls the thread has."""
-        said = [message for message in self.input.messages if isinstance(message, AssistantMessage)]
-        return {call.id for message in said for call in message.tool_calls or ()}
+        return {call.id for call in calls_of(self.input.messages)}
 
 
 class Driver(Protocol):

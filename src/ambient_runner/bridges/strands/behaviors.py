@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook
+from ambient_runner.bridges.hooks import call_hook, hook_error, try_hook, try_stream
 from ambient_runner.bridges.strands.config import ToolCallContext, ToolResultContext
 from ambient_runner.bridges.strands.errors import EncodingFailed
-from ambient_runner.bridges.strands.messages import result_content, result_data
+from ambient_runner.bridges.strands.messages import json_or_text, result_content, result_data
 from ambient_runner.bridges.strands.translate import Answered, Called, Shared
 from ambient_runner.errors import PatchConflict
+from ambient_runner.projections.memory import is_memory
 from ambient_runner.protocol.agui import Coercer
 from ambient_runner.protocol.events import (
+    Custom,
     RunError,
     RunFinished,
     RunStarted,
@@ -23,7 +24,6 @@ from ambient_runner.protocol.events import (
     ToolCallResult,
     encode_event,
 )
-from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["Behaviors"]
 
 logger = logging.getLogger(__name__)
-
-_ENDED: Any = object()
-_FAILED: Any = object()
 
 
 class Behaviors:
@@ -91,13 +88,13 @@ class Behaviors:
                 yield event
 
     async def _arguments(self, streamer: Callable[..., Any], context: ToolCallContext) -> AsyncGenerator[Event, None]:
-        async with aclosing(_given("args_streamer", streamer, context)) as pieces:
+        """What the hook gives. When it fails, which is told in an event, the rest as the model wrote it."""
+        async with aclosing(try_stream("args_streamer", streamer, context, tool=context.tool_name)) as pieces:
             async for piece in pieces:
-                if piece is not _FAILED:
-                    events = self._say.tool_args(context.tool_use_id, str(piece))
+                if isinstance(piece, Custom):
+                    events = [piece, *self._say.tool_args_full(context.tool_use_id, context.args_str)]
                 else:
-                    missing = self._say.tool_args_full(context.tool_use_id, context.args_str)
-                    events = [hook_error("args_streamer", context.tool_name), *missing]
+                    events = self._say.tool_args(context.tool_use_id, str(piece))
                 for event in events:
                     yield event
 
@@ -141,13 +138,16 @@ class Behaviors:
 
     async def _state(self, hook: str, make: Callable[..., Any], context: ToolCallContext) -> list[Event]:
         """The state after the keys a hook gives. A failing hook changes nothing."""
-        with isolate(f"running {hook}"):
+
+        async def merged() -> list[Event]:
             changes = await call_hook(make, context)
             return self._store.merge(changes) if changes else []
-        return [hook_error(hook, context.tool_name)]
+
+        events, troubles = await try_hook(hook, merged, tool=context.tool_name)
+        return events or troubles
 
     async def _custom(self, handler: Callable[..., Any], context: ToolResultContext) -> AsyncGenerator[Event, None]:
-        async with aclosing(_given("custom_result_handler", handler, context)) as given:
+        async with aclosing(try_stream("custom_result_handler", handler, context, tool=context.tool_name)) as given:
             async for one in given:
                 taken = self._taken(one)
                 for event in [hook_error("custom_result_handler", context.tool_name)] if taken is None else taken:
@@ -168,41 +168,19 @@ class Behaviors:
                 case RunStarted() | RunFinished() | RunError():
                     return None
                 case _:
-                    return [_encodable(event)]
+                    return None if is_memory(event) else [_encodable(event)]
         except (TypeError, ValueError, PatchConflict):
             logger.exception("A custom_result_handler gave something that cannot be sent")
             return None
-
-
-async def _given(name: str, hook: Callable[..., Any], context: ToolCallContext) -> AsyncGenerator[Any, None]:
-    """What a hook gives, one by one, and `_FAILED` in the end if it failed."""
-    async with aclosing(stream_hook(hook, context)) as values:
-        value: Any = None
-        while value is not _FAILED:
-            value = _FAILED
-            with isolate(f"running {name}"):
-                value = await anext(values, _ENDED)
-            if value is _ENDED:
-                return
-            yield value
 
 
 def _call_fields(call: Called | Answered) -> dict[str, Any]:
     return {
         "tool_name": call.name,
         "tool_use_id": call.tool_use_id,
-        "tool_input": _parsed(call.arguments),
+        "tool_input": json_or_text(call.arguments) if call.arguments else {},
         "args_str": call.arguments,
     }
-
-
-def _parsed(arguments: str) -> Any:
-    if not arguments:
-        return {}
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
 
 
 def _encodable(event: Event) -> Event:

@@ -102,7 +102,10 @@ class StrandsAgentConfig:
     default_prompt: str = ""
     """What is asked when a request has nothing to answer; without it such a request is refused."""
     session_manager_provider: SessionManagerProvider | None = None
-    """Gives each thread a Strands SessionManager, which then owns the history the model sees."""
+    """Gives each thread a Strands SessionManager, which then owns the history the model sees.
+
+    Name the session after `current_run().thread`: the thread's id alone may be another user's too.
+    """
     max_turns: int | None = None
     """How often the model may be asked in one run."""
     interrupt_seconds: float | None = None

@@ -10,22 +10,23 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import remember
-from ambient_runner.bridges.hooks import call_hook, hook_error
+from ambient_runner.bridges.hooks import try_hook
 from ambient_runner.bridges.state import StateStore
 from ambient_runner.bridges.strands.ask import Ask, natives_of
 from ambient_runner.bridges.strands.behaviors import Behaviors
 from ambient_runner.bridges.strands.config import normalize_predict_state
 from ambient_runner.bridges.strands.ending import finished, stop_signals
 from ambient_runner.bridges.strands.errors import NothingToAnswer, ThreadIsBusy, failure
+from ambient_runner.bridges.strands.messages import text_of
 from ambient_runner.bridges.strands.translate import Answered, Called, Plan, Shared, Translator
+from ambient_runner.bridges.strands.wiring import callable_tools
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.compose import Composer, random_id
-from ambient_runner.protocol.events import AssistantMessage, RunError, TextPart, ToolMessage
+from ambient_runner.protocol.events import RunError, TextPart, ToolMessage
 from ambient_runner.protocol.tools import Toolbox
-from ambient_runner.protocol.turns import AssistantTurn, UserTurn, incoming, turns
+from ambient_runner.protocol.turns import AssistantTurn, UserTurn, calls_of, incoming, turns
 from ambient_runner.runs.framing import SNAPSHOT_HERE
-from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import current_run
+from ambient_runner.runs.run import run_if_any
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
     from ambient_runner.protocol.events import Content, Event, RunAgentInput
     from ambient_runner.protocol.turns import Turn
-    from ambient_runner.runs.run import Run
 
 __all__ = ["Conversation"]
 
@@ -60,7 +60,7 @@ class Conversation:
 
     async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
         """The events of one run, with a RUN_FINISHED at the end and no other frame. Raises: BridgeError."""
-        if self.is_running and _served() is None:
+        if self.is_running and run_if_any() is None:
             raise ThreadIsBusy  # On a server only a run that would not end can still be here: it has been left behind.
         self._telling = telling = Telling(input, self._config)
         try:
@@ -103,15 +103,8 @@ class Conversation:
 
     def _remembered(self) -> dict[str, Any]:
         """What the run before left: on a server the thread has it, also after a restart."""
-        run = _served()
+        run = run_if_any()
         return self._memory if run is None else run.memory or {}
-
-
-def _served() -> Run | None:
-    try:
-        return current_run()
-    except LookupError:
-        return None
 
 
 class Telling:
@@ -138,7 +131,7 @@ class Telling:
         self._driver = driver
         if self._store.value:
             yield self._store.snapshot()
-        tools = Toolbox(self._input.tools, driver.tool_names)
+        tools = Toolbox(callable_tools(self._input.tools), driver.tool_names)
         plan = _plan(self._input, tools, self._config)
         self.ask, troubles = await self._ask(tools, memory)
         for event in troubles:
@@ -159,7 +152,7 @@ class Telling:
         assert self._translator is not None
         end = finished(self._input, self._translator, self._config, cancelled=self._driver.is_cancelled)
         self.kept = self._driver.keep(waits=bool(self._translator.questions))
-        remembered = [remember(self.kept)] if self.kept != self.ask.memory and _served() else []
+        remembered = [remember(self.kept)] if self.kept != self.ask.memory and run_if_any() else []
         return [
             *stop_signals(self._translator.result),
             *self.composer.close(end),
@@ -169,7 +162,7 @@ class Telling:
         ]
 
     async def _ask(self, tools: Toolbox, memory: dict[str, Any]) -> tuple[Ask, list[Event]]:
-        run = _served()
+        run = run_if_any()
         new = None if run is None else {message.id for message in run.accepted}
         said = turns(self._input.messages)
         about = incoming(self._input, new=new)
@@ -196,17 +189,11 @@ class Telling:
             return said, []
         user = said[at]
         assert isinstance(user, UserTurn)
-        with isolate("running state_context_builder"):
-            text = str(await call_hook(builder, self._posted, _text(user.content)))
-            rewritten = dataclasses.replace(user, content=_reworded(user.content, text))
-            return [*said[:at], rewritten, *said[at + 1 :]], []
-        return said, [hook_error("state_context_builder")]
-
-
-def _text(content: Content) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+        text, troubles = await try_hook("state_context_builder", builder, self._posted, text_of(user.content))
+        if troubles:
+            return said, troubles
+        rewritten = dataclasses.replace(user, content=_reworded(user.content, str(text)))
+        return [*said[:at], rewritten, *said[at + 1 :]], []
 
 
 def _reworded(content: Content, text: str) -> Content:
@@ -227,11 +214,6 @@ def _plan(given: RunAgentInput, tools: Toolbox, config: StrandsAgentConfig) -> P
         continuing={name for name, one in behaviors.items() if one.continue_after_frontend_call},
         streamed={name for name, one in behaviors.items() if one.args_streamer is not None},
         predictions=predictions,
-        earlier={
-            call.id: (call.function.name, call.function.arguments)
-            for message in given.messages
-            if isinstance(message, AssistantMessage)
-            for call in message.tool_calls or ()
-        },
+        earlier={call.id: (call.function.name, call.function.arguments) for call in calls_of(given.messages)},
         answered={message.tool_call_id for message in given.messages if isinstance(message, ToolMessage)},
     )

@@ -52,6 +52,7 @@ class AgentDriver:
         self._wires.request = Request(
             tools=ask.tools, config=ask.config, aside=aside, system=system_text(ask.turns), used=ask.call_ids()
         )
+        self._agent.state.delete(_CONTEXT_KEY)  # A session would keep that of an earlier request.
         if ask.input.context:
             self._agent.state.set(
                 _CONTEXT_KEY, [{"description": c.description, "value": c.value} for c in ask.input.context]

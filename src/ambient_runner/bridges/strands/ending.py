@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.errors import StrandsError
+from ambient_runner.bridges.strands.nodes import has_failed
 from ambient_runner.bridges.strands.pending import questions_of
 from ambient_runner.bridges.strands.wiring import FRONTEND
 from ambient_runner.protocol.events import Cancelled, Custom, Interrupted, RunFinished, Success, TokenUsage
@@ -24,8 +25,7 @@ def finished(
 ) -> RunFinished:
     """The end of a run that did not raise. Raises: StrandsError for a graph or swarm that failed without saying so."""
     result = translator.result
-    status = getattr(result, "status", None)
-    if getattr(status, "value", status) == "failed":
+    if has_failed(result):
         raise StrandsError
     return RunFinished(
         thread_id=given.thread_id,

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 __all__ = [
     "content_blocks",
     "context_blocks",
+    "json_or_text",
     "messages_of",
     "result_block",
     "result_content",
     "result_data",
     "system_text",
+    "text_of",
 ]
 
 Block = dict[str, Any]
@@ -122,6 +124,13 @@ def content_blocks(content: Content) -> list[Block]:
     return [block for at, part in enumerate(content) if (block := _block(part, at)) is not None]
 
 
+def text_of(content: Content | None) -> str:
+    """The words of a message, without its attachments."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
 def context_blocks(given: RunAgentInput) -> list[Block]:
     """What the client says about the situation, for the model to read beside the conversation."""
     lines = [f"- {one.description}: {one.value}" for one in given.context]
@@ -150,10 +159,9 @@ def _source(source: Any) -> Block | None:
                 return {"bytes": base64.b64decode(value, validate=True)}
             except binascii.Error:
                 return None
-        case UrlSource(value=value) if value.startswith("s3://"):
-            return {"location": {"type": "s3", "uri": value}}
         case _:
-            return None  # A URL someone sent is not fetched from inside our network.
+            # A URL someone sent is not fetched from inside our network, nor read with the server's rights (`s3://`).
+            return None
 
 
 def _format(mime_type: str | None, value: str) -> str:
@@ -217,9 +225,12 @@ def _json(value: Any) -> str:
 def _data(block: Mapping[str, Any]) -> Any:
     if "json" in block:
         return block["json"]
-    if "text" not in block:
-        return dict(block)
+    return json_or_text(block["text"]) if "text" in block else dict(block)
+
+
+def json_or_text(text: str) -> Any:
+    """What the text says if it is JSON, else the text."""
     try:
-        return json.loads(block["text"])
-    except ValueError:
-        return block["text"]
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

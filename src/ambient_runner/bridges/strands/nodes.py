@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
     from ambient_runner.protocol.open import Owner
 
-__all__ = ["Nodes"]
+__all__ = ["Nodes", "has_failed"]
 
 Native = Mapping[str, Any]
 _FAILED = "This agent failed."
@@ -36,7 +36,7 @@ class Nodes:
             case "multiagent_node_start":
                 return self._start(node, str(native.get("node_type") or "agent"), lane)
             case "multiagent_node_stop":
-                return self._stop(node, lane, failed=_has_failed(native.get("node_result")))
+                return self._stop(node, lane, failed=has_failed(native.get("node_result")))
             case "multiagent_node_cancel":
                 told = self._say.custom("MultiAgentNodeCancel", {"node": node}, lane)
                 return [*told, *self._stop(node, lane, failed=True)]
@@ -83,6 +83,7 @@ class Nodes:
         return [*ended, *(self._say.end_step(step, lane) if step else [])]
 
 
-def _has_failed(result: Any) -> bool:
+def has_failed(result: Any) -> bool:
+    """Whether a node, a graph or a swarm ended badly: the SDK says so instead of raising."""
     status = getattr(result, "status", None)
     return getattr(status, "value", status) == "failed"

@@ -8,11 +8,11 @@ import pydantic_core
 from strands import Agent
 
 from ambient_runner.bridges.strands.errors import InterruptLost
-from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, system_text
-from ambient_runner.bridges.strands.pending import responses
+from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, result_block, system_text, text_of
+from ambient_runner.bridges.strands.pending import answer, open_questions, responses
 from ambient_runner.bridges.strands.wiring import FRONTEND, Request, Wires
-from ambient_runner.protocol.events import AssistantMessage, TextPart, ToolMessage, UserMessage
-from ambient_runner.protocol.turns import EMPTY_RESULT
+from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
+from ambient_runner.protocol.turns import result_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase
 
     from ambient_runner.bridges.strands.ask import Ask
-    from ambient_runner.protocol.events import Content
 
 __all__ = ["OrchestraDriver"]
 
@@ -82,22 +81,15 @@ def _answers(stored: Any, ask: Ask) -> list[Any]:
     """What people and the client have answered, as the SDK takes it. Tool results of the client belong to a node, not to a turn."""
     asked: dict[str, Any] = stored["_internal_state"]["interrupt_state"]["interrupts"]
     results = {one.tool_call_id: one for one in ask.input.messages if isinstance(one, ToolMessage)}
-    questions = [name for name, one in asked.items() if one["name"] != FRONTEND and one["response"] is None]
     given = [(name, results.get(one["reason"]["call"])) for name, one in asked.items() if one["name"] == FRONTEND]
     return [
-        *(responses(questions, ask.incoming.resume) if ask.incoming.resume else []),
+        *(responses(open_questions(asked), ask.incoming.resume) if ask.incoming.resume else []),
         *(
-            {"interruptResponse": {"interruptId": name, "response": _result(message)}}
+            answer(name, result_block(result_of(message))["toolResult"])
             for name, message in given
             if message is not None
         ),
     ]
-
-
-def _result(message: ToolMessage) -> dict[str, Any]:
-    failed = message.error is not None
-    content = content_blocks(message.content or message.error or EMPTY_RESULT)
-    return {"status": "error" if failed else "success", "content": content}
 
 
 def _before(ask: Ask) -> list[dict[str, Any]]:
@@ -105,7 +97,7 @@ def _before(ask: Ask) -> list[dict[str, Any]]:
     lines = [
         f"{message.__struct_config__.tag}: {text}"
         for message in ask.input.messages
-        if isinstance(message, UserMessage | AssistantMessage) and (text := _text(message.content))
+        if isinstance(message, UserMessage | AssistantMessage) and (text := text_of(message.content))
     ]
     if lines and ask.incoming.user:
         lines.pop()
@@ -117,12 +109,6 @@ def _plain(blocks: list[dict[str, Any]]) -> Any:
     if all("text" in block for block in blocks):
         return "\n\n".join(block["text"] for block in blocks)
     return blocks
-
-
-def _text(content: Content | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return " ".join(part.text for part in content if isinstance(part, TextPart))
 
 
 def _agents(orchestra: Any) -> list[Agent]:

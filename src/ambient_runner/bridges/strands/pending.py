@@ -11,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pydantic_core
 from strands.types._snapshot import Snapshot  # pyright: ignore[reportPrivateUsage]  the type of `take_snapshot`, exported nowhere
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from ambient_runner.bridges.strands.messages import result_block
 from ambient_runner.bridges.strands.wiring import APPROVAL, FRONTEND
 from ambient_runner.protocol.events import Interrupt
-from ambient_runner.protocol.turns import NO_RESULT, Result
+from ambient_runner.protocol.turns import no_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.strands.translate import Question
     from ambient_runner.protocol.events import ResumeEntry
+    from ambient_runner.protocol.turns import Result
 
-__all__ = ["NOTHING_PENDING", "Pending", "questions_of", "responses"]
+__all__ = ["NOTHING_PENDING", "Pending", "answer", "open_questions", "questions_of", "responses"]
 
 _AGAIN = "#"
 _APPROVAL_SCHEMA = {
@@ -74,9 +76,8 @@ class Pending:
         return self._turn["completed_tool_results"] if self._turn else []
 
     def asked(self) -> list[str]:
-        """The questions to people that are open: everything but what waits for a tool of the client."""
-        asked = self._state["interrupts"].items()
-        return [name for name, one in asked if one["name"] != FRONTEND and one["response"] is None]
+        """The questions to people that are open."""
+        return open_questions(self._state["interrupts"])
 
     def answered_with(self, given: Mapping[str, Result]) -> Pending:
         """The same with the client's tool results in their place. A call it has not answered yet goes on waiting."""
@@ -92,7 +93,7 @@ class Pending:
     def results_message(self, given: Mapping[str, Result]) -> dict[str, Any]:
         """The user message that answers every call: what was there, then what the client gave."""
         done = {result["toolUseId"]: {"toolResult": result} for result in self.completed}
-        blocks = [done.get(call) or result_block(given.get(call) or _cancelled(call)) for call in self.calls]
+        blocks = [done.get(call) or result_block(given.get(call) or no_result(call)) for call in self.calls]
         return {"role": "user", "content": blocks}
 
     def put_into(self, agent: Agent) -> None:
@@ -110,8 +111,9 @@ def _snapshot(data: dict[str, Any]) -> Snapshot:
 NOTHING_PENDING = Pending({"interrupts": {}, "context": {}, "activated": False})
 
 
-def _cancelled(call: str) -> Result:
-    return Result(call_id=call, name="", content=NO_RESULT, is_error=True, given=False)
+def open_questions(interrupts: Mapping[str, Any]) -> list[str]:
+    """Those of the SDK's stored interrupts that a person has to answer: all but what waits for a tool of the client."""
+    return [name for name, one in interrupts.items() if one["name"] != FRONTEND and one["response"] is None]
 
 
 def questions_of(questions: Iterable[Question], seconds: float | None) -> list[Interrupt]:
@@ -121,8 +123,9 @@ def questions_of(questions: Iterable[Question], seconds: float | None) -> list[I
 
 
 def _interrupt(question: Question, expires: str | None) -> Interrupt:
-    asked, use = question.interrupt, question.tool_use
+    asked = question.interrupt
     is_approval = asked.name == APPROVAL
+    use = asked.reason["call"] if is_approval else question.tool_use
     known = {"tool_name": use["name"], "tool_input": use["input"]} if use else {}
     return Interrupt(
         id=f"{asked.id}{_AGAIN}{uuid4().hex[:12]}",
@@ -131,8 +134,15 @@ def _interrupt(question: Question, expires: str | None) -> Interrupt:
         tool_call_id=use["toolUseId"] if use else None,
         response_schema=_APPROVAL_SCHEMA if is_approval else None,
         expires_at=expires,
-        metadata=(known if is_approval else {**known, "reason": asked.reason}) or None,
+        metadata=(known if is_approval else {**known, "reason": _plain(asked.reason)}) or None,
         subagent_run_id=question.lane,
+    )
+
+
+def _plain(reason: Any) -> Any:
+    """The reason in JSON. A thing JSON has no form for is named by its type alone: its text may hold anything."""
+    return pydantic_core.to_jsonable_python(
+        reason, bytes_mode="base64", inf_nan_mode="null", fallback=lambda thing: f"<{type(thing).__name__}>"
     )
 
 
@@ -143,7 +153,12 @@ def _words(reason: Any) -> str | None:
 def responses(asked: Iterable[str], resume: Iterable[ResumeEntry]) -> list[Any]:
     """The answers as the SDK takes them: what the person sent, or `{"cancelled": True}`; also for a question that has expired."""
     given = {entry.interrupt_id.rpartition(_AGAIN)[0]: entry for entry in resume}
-    return [{"interruptResponse": {"interruptId": name, "response": _response(given.get(name))}} for name in asked]
+    return [answer(name, _response(given.get(name))) for name in asked]
+
+
+def answer(name: str, response: Any) -> dict[str, Any]:
+    """What the SDK goes on with at one of its interrupts."""
+    return {"interruptResponse": {"interruptId": name, "response": response}}
 
 
 def _response(entry: ResumeEntry | None) -> Any:

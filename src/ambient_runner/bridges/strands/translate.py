@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
     from ambient_runner.protocol.open import Owner
 
-__all__ = ["TOOL_RESULT", "Answered", "Called", "Question", "Said", "Shared", "Translator"]
+__all__ = ["TOOL_RESULT", "Answered", "Called", "Plan", "Question", "Shared", "Translator"]
 
 Native = Mapping[str, Any]
 
@@ -67,7 +67,6 @@ class Question:
     lane: Owner = None
 
 
-Said = "Event | Called | Answered | Shared"
 _NOTHING: list[Any] = []
 
 

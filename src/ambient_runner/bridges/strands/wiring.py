@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -23,14 +24,14 @@ from ambient_runner.bridges.strands.translate import TOOL_RESULT
 from ambient_runner.protocol.tools import Toolbox, clean_schema
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from strands import Agent
     from strands.middleware import InvokeModelContext, MiddlewareNext
 
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["APPROVAL", "FRONTEND", "Request", "Wires"]
+__all__ = ["APPROVAL", "FRONTEND", "Request", "Wires", "callable_tools"]
 
 FRONTEND = "ambient-frontend"
 """The name of the interrupt that waits for a tool of the client."""
@@ -38,6 +39,9 @@ APPROVAL = "ambient-approval"
 """The name of the interrupt that asks before a tool runs."""
 DECLINED = "The user declined this call."
 _FORWARDED = "The call was handed to the user interface."
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the SDK lets a model call: under any other name it answers the call itself, with an error."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +70,9 @@ class Wires:
             agent.add_middleware(stage, _with_results)
         agent.add_middleware(InvokeModelStage, self._whole if _is_heard(agent) else self._lean)
         agent.add_hook(self._before_tool, BeforeToolCallEvent)
+        for inner in _agents_inside(agent):
+            _unwire(inner)
+            inner.add_hook(self._ask_first, BeforeToolCallEvent)
 
     async def _whole(self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
         """What the model streams, as it is: the user has something that hears it."""
@@ -88,14 +95,14 @@ class Wires:
             yield event
 
     def _own_id(self, chunk: dict[str, Any]) -> None:
-        """Give a call an id of its own: some providers count anew in every answer. The SDK reads the chunk after us."""
+        """Give a call an id of its own: some providers count anew in every answer, or give none. The SDK reads the chunk after us."""
         match chunk:
             case {"contentBlockStart": {"start": {"toolUse": dict()}}}:
                 use: dict[str, Any] = chunk["contentBlockStart"]["start"]["toolUse"]
             case _:
                 return
-        if use["toolUseId"] in self.request.used:
-            use["toolUseId"] = f"{use['toolUseId']}~{uuid4().hex[:8]}"
+        if not use["toolUseId"] or use["toolUseId"] in self.request.used:
+            use["toolUseId"] = f"{use['toolUseId'] or 'call'}~{uuid4().hex[:8]}"
         self.request.used.add(use["toolUseId"])
 
     def _prepared(self, context: InvokeModelContext) -> InvokeModelContext:
@@ -115,10 +122,36 @@ class Wires:
             if not behavior.continue_after_frontend_call:
                 result = event.interrupt(FRONTEND, reason={"tool": name, "call": event.tool_use["toolUseId"]})
             event.selected_tool = _giving(self.request.tools.frontend[name], result)
-        elif behavior.interrupt_on_call:
-            answer = event.interrupt(APPROVAL, reason={"tool": name})
-            if not _approves(answer):
-                event.cancel_tool = DECLINED
+        else:
+            self._ask_first(event)
+
+    def _ask_first(self, event: BeforeToolCallEvent) -> None:
+        """Ask a person about a call that needs it. The question names the call itself: who answers may see only an agent's call outside."""
+        if not self.request.config.behavior(event.tool_use["name"]).interrupt_on_call:
+            return
+        if not _approves(event.interrupt(APPROVAL, reason={"call": dict(event.tool_use)})):
+            event.cancel_tool = DECLINED
+
+
+def _agents_inside(agent: Agent) -> list[Agent]:
+    """The agents that are tools of this one, and those inside them: each calls its tools by itself."""
+    tools: list[Any] = [tool for tool in agent.tool_registry.registry.values() if tool.tool_type == "agent"]
+    return [one for tool in tools for one in (tool.agent, *_agents_inside(tool.agent))]
+
+
+def _unwire(agent: Agent) -> None:
+    """Take our hook away again: a function may give one inner agent to every thread it makes an agent for."""
+    found: list[Any] = cast("Any", agent.hooks)._registered_callbacks.get(BeforeToolCallEvent, [])
+    found[:] = [entry for entry in found if not isinstance(getattr(entry.callback, "__self__", None), Wires)]
+
+
+def callable_tools(tools: Sequence[Tool]) -> list[Tool]:
+    """Those of the client's tools that the model can call. The log names the others."""
+    fit = [tool for tool in tools if _NAME.fullmatch(tool.name)]
+    unfit = [tool.name[:64] for tool in tools if not _NAME.fullmatch(tool.name)]
+    if unfit:
+        logger.warning("Tools of a client were left out, a name is 1 to 64 letters, digits, _ or -: %r", unfit[:10])
+    return fit
 
 
 async def _with_results(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
