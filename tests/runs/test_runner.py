@@ -526,3 +526,51 @@ async def test_message_ids_an_agent_repeats_are_made_unique_per_thread() -> None
         await run_once(runner, user("u2"))
         ids = [message.id for message in (await runner.view(KEY)).transcript.messages()]
     assert ids == ["u1", "m1", "u2", "m1~2"]
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "is stopped"])
+async def test_whoever_started_a_run_hears_of_its_end_once_before_it_can_be_read(how: str) -> None:
+    heard: list[bool] = []
+
+    async def fails(run: Run) -> AsyncGenerator[Any, None]:
+        raise ValueError("no")
+        yield
+
+    script = {"ends": hello, "fails": fails, "is stopped": forever}[how]
+    async with runner_of(ScriptedAgent(script)) as runner:
+
+        async def on_end() -> None:
+            last = (await runner.view(KEY)).last_run
+            heard.append(last is not None and last.status == "running")
+            raise ValueError("a door that fails harms nobody")
+
+        with anyio.fail_after(5):
+            started = await runner.start(dataclasses.replace(request(user("u1")), on_end=on_end))
+            if how == "is stopped":
+                await runner.stop(KEY)
+            events = verified(await events_of(runner, started))
+        assert heard == [True]
+        assert isinstance(events[-1], RunFinished | RunError)
+
+
+async def test_a_failure_that_middleware_says_in_its_own_words_and_lets_pass_keeps_them() -> None:
+    async def fails(run: Run) -> AsyncGenerator[Any, None]:
+        raise ValueError("no")
+        yield
+
+    def wording(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Event, None]:
+            try:
+                async for event in handler(run):
+                    yield event
+            except ValueError:
+                yield RunError(message="It rains.", code="E42")
+                raise
+
+        return handle
+
+    async with runner_of(ScriptedAgent(fails), middleware=[wording]) as runner:
+        events = verified(await run_once(runner, user("u1")))
+    assert events[-1] == msgspec.structs.replace(
+        RunError(message="It rains.", code="E42"), timestamp=events[-1].timestamp
+    )

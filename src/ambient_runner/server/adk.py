@@ -34,19 +34,16 @@ from ambient_runner.runs.run import Actor
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.runs import disconnect_policy, read_posted, run_stream, start_request
-from ambient_runner.server.threads import hidden_keys, patch_state
+from ambient_runner.server.threads import MAX_PATCH, PATCH_TYPES, hidden_keys, patch_state
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.adk.config import ConfigContext, SessionLockConfig
     from ambient_runner.bridges.adk.hooks import HandlerContext
-    from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Started, StartRequest
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
 
-_MAX_PATCH = 1 << 20
-_PATCH_TYPES = ("application/json", "application/json-patch+json")
 _PAGE = 1000
 
 
@@ -157,10 +154,11 @@ class AdkDoor:
 
     async def _locked(self, request: Request, posted: RunAgentInput, visit: Visit) -> Response:
         """The refusal as a whole small run, which any client understands."""
-        said: Event = RunError(message="Thread is currently locked", code="THREAD_IS_LOCKED")
+        said = RunError(message="Thread is currently locked", code="THREAD_IS_LOCKED")
         if self._lock_handler is not None and hasattr(self._lock_handler, "get_locked_message"):
             with isolate("asking a lock handler for its message"):
-                said = coerce(await call_hook(self._lock_handler.get_locked_message, visit.info))
+                given = coerce(await call_hook(self._lock_handler.get_locked_message, visit.info))
+                said = given if isinstance(given, RunError) else said
         begun = RunStarted(thread_id=posted.thread_id, run_id=posted.run_id)
         events = [await recorded(visit.recorder, one) for one in (begun, said)]
         form = negotiate(request.headers.get("accept"))
@@ -197,13 +195,15 @@ async def start_patiently(runner: Runner, asked: StartRequest, lock: SessionLock
     key = ThreadKey(asked.actor.tenant, asked.actor.owner, asked.input.thread_id)
     for _ in range(lock.lock_retry_times):
         try:
-            return await runner.start(await _asked_now(runner, asked, key, lock))
+            return await runner.start(await _superseding_if_old(runner, asked, key, lock))
         except ThreadBusy:
             await runner.ledger.released(key, lock.lock_retry_interval)
-    return await runner.start(await _asked_now(runner, asked, key, lock))
+    return await runner.start(await _superseding_if_old(runner, asked, key, lock))
 
 
-async def _asked_now(runner: Runner, asked: StartRequest, key: ThreadKey, lock: SessionLockConfig) -> StartRequest:
+async def _superseding_if_old(
+    runner: Runner, asked: StartRequest, key: ThreadKey, lock: SessionLockConfig
+) -> StartRequest:
     """The request as it stands: one that finds a run older than the lock may last stops it."""
     info = await runner.ledger.thread(key)
     if lock.lock_timeout is None or info is None or not info.active:
@@ -224,7 +224,7 @@ def adk_routes(door: AdkDoor, path: str = "/") -> APIRouter:
 
 
 def adk_history_routes(door: AdkDoor) -> APIRouter:
-    """The document's five history and state routes."""
+    """The five history and state routes of the ADK AGUI Middleware."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.get("/thread/list")
@@ -246,7 +246,7 @@ def adk_history_routes(door: AdkDoor) -> APIRouter:
 
     @router.patch("/state/{thread_id:path}")
     async def patch(request: Request, thread_id: str) -> Response:
-        body = await read_body(request, _MAX_PATCH, types=_PATCH_TYPES)
+        body = await read_body(request, MAX_PATCH, types=PATCH_TYPES)
         await door.patch(request, thread_id, body)
         return Json({"status": "updated"})
 

@@ -30,6 +30,7 @@ class Scripted(BaseLlm):
     _loop: bool = PrivateAttr(default=False)
     _requests: list[LlmRequest] = PrivateAttr(default_factory=list[LlmRequest])
     _news: anyio.Event | None = PrivateAttr(default=None)
+    _playing: int = PrivateAttr(default=0)
 
     @classmethod
     def of(cls, *turns: Turn, loop: bool = False) -> Scripted:
@@ -43,6 +44,11 @@ class Scripted(BaseLlm):
             while self.calls < times:
                 self._news = anyio.Event()
                 await self._news.wait()
+
+    @property
+    def playing(self) -> int:
+        """How many answers have begun and not ended."""
+        return self._playing
 
     @property
     def calls(self) -> int:
@@ -68,12 +74,16 @@ class Scripted(BaseLlm):
             turn = turn(llm_request)
         if isinstance(turn, Exception):
             raise turn
-        for response in _streamed(turn) if stream else _whole(turn):
-            if isinstance(response, Exception):
-                raise response
-            if response is HANG:
-                await anyio.sleep_forever()
-            yield response
+        self._playing += 1
+        try:
+            for response in _streamed(turn) if stream else _whole(turn):
+                if isinstance(response, Exception):
+                    raise response
+                if response is HANG:
+                    await anyio.sleep_forever()
+                yield response
+        finally:
+            self._playing -= 1
 
 
 HANG = object()

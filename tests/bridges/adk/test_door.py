@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,7 +12,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from ag_ui.core import MessagesSnapshotEvent, RunErrorEvent, StateSnapshotEvent
+from ag_ui.core import MessagesSnapshotEvent, RunErrorEvent, StateSnapshotEvent, TextMessageContentEvent
 from fastapi import FastAPI, Request
 from google.adk.agents import BaseAgent
 from google.adk.events import Event
@@ -31,8 +33,11 @@ from ambient_runner.adk import (
     register_agui_endpoint,
 )
 from ambient_runner.errors import ConfigError
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.protocol.events import decode_event
+from ambient_runner.runs.run import Actor
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
-from tests.bridges.adk.world import agent
+from tests.bridges.adk.world import agent, short
 from tests.server.doors import SETTINGS, asking, client_of, frames, refused
 
 NO_PATIENCE = SessionLockConfig(lock_retry_times=0)
@@ -52,7 +57,7 @@ def by_header(**more: Any) -> ConfigContext:
 @asynccontextmanager
 async def serving(root: Any, config: ConfigContext | None = None, **more: Any) -> AsyncGenerator[Any, None]:
     app = FastAPI()
-    service = SSEService(root, RunnerConfig(), config or by_header(), settings=SETTINGS, **more)
+    service = SSEService(root, RunnerConfig(), config or by_header(), **{"settings": SETTINGS, **more})
     register_agui_endpoint(app, service)
     async with client_of(app) as client:
         client.service = service  # type: ignore[attr-defined]
@@ -154,6 +159,41 @@ async def test_a_request_without_an_identity_is_refused() -> None:
     assert model.calls == 0
 
 
+async def asked_from(service: SSEService, peer: str, **headers: str) -> httpx.Response:
+    app = FastAPI()
+    register_agui_endpoint(app, service)
+    async with client_of(app, client=(peer, 1234)) as client:
+        return await client.post("/", json=asking("hi"), headers=headers)
+
+
+async def test_a_fixed_user_identifies_nobody_so_only_this_machine_is_served() -> None:
+    root, model = agent(["A"], ["B"])
+    fixed = ConfigContext(user_id="ada")
+    away = await asked_from(SSEService(root, RunnerConfig(), fixed, settings=SETTINGS), "192.0.2.1")
+    assert refused(away) == (403, "forbidden")
+    assert "authorize=" in away.json()["error"]["message"]
+    assert model.calls == 0
+    here = await asked_from(SSEService(root, RunnerConfig(), fixed, settings=SETTINGS), "127.0.0.1")
+    assert words(here) == ["RS", "TS m1", "TC A", "TE", "RF"]
+    known = SSEService(root, RunnerConfig(), fixed, settings=SETTINGS, authorize=by_token)
+    assert words(await asked_from(known, "192.0.2.1", authorization="sesame")) == ["RS", "TS m1", "TC B", "TE", "RF"]
+    denied = await asked_from(
+        SSEService(root, settings=SETTINGS, config_context=fixed, authorize=by_token), "192.0.2.1"
+    )
+    assert refused(denied) == (401, "unauthorized")
+
+
+def by_token(request: Request) -> Actor | None:
+    return Actor() if request.headers.get("authorization") == "sesame" else None
+
+
+async def test_a_function_that_says_who_asks_serves_other_machines_too() -> None:
+    root, _ = agent(["A"])
+    service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
+    response = await asked_from(service, "192.0.2.1", **{"X-User-ID": "ada"})
+    assert words(response) == ["RS", "TS m1", "TC A", "TE", "RF"]
+
+
 async def test_nobody_reaches_the_thread_of_another() -> None:
     root, model = agent(["For ada."], ["For bob."])
     async with serving(root) as client:
@@ -174,29 +214,72 @@ async def held(client: httpx.AsyncClient, model: Scripted) -> AsyncGenerator[Any
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hold)
-        with anyio.fail_after(5):
-            while model.calls == 0:
-                await anyio.sleep(0.001)
+        await model.asked()
         yield responses
         runner = await client.service.service.runner()  # type: ignore[attr-defined]
         for key in [active.run.thread for active in runner._active.values()]:
             await runner.stop(key)
 
 
+def words(response: httpx.Response) -> list[str]:
+    """A whole stream in short words."""
+    return short([decode_event(json.dumps(event).encode()) for _, event in frames(response)])
+
+
+HELD = [("user", "hold")]
+STOPPED = ["RS", "TS m1", "TC One", "TE", "RF cancelled"]
+LOCKED = [
+    {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+    {"type": "RUN_ERROR", "message": "Thread is currently locked", "code": "THREAD_IS_LOCKED"},
+]
+
+
 async def test_d19_a_locked_thread_says_so_in_the_stream() -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"])
     async with serving(root, by_header(session_lock_config=NO_PATIENCE)) as client:
-        async with held(client, model):
-            locked = await post(client, message="u2")
-            assert locked.status_code == 200
-            assert [event for _, event in frames(locked)] == [
-                {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
-                {"type": "RUN_ERROR", "message": "Thread is currently locked", "code": "THREAD_IS_LOCKED"},
+        async with held(client, model) as first:
+            for message in ("u2", "u3"):  # a refused request that freed the lock would let the next one in
+                locked = await post(client, message=message)
+                assert (locked.status_code, [event for _, event in frames(locked)]) == (200, LOCKED)
+            other = await post(client, as_user="bob", thread="t")
+    assert words(first[0]) == STOPPED
+    assert words(other) == ["RS", "TS m1", "TC Two", "TE", "RF"]
+    assert model.saw == [HELD, [("user", "hi")]]
+
+
+async def test_d19_a_lock_is_one_apps_one_users_and_one_threads() -> None:
+    root, model = agent([piece(text("One")), HANG], ["Two"], ["Three"], ["Four"])
+
+    def app_name(content: Any, request: Request) -> str:
+        return request.headers.get("x-app", "shop")
+
+    config = dataclasses.replace(by_header(session_lock_config=NO_PATIENCE), app_name=app_name)
+    async with serving(root, config) as client:
+        async with held(client, model) as first:
+            others = [
+                await post(client, as_user="bob"),
+                await post(client, thread="other"),
+                await client.post("/", json=asking("hi"), headers={"X-User-ID": "ada", "X-App": "office"}),
             ]
-            again = await post(client, message="u3")
-            assert types_of(again) == ["RUN_STARTED", "RUN_ERROR"], "the refused request has freed the lock"
-            assert (await post(client, as_user="bob", thread="t")).status_code == 200
-        assert model.calls == 2
+            assert [event for _, event in frames(await post(client, message="u2"))] == LOCKED
+    assert [words(one) for one in others] == [["RS", "TS m1", f"TC {n}", "TE", "RF"] for n in ("Two", "Three", "Four")]
+    assert words(first[0]) == STOPPED
+    assert model.saw == [HELD, *[[("user", "hi")]] * 3]
+
+
+async def test_d19_a_lock_is_renewed_for_as_long_as_its_run_goes_on() -> None:
+    """Longer than the lease of the thread: whoever tries later is refused as well."""
+    root, model = agent([piece(text("One")), HANG], ["Two"])
+    brief = dataclasses.replace(SETTINGS, lease=0.3)
+    async with serving(root, by_header(session_lock_config=NO_PATIENCE), settings=brief) as client:
+        async with held(client, model) as first:
+            runner = await client.service.service.runner()
+            with anyio.fail_after(10):
+                assert not await runner.ledger.released(ThreadKey("shop", "ada", "t"), 1.0)
+            assert [event for _, event in frames(await post(client, message="u2"))] == LOCKED
+        assert words(await post(client, message="u3")) == ["RS", "TS m1", "TC Two", "TE", "RF"]
+    assert words(first[0]) == STOPPED
+    assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
 async def test_d19_a_request_waits_for_the_lock_and_goes_on_as_soon_as_it_is_free() -> None:
@@ -210,12 +293,13 @@ async def test_d19_a_request_waits_for_the_lock_and_goes_on_as_soon_as_it_is_fre
 
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
-                async with held(client, model):
+                async with held(client, model) as first:
                     tasks.start_soon(second)
                     await anyio.wait_all_tasks_blocked()
                     assert responses == []
-    assert types_of(responses[0])[-1] == "RUN_FINISHED"
-    assert model.calls == 2
+    assert words(first[0]) == STOPPED
+    assert words(responses[0]) == ["RS", "TS m1", "TC Two", "TE", "RF"]
+    assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
 async def test_d19_a_run_that_holds_the_lock_for_too_long_makes_way() -> None:
@@ -225,8 +309,9 @@ async def test_d19_a_run_that_holds_the_lock_for_too_long_makes_way() -> None:
         async with held(client, model) as first:
             with anyio.fail_after(5):
                 second = await post(client, message="u2")
-    assert types_of(second)[-1] == "RUN_FINISHED"
-    assert frames(first[0])[-1][1]["outcome"] == {"type": "cancelled"}
+    assert words(first[0]) == STOPPED
+    assert words(second) == ["RS", "TS m1", "TC Two", "TE", "RF"]
+    assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
 class Turnstile:
@@ -254,13 +339,11 @@ class Turnstile:
 
 async def test_d19_a_lock_handler_is_asked_first_and_given_back_at_the_end() -> None:
     lock = Turnstile()
-    root, _ = agent(["One"], ["Two"])
+    root, model = agent(["One"], ["Two"])
     async with serving(root, handler_context=HandlerContext(session_lock_handler=lock)) as client:
-        await post(client)
-        await post(client, message="u2")
-        with anyio.fail_after(5):
-            while len(lock.log) < 4:
-                await anyio.sleep(0.001)
+        said = [words(await post(client)), words(await post(client, message="u2"))]
+    assert said == [["RS", "TS m1", f"TC {word}", "TE", "RF"] for word in ("One", "Two")]
+    assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "One"), ("user", "hi")]]
     assert lock.log == ["lock t True", "unlock t", "lock t True", "unlock t"]
 
 
@@ -269,15 +352,47 @@ async def test_d19_a_refused_request_never_gives_back_the_lock_of_another() -> N
     root, model = agent([piece(text("One")), HANG], ["Two"])
     handlers = HandlerContext(session_lock_handler=lock)
     async with serving(root, by_header(session_lock_config=NO_PATIENCE), handler_context=handlers) as client:
-        async with held(client, model):
+        async with held(client, model) as first:
             for number in (2, 3):
                 refusal = await post(client, message=f"u{number}")
-                assert frames(refusal)[-1][1] == {"type": "RUN_ERROR", "message": "t is taken", "code": "MINE"}
+                mine = {"type": "RUN_ERROR", "message": "t is taken", "code": "MINE"}
+                assert [event for _, event in frames(refusal)] == [LOCKED[0], mine]
             assert lock.log == ["lock t True", "lock t False", "lock t False"]
-        with anyio.fail_after(5):
-            while lock.inside:
-                await anyio.sleep(0.001)
-        assert types_of(await post(client, message="u4"))[-1] == "RUN_FINISHED"
+        assert words(await post(client, message="u4")) == ["RS", "TS m1", "TC Two", "TE", "RF"]
+    assert words(first[0]) == STOPPED
+    assert lock.log == ["lock t True", "lock t False", "lock t False", "unlock t", "lock t True", "unlock t"]
+    assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
+
+
+async def test_d19_a_refusal_is_a_run_error_whatever_the_handler_says() -> None:
+    class Odd(Turnstile):
+        async def get_locked_message(self, info: Any) -> Any:
+            return TextMessageContentEvent(message_id="m", delta="Go away.")
+
+    root, model = agent(["One"])
+    async with serving(root, handler_context=HandlerContext(session_lock_handler=Odd(opens=False))) as client:
+        assert [event for _, event in frames(await post(client))] == LOCKED
+    assert model.calls == 0
+
+
+async def test_d19_a_run_that_never_came_to_run_gives_its_lock_back() -> None:
+    lock = Turnstile()
+    root, model = agent(["One"])
+
+    def refusing(handler: Any) -> Any:
+        """Middleware that never asks the agent."""
+
+        async def handle(run: Any) -> AsyncGenerator[Any, None]:
+            raise RuntimeError("not today")
+            yield
+
+        return handle
+
+    handlers = HandlerContext(session_lock_handler=lock)
+    async with serving(root, handler_context=handlers, middleware=[refusing]) as client:
+        assert types_of(await post(client))[-1] == "RUN_ERROR"
+    assert lock.log == ["lock t True", "unlock t"]
+    assert model.calls == 0
 
 
 async def test_d19_a_lock_handler_that_lets_everyone_in_does_not_open_our_lock() -> None:
@@ -290,9 +405,10 @@ async def test_d19_a_lock_handler_that_lets_everyone_in_does_not_open_our_lock()
     root, model = agent([piece(text("One")), HANG])
     handlers = HandlerContext(session_lock_handler=Open)
     async with serving(root, by_header(session_lock_config=NO_PATIENCE), handler_context=handlers) as client:
-        async with held(client, model):
-            assert frames(await post(client, message="u2"))[-1][1]["code"] == "THREAD_IS_LOCKED"
-    assert model.calls == 1
+        async with held(client, model) as first:
+            assert [event for _, event in frames(await post(client, message="u2"))] == LOCKED
+    assert words(first[0]) == STOPPED
+    assert model.saw == [HELD]
 
 
 def note(tool_context: ToolContext) -> dict[str, Any]:
@@ -302,11 +418,11 @@ def note(tool_context: ToolContext) -> dict[str, Any]:
     return {}
 
 
-async def test_d20_the_history_routes() -> None:
+async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
     def ask(question: str) -> None:
         """Ask."""
 
-    root, _ = agent(
+    root, model = agent(
         ["Let me ", call("note", "n1")],
         [call("ask", "l1", question="?")],
         ["Done."],
@@ -314,10 +430,10 @@ async def test_d20_the_history_routes() -> None:
     )
     me = {"X-User-ID": "ada"}
     async with serving(root) as client:
-        streamed = [event for _, event in frames(await post(client))]
+        asked = await post(client)
         answer = {"id": "r1", "role": "tool", "toolCallId": "l1", "content": "yes"}
         body = {**asking("x"), "messages": [answer]}
-        streamed += [event for _, event in frames(await client.post("/", json=body, headers=me))]
+        answered = await client.post("/", json=body, headers=me)
         await post(client, as_user="bob", thread="other")
         listed = await client.get("/thread/list", headers=me)
         messages = (await client.get("/message_snapshot/t", headers=me)).json()
@@ -351,21 +467,40 @@ async def test_d20_the_history_routes() -> None:
         deleted = await client.delete("/thread/t", headers=me)
         empty = await client.get("/thread/list", headers=me)
     assert listed.json() == [{"threadId": "t"}]
-    assert messages["type"] == "MESSAGES_SNAPSHOT"
-    assert "null" not in str(messages)
-    assert [message["role"] for message in messages["messages"]] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "tool",
-        "assistant",
+    assert words(asked) == [
+        *("RS", "TS m1", "TC Let me ", "TE", "CS n1 note", "CA n1 {}", "CE n1", "CR n1 {}"),
+        "SD [{'op': 'add', 'path': '/noted', 'value': 1}]",
+        *("CS l1 ask", 'CA l1 {"question":"?"}', "CE l1", "SS {'noted': 1}", "RF waits for l1"),
     ]
-    assert messages["messages"][4]["content"] == "yes"
-    streamed_ids = {event["messageId"] for event in streamed if "messageId" in event} | {
-        event["parentMessageId"] for event in streamed if "parentMessageId" in event
+    assert words(answered) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    heard = [
+        ("user", "hi"),
+        ("model", "Let me "),
+        ("model", ("call", "note", {})),
+        ("user", ("result", "note", {})),
+        ("model", ("call", "ask", {"question": "?"})),
+        ("user", ("result", "ask", {"result": "yes"})),
+    ]
+    assert model.saw == [heard[:1], heard[:4], heard, [("user", "hi")]]
+    streamed = [event for response in (asked, answered) for _, event in frames(response)]
+    [said, done] = [event["messageId"] for event in streamed if event["type"] == "TEXT_MESSAGE_START"]
+    [noted] = [event["messageId"] for event in streamed if event["type"] == "TOOL_CALL_RESULT"]
+    [_, carrier] = [event["parentMessageId"] for event in streamed if event["type"] == "TOOL_CALL_START"]
+    calls = [
+        {"id": "n1", "type": "function", "function": {"name": "note", "arguments": "{}"}},
+        {"id": "l1", "type": "function", "function": {"name": "ask", "arguments": '{"question":"?"}'}},
+    ]
+    assert messages == {
+        "type": "MESSAGES_SNAPSHOT",
+        "messages": [
+            {"id": "u1", "role": "user", "content": "hi"},
+            {"id": said, "role": "assistant", "content": "Let me ", "toolCalls": calls[:1]},
+            {"id": noted, "role": "tool", "toolCallId": "n1", "content": "{}"},
+            {"id": carrier, "role": "assistant", "toolCalls": calls[1:]},
+            answer,
+            {"id": done, "role": "assistant", "content": "Done."},
+        ],
     }
-    assert {message["id"] for message in messages["messages"]} == {"u1", "r1", *streamed_ids}
     assert state == {"type": "STATE_SNAPSHOT", "snapshot": {"noted": 1}}
     assert patched.json() == removed.json() == {"status": "updated"}
     assert after["snapshot"] == {"more": True}
@@ -376,7 +511,7 @@ async def test_d20_the_history_routes() -> None:
 
 
 async def test_d20_the_five_helpers_give_the_same() -> None:
-    root, _ = agent([call("note", "n1")], ["Done."], tools=[note])
+    root, model = agent([call("note", "n1")], ["Done."], tools=[note])
     app = FastAPI()
     service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
     register_agui_endpoint(app, service, history=False)
@@ -399,6 +534,11 @@ async def test_d20_the_five_helpers_give_the_same() -> None:
     assert found["threads"] == [{"threadId": "t"}]
     assert found["patched"] == {"status": "updated"}
     assert isinstance(found["messages"], MessagesSnapshotEvent)
+    assert [message.role for message in found["messages"].messages] == ["user", "assistant", "tool", "assistant"]
+    assert model.saw == [
+        [("user", "hi")],
+        [("user", "hi"), ("model", ("call", "note", {})), ("user", ("result", "note", {}))],
+    ]
     assert isinstance(found["state"], StateSnapshotEvent)
     assert found["state"].snapshot == {"noted": 1, "more": 1}
 
@@ -419,9 +559,11 @@ async def test_a_patch_reaches_the_agent() -> None:
 
 @pytest.mark.parametrize("lines", [False, True], ids=["plain", "event-source"])
 async def test_d21_frames_have_their_type_in_the_data_whatever_the_mode(lines: bool) -> None:
-    root, _ = agent(["Hi"])
+    root, model = agent(["Hi"])
     async with serving(root, by_header(event_source_response_mode=lines)) as client:
         response = await post(client)
+    assert model.saw == [[("user", "hi")]]
+    assert words(response) == ["RS", "TS m1", "TC Hi", "TE", "RF"]
     blocks = [block for block in response.text.split("\n\n") if block]
     for block in blocks:
         fields = dict(line.split(": ", 1) for line in block.splitlines())
@@ -483,8 +625,7 @@ async def test_the_app_drains_with_its_lifespan_and_no_signal_handler_is_touched
                 responses.append(await post(client))
 
             tasks.start_soon(hold)
-            while model.calls == 0:
-                await anyio.sleep(0.001)
+            await model.asked()
             await service.service.drain()
     assert types_of(responses[0])[-1] == "RUN_ERROR"
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before

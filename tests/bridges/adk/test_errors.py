@@ -19,7 +19,7 @@ def boom() -> None:
     raise ValueError(SECRET)
 
 
-async def test_d7_a_tool_that_raises() -> None:
+async def test_d7_a_tool_that_raises_ends_the_run_and_not_the_thread() -> None:
     root, model = agent(["Let me ", call("boom", "b1")], ["Fine."], tools=[boom])
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
@@ -38,7 +38,7 @@ async def test_d7_a_tool_that_raises() -> None:
     assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "Let me "), ("user", "again")]]
 
 
-async def test_d7_a_model_that_raises_in_the_middle_of_its_text() -> None:
+async def test_d7_a_model_that_raises_in_the_middle_of_its_text_has_it_ended() -> None:
     root, model = agent([piece(text("One")), RuntimeError(SECRET)], ["Fine."])
     async with talking(root) as talk:
         events = await talk.run(user("u1"))

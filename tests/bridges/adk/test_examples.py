@@ -42,7 +42,7 @@ def test_every_example_has_an_app_of_its_own(path: Path) -> None:
     assert isinstance(example(path.stem).app, FastAPI)
 
 
-async def test_basic_sse_app() -> None:
+async def test_the_basic_app_calls_its_tool_and_answers() -> None:
     model = Scripted.of([call("weather", "w1", city="Rome")], ["It is ", "clear."])
     async with client_of(app_of("adk_basic_sse_app", model)) as client:
         response = await client.post("/", json=asking("Rome?"), headers={"X-User-ID": "ada"})
@@ -50,7 +50,7 @@ async def test_basic_sse_app() -> None:
     assert model.saw[1][-1] == ("user", ("result", "weather", {"city": "Rome", "sky": "clear"}))
 
 
-async def test_custom_context() -> None:
+async def test_the_context_example_tells_users_and_teams_apart_and_takes_words_as_an_answer() -> None:
     model = Scripted.of([call("ask_user", "a1", question="Which?")], ["Blue it is."])
     headers = {"X-User-ID": "ada", "X-Team": "red", "Accept-Language": "fr"}
     async with client_of(app_of("adk_custom_context", model)) as client:
@@ -63,7 +63,7 @@ async def test_custom_context() -> None:
     assert "Speak fr." in str(model.requests[0].config.system_instruction)
 
 
-async def test_plugins_and_timeouts() -> None:
+async def test_the_plugin_example_changes_words_ends_late_runs_and_has_error_codes_of_its_own() -> None:
     module = example("adk_plugins_and_timeouts")
     model = Scripted.of(["Hello!"], [piece(text("Hm")), HANG], RuntimeError("down"))
     app = module.create(model, SETTINGS, module.Patience(run=5.0, event=1.0))
@@ -78,7 +78,7 @@ async def test_plugins_and_timeouts() -> None:
     assert frames(third)[-1][1]["code"] == "ACME-500"
 
 
-async def test_history_api() -> None:
+async def test_the_history_example_lists_threads_by_their_first_words() -> None:
     model = Scripted.of([call("remember", "r1", fact="7")], ["I will."])
     me = {"X-User-ID": "ada"}
     async with client_of(app_of("adk_history_api", model)) as client:
@@ -91,7 +91,7 @@ async def test_history_api() -> None:
     assert others.json() == {}
 
 
-async def test_custom_lock() -> None:
+async def test_the_lock_example_lets_one_run_per_user_in() -> None:
     model = Scripted.of([piece(text("One")), HANG], ["Two"])
     me = {"X-User-ID": "ada", "X-Ambient-On-Disconnect": "stop"}
     app = app_of("adk_custom_lock", model)
@@ -99,8 +99,7 @@ async def test_custom_lock() -> None:
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(lambda: client.post("/", json=asking("hold"), headers=me))
-                while model.calls == 0:
-                    await anyio.sleep(0.001)
+                await model.asked()
                 refused = await client.post("/", json=asking("hi", thread="other"), headers=me)
                 welcome = await client.post("/", json=asking("hi", thread="mine"), headers={"X-User-ID": "bob"})
                 tasks.cancel_scope.cancel()
@@ -108,7 +107,7 @@ async def test_custom_lock() -> None:
     assert said(welcome) == "Two"
 
 
-async def test_hitl_tool_flow() -> None:
+async def test_the_example_with_people_waits_for_an_expert_and_for_a_yes() -> None:
     model = Scripted.of(
         [call("ask_expert", "e1", question="?")], ["It is fine."], [call("refund", "f1", amount=3.0)], ["Refunded."]
     )

@@ -6,16 +6,24 @@ from typing import Any
 
 import anyio
 import pytest
-from ag_ui.core import CustomEvent, RunAgentInput, TextMessageContentEvent, ToolMessage
+from ag_ui.core import (
+    CustomEvent,
+    RunAgentInput,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    TextMessageContentEvent,
+    ToolMessage,
+)
 from google.adk.events import Event
+from google.adk.tools import ToolContext
 from google.genai import types
 
 from ambient_runner.bridges.adk.hooks import HandlerContext, TranslateEvent
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import HANG, call, piece, text
-from tests.bridges.adk.test_waiting import ASK
+from tests.bridges.adk.test_waiting import ASK, ASKED, CALL_ASK, SEEN_ASK
 from tests.bridges.adk.world import agent, short, talking
-from tests.world import user
+from tests.world import KEY, user
 
 Trace = list[str]
 
@@ -110,7 +118,22 @@ async def test_d18_hooks_are_met_in_their_order_and_see_every_event() -> None:
         *out("STATE_SNAPSHOT"),
         *out("RUN_FINISHED"),
     ]
-    assert model.calls == 1
+    assert model.saw == [[("user", "hi")]]
+
+
+async def test_d18_hooks_see_the_failure_of_a_run_and_the_calls_it_leaves_open() -> None:
+    trace: Trace = []
+    root, model = agent([CALL_ASK], RuntimeError("down"), tools=[ASK])
+    async with talking(root, handler_context=tracing(trace)) as talk:
+        assert await talk.say("u1") == [*ASKED[:-1], "SS {'final': True}", ASKED[-1]]
+        waited, trace[:] = list(trace), []
+        assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
+    start, end = ["recorder", "input_record t", *out("RUN_STARTED"), "get_timeout"], out("RUN_FINISHED")
+    called = ["adk_event whole", "translate", *out("TOOL_CALL_START"), *out("TOOL_CALL_ARGS")]
+    paused = [*out("TOOL_CALL_END"), "state", *out("STATE_SNAPSHOT")]
+    assert waited == [*start, *called, *paused, *end]
+    assert trace == [*start, "adk_event whole", "translate", *out("RUN_ERROR")]
+    assert model.saw == [[("user", "hi")], [("user", "hi"), SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]]
 
 
 async def test_an_event_handler_may_drop_change_and_add_adk_events() -> None:
@@ -148,6 +171,31 @@ async def test_a_translate_handler_may_add_retune_and_replace() -> None:
         assert await talk.say("u1") == ["RS", "X mine 1", "TS m1", "TC A", "X mine 2", "TC c", "TE", "RF"]
 
 
+async def test_what_a_handler_says_of_the_state_is_in_the_last_snapshot_too() -> None:
+    class Handler:
+        def translate(self, event: Event) -> Any:
+            if event.partial:
+                yield TranslateEvent(agui_event=StateSnapshotEvent(snapshot={"mine": 1, "user:secret": 2}))
+                yield TranslateEvent(agui_event=StateDeltaEvent(delta=[{"op": "replace", "path": "/mine", "value": 2}]))
+
+    def note(tool_context: ToolContext) -> dict[str, Any]:
+        """Note."""
+        tool_context.state["noted"] = True
+        return {}
+
+    root, _ = agent(["A", call("note", "n1")], ["B"], tools=[note])
+    async with talking(root, handler_context=HandlerContext(translate_handler=Handler)) as talk:
+        assert await talk.say("u1", state={"old": 0}) == [
+            *("RS", "SS {'old': 0}", "SS {'old': 0, 'mine': 1}"),
+            "SD [{'op': 'replace', 'path': '/mine', 'value': 2}]",
+            *("TS m1", "TC A", "TE", "CS n1 note", "CA n1 {}", "CE n1", "CR n1 {}"),
+            "SD [{'op': 'add', 'path': '/noted', 'value': True}]",
+            "SS {'old': 0, 'mine': 1, 'noted': True}",
+            "SD [{'op': 'replace', 'path': '/mine', 'value': 2}]",
+            *("TS m2", "TC B", "TE", "SS {'old': 0, 'mine': 2, 'noted': True}", "RF"),
+        ]
+
+
 async def test_an_agui_handler_may_drop_change_and_add_events() -> None:
     class Handler:
         def process(self, event: Any) -> Any:
@@ -160,7 +208,9 @@ async def test_an_agui_handler_may_drop_change_and_add_events() -> None:
         assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TC B", "TE", "RF"]
 
 
-async def test_a_recorder_may_say_an_error_in_its_own_words() -> None:
+async def test_a_recorder_may_say_an_error_in_its_own_words_and_the_log_has_the_reason_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Recorder:
         def input_record(self, info: Any) -> None: ...
 
@@ -169,9 +219,38 @@ async def test_a_recorder_may_say_an_error_in_its_own_words() -> None:
         def output_catch_and_change(self, event: Any) -> Any:
             return event.model_copy(update={"code": "E42"}) if kind(event) == "RUN_ERROR" else event
 
-    root, _ = agent(RuntimeError("secret"))
+    root, _ = agent(RuntimeError("it rains"))
     async with talking(root, handler_context=HandlerContext(in_out_record_handler=Recorder)) as talk:
-        assert await talk.say("u1") == ["RS", "RE E42"]
+        events = await talk.run(user("u1"))
+    assert short(events) == ["RS", "RE E42"]
+    assert "it rains" not in repr(events)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("ambient_runner")]
+    assert len([line for line in ours if "RuntimeError: it rains" in line]) == 1
+
+
+async def test_a_handler_that_swallows_the_failure_does_not_make_a_success_of_it() -> None:
+    class Handler:
+        def process(self, event: Any) -> Any:
+            return None if kind(event) == "RUN_ERROR" else event
+
+    root, _ = agent(RuntimeError("down"))
+    async with talking(root, handler_context=HandlerContext(agui_event_handler=Handler)) as talk:
+        assert await talk.say("u1") == ["RS", "RE agent_error"]
+
+
+async def test_a_handler_cannot_say_what_the_adapter_remembers() -> None:
+    class Handler:
+        def translate(self, event: Event) -> Any:
+            return TranslateEvent(agui_event=CustomEvent(name="ambient:memory", value={"last": "x", "since": "u1"}))
+
+    root, model = agent(["A"], ["B"])
+    async with talking(root, handler_context=HandlerContext(translate_handler=Handler)) as talk:
+        failed = "X ambient:hook_error {'hook': 'translate_handler', 'tool': None}"
+        assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TE", failed, failed, "RF"]
+        await talk.say("u2", "more")
+        view = await talk.runner.view(KEY)
+    assert view.memory["since"] == "u2"
+    assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "A"), ("user", "more")]]
 
 
 @pytest.mark.parametrize(

@@ -31,4 +31,4 @@ def test_nothing_imports_the_sdk_unasked() -> None:
 
 
 def test_a_missing_sdk_says_how_to_get_it() -> None:
-    assert 'pip install "ambient-runner[adk]"' in run(MISSING)
+    assert "pip install 'ambient-runner[adk]'" in run(MISSING)

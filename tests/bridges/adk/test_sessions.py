@@ -7,22 +7,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from google.adk.agents import BaseAgent, LlmAgent, ParallelAgent
+from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.sessions import BaseSessionService, DatabaseSessionService
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.genai import types
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
-from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
-from tests.bridges.adk.world import Talk, agent, questions, served, short, talking, yes
-from tests.world import KEY, events_of, request, user
+from tests.bridges.adk.world import agent, questions, short, talking, yes
+from tests.world import KEY, user
 
 
 def ask(question: str) -> None:

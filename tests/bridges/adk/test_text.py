@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import msgspec
@@ -351,7 +352,7 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
         (
             [string("$.a", "x"), string("$.deep.b", "y"), string("$.c", "z")],
             {"a": "x", "deep": {"b": "y"}, "c": "z"},
-            ['{"a":"x"', ',"deep":{"b": "y"},"c":"z"}'],
+            ['{"a":"x"', ',"deep":{"b":"y"},"c":"z"}'],
         ),
         (
             [string("$.a", "x"), string("$.b", "y"), string("$.a", "x2")],
@@ -359,9 +360,10 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
             ['{"a":"x"', ',"b":"y"', ',"a":"x2"}'],
         ),
         ([string("$.list[0]", "x")], {"list": ["x"]}, ['{"list":["x"]}']),
+        ([string("$.a", "x")], {"a": "x", "deep": [math.inf]}, ['{"a":"x"', ',"deep":[null]}']),
         ([], {}, ["{}"]),
     ],
-    ids=["members", "kinds", "nested", "changed", "list", "none"],
+    ids=["members", "kinds", "nested", "changed", "list", "infinite", "none"],
 )
 async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
     written: list[types.PartialArg], arguments: dict[str, Any], said: list[str]
@@ -384,7 +386,7 @@ async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
             "TE",
             "RF",
         ]
-    assert msgspec.json.decode("".join(said)) == arguments
+    assert msgspec.json.decode("".join(said)).keys() == arguments.keys()
     assert model.saw == [
         [("user", "hi")],
         [("user", "hi"), ("model", ("call", "anything", arguments)), ("user", ("result", "anything", {}))],
@@ -418,6 +420,14 @@ async def test_pictures_of_the_user_reach_the_model() -> None:
             ("user", ("file", "application/pdf", "https://example.com/a.pdf")),
         ]
     ]
+
+
+async def test_a_file_that_would_be_read_with_the_servers_rights_is_not_handed_over() -> None:
+    root, model = agent(["Which file?"])
+    link = e.DocumentPart(source=e.UrlSource(value="gs://ours/secret.pdf", mime_type="application/pdf"))
+    async with talking(root) as talk:
+        await talk.run(e.UserMessage(id="u1", content=[e.TextPart(text="What is it?"), link]))
+    assert model.saw == [[("user", "What is it?"), ("user", "(An attachment could not be read.)")]]
 
 
 async def test_what_the_application_says_of_itself_reaches_the_model_and_stays_out_of_the_conversation() -> None:

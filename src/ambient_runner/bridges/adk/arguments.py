@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any
 
+from ambient_runner.bridges.adk.content import json_text
+
 _MEMBER = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -54,7 +56,7 @@ class GrowingArguments:
     def _member(self, name: str, value: Any, *, goes_on: bool) -> str:
         start = "," if self._begun else "{"
         self._begun, self._said[name] = True, value
-        text = f"{start}{json.dumps(name, ensure_ascii=False)}:{json.dumps(value, ensure_ascii=False)}"
+        text = f"{start}{json.dumps(name, ensure_ascii=False)}:{json_text(value)}"
         if goes_on and isinstance(value, str):
             self._open = name
             return text[:-1]

@@ -11,6 +11,7 @@ from ambient_runner.bridges.adk.content import response_part
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
+    from google.adk.events import Event as AdkEvent
     from google.genai import types
 
     from ambient_runner.protocol.events import ResumeEntry
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 CONFIRM, CREDENTIAL, INPUT = "adk_request_confirmation", "adk_request_credential", "adk_request_input"
 ASKS = frozenset({CONFIRM, CREDENTIAL, INPUT})
 """Names of the calls by which ADK asks. They are never shown as tool calls."""
+INTERNAL = frozenset({"set_model_response", "finish_task"})
+"""Tools by which ADK's own agents hand over what they made."""
 
 _CONFIRMATION_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -39,13 +42,8 @@ _SECRETS = ("rawAuthCredential", "exchangedAuthCredential")
 def interrupt_of(ask: types.FunctionCall, lane: str | None = None) -> Interrupt:
     """The question as clients see it. Nothing of a credential's configuration is in it but where to sign in."""
     args = ask.args or {}
-    match ask.name:
-        case "adk_request_confirmation":
-            return _confirmation(ask.id or "", args, lane)
-        case "adk_request_credential":
-            return _credential(ask.id or "", args, lane)
-        case _:
-            return _input(ask.id or "", args, lane)
+    make = {CONFIRM: _confirmation, CREDENTIAL: _credential}.get(ask.name or "", _input)
+    return make(ask.id or "", args, lane)
 
 
 def call_question(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
@@ -66,19 +64,25 @@ def asked_about(ask: types.FunctionCall) -> str | None:
     return about if isinstance(about, str) else None
 
 
+def is_provisional(event: AdkEvent, call_id: str) -> bool:
+    """Whether this result only says that a person is asked first. The real one comes when they have answered."""
+    return call_id in event.actions.requested_tool_confirmations or call_id in event.actions.requested_auth_configs
+
+
 def answer_part(call: types.FunctionCall, entry: ResumeEntry) -> types.Part:
     """The answer as the function response ADK waits for. Only a plain yes confirms; a cancelled question is a no."""
+    return response_part(call.id or "", call.name or "", _answer(call, entry))
+
+
+def _answer(call: types.FunctionCall, entry: ResumeEntry) -> dict[str, Any]:
     payload = entry.payload if entry.status == "resolved" else None
-    match call.name:
-        case "adk_request_confirmation":
-            response = _confirmed(payload)
-        case "adk_request_credential":
-            response = _signed_in(call.args or {}, payload)
-        case _ if entry.status == "cancelled":
-            response = CANCELLED
-        case _:
-            response = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {"result": payload}
-    return response_part(call.id or "", call.name or "", response)
+    if call.name == CONFIRM:
+        return _confirmed(payload)
+    if call.name == CREDENTIAL:
+        return _signed_in(call.args or {}, payload)
+    if entry.status == "cancelled":
+        return CANCELLED
+    return cast("dict[str, Any]", payload) if isinstance(payload, dict) else {"result": payload}
 
 
 def without_secrets(args: dict[str, Any]) -> dict[str, Any]:

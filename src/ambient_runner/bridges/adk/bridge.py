@@ -1,6 +1,6 @@
 """ADKBridge: a Google ADK agent, app or workflow behind this server. It owns ADK's services and makes one runner per run.
 
-Our ledger is the truth for clients; ADK's session feeds the model. What a run is about is decided in `job.py`, how it goes in `turn.py`,
+Our ledger is the truth for clients; ADK's session feeds the model. What a run is about is decided in `job.py`, how it goes in `run.py`,
 what ADK says is translated in `translate.py`, and the protocol's rules are not here.
 """
 
@@ -14,25 +14,25 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, r
 from ambient_runner.errors import BridgeError, BridgeUnavailable, ConfigError, RunnerError
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
-from ambient_runner.runs.run import current_run
+from ambient_runner.runs.run import run_if_any
 
 try:
     from google.adk.agents import BaseAgent, LlmAgent
     from google.adk.apps import App
     from google.adk.runners import Runner
     from google.adk.workflow import Workflow
-except ImportError as error:
-    raise BridgeUnavailable(
-        'Google ADK is not installed. Install it with: pip install "ambient-runner[adk]"'
-    ) from error
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("google"):
+        raise
+    raise BridgeUnavailable("Google ADK agents need another package: pip install 'ambient-runner[adk]'") from error
 
 from ambient_runner.bridges.adk.config import HIDDEN, RunnerConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, info_of, watched
-from ambient_runner.bridges.adk.job import Job, prepare
+from ambient_runner.bridges.adk.job import Asked, prepare
+from ambient_runner.bridges.adk.run import AdkRun
 from ambient_runner.bridges.adk.sessions import Place
 from ambient_runner.bridges.adk.stages import Stages
 from ambient_runner.bridges.adk.sync import read_memory
-from ambient_runner.bridges.adk.turn import Turn
 from ambient_runner.bridges.state import StateStore
 from ambient_runner.projections.state import is_hidden
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.protocol.events import Event, RunAgentInput, Terminal
     from ambient_runner.runs.run import Middleware, Run
+
+__all__ = ["ADKAdapter", "ADKBridge"]
 
 
 class ADKBridge(PlatformBridge):
@@ -76,7 +78,7 @@ class ADKBridge(PlatformBridge):
         self.convert = convert_run_agent_input
         self.client_tools_for = client_tools_for
         self.owns_sessions = self.config.session_service is None
-        self.config.sessions()
+        self.config.sessions()  # a configuration that cannot work is refused here, not in the first run
         self._app = _app(agent or LlmAgent(name="assistant"), app_name, self.config)
         self.root = _root(self._app)
         self.structured = frozenset(_structured(self.root))
@@ -140,27 +142,29 @@ class ADKAdapter:
     async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
         """The run's events. Raises: BridgeError when ADK fails."""
         self._abort = asyncio.Event()
-        run, posted = _current(), input_from_agui(input)
+        run, posted = run_if_any(), input_from_agui(input)
         state = StateStore(posted.state, lambda key: is_hidden(key, HIDDEN))
-        turn = Turn(self._bridge, posted, state, self._where(run, posted), self._instructions)
-        stages = Stages(self._bridge.handlers)
+        making = AdkRun(self._bridge, posted, state, self._where(run, posted), self._instructions)
+        stages = Stages(self._bridge.handlers, state)
         ending: Terminal = RunError(message="")
         try:
-            job = await self._prepare(turn, run, posted)
+            job = await prepare(self._asked(run, posted), making.sessions, state)
             for said in job.opening:
                 yield said
-            async with aclosing(turn.events(job, stages, self._abort)) as events:
+            async with aclosing(making.events(job, stages, self._abort)) as events:
                 async for said in events:
                     yield said
-            ending = turn.ending(job)
-            for said in (*stages.errors(), *turn.translator.close(ending), *await turn.last_state(stages)):
+            ending = making.ending(job)
+            for said in (*stages.troubles(), *making.translator.close(ending)):
+                yield said
+            for said in await making.last_state(stages):
                 yield said
         except Exception as error:
-            for said in turn.translator.close():
+            for said in making.translator.close():
                 yield said
             raise error if isinstance(error, RunnerError) else BridgeError from error
         if isinstance(ending, RunFinished) and not isinstance(ending.outcome, Cancelled) and not stages.is_late:
-            self._memory = await turn.memory(job)
+            self._memory = await making.memory(job)
             if run is not None:
                 yield remember(self._memory)
         yield ending
@@ -177,25 +181,15 @@ class ADKAdapter:
         self._place = self._bridge.place(run.thread) if run else self._bridge.alone(posted.thread_id)
         return self._place
 
-    async def _prepare(self, turn: Turn, run: Run | None, posted: RunAgentInput) -> Job:
+    def _asked(self, run: Run | None, posted: RunAgentInput) -> Asked:
         remembered = run.memory if run else self._memory
-        return await prepare(
-            posted,
-            turn.sessions,
-            turn.state,
+        return Asked(
+            posted=posted,
             memory=read_memory(remembered),
             is_continuation=run.is_continuation if run else remembered is not None,
             accepted={message.id for message in run.accepted} if run else None,
             convert=self._bridge.convert,
-            hidden=HIDDEN,
         )
-
-
-def _current() -> Run | None:
-    try:
-        return current_run()
-    except LookupError:
-        return None
 
 
 def _app(agent: BaseAgent | App | BaseNode, name: str | None, config: RunnerConfig) -> App:
@@ -231,6 +225,3 @@ def _below(node: BaseNode) -> list[BaseNode]:
             return list(graph.nodes)
         case _:
             return []
-
-
-__all__ = ["ADKAdapter", "ADKBridge"]

@@ -32,6 +32,7 @@ _MEDIA: dict[str, type[ImagePart | AudioPart | VideoPart]] = {
     "audio": AudioPart,
     "video": VideoPart,
 }
+_DEEPEST = 200
 _MIME = {ImagePart: "image/png", AudioPart: "audio/wav", VideoPart: "video/mp4", DocumentPart: "application/pdf"}
 
 
@@ -77,9 +78,37 @@ def is_failure(response: types.FunctionResponse) -> bool:
     return response.response is not None and response.response.keys() == {"error"}
 
 
+def json_or_text(text: str) -> Any:
+    """What the text says if it is JSON, else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def json_text(value: Any) -> str:
-    """The value as JSON, whatever it is."""
-    return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64").decode()
+    """The value as JSON, whatever it is. What no reader of JSON knows is null."""
+    return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="null").decode()
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a value has so many levels that whoever copies or writes it may run out of stack. One that contains itself has."""
+    layer = [value]
+    for _ in range(_DEEPEST):
+        layer = list({id(item): item for one in layer for item in _items(one)}.values())
+        if not layer:
+            return False
+    return True
+
+
+def _items(value: Any) -> Iterable[Any]:
+    match value:
+        case dict():
+            return cast("dict[Any, Any]", value).values()
+        case list() | tuple() | set() | frozenset():
+            return cast("list[Any]", value)
+        case _:
+            return ()
 
 
 def _part(part: ContentPart) -> types.Part | None:
@@ -92,7 +121,14 @@ def _part(part: ContentPart) -> types.Part | None:
                 case DataSource(value=value):
                     return _inline(value, mime)
                 case UrlSource(value=value) | FileSource(value=value):
-                    return types.Part(file_data=types.FileData(file_uri=value, mime_type=mime))
+                    return _linked(value, mime)
+
+
+def _linked(address: str, mime: str) -> types.Part:
+    """A file for the provider to fetch. Other addresses, such as gs://, would be read with this server's rights."""
+    if not address.lower().startswith(("https://", "http://")):
+        return types.Part(text="(An attachment could not be read.)")
+    return types.Part(file_data=types.FileData(file_uri=address, mime_type=mime))
 
 
 def _inline(value: str, mime: str) -> types.Part | None:
@@ -112,10 +148,7 @@ def _response(result: Result) -> dict[str, Any]:
     text = _text(result.content)
     if result.is_error:
         return {"error": text}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
+    value = json_or_text(text)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
 
 

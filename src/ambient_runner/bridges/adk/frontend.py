@@ -6,11 +6,14 @@ pauses until the client sends the result.
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from google.adk.tools import BaseTool
 from google.genai import types
 
+from ambient_runner.bridges.adk.asks import ASKS, INTERNAL
 from ambient_runner.protocol.tools import clean_schema
 
 if TYPE_CHECKING:
@@ -20,6 +23,13 @@ if TYPE_CHECKING:
     from google.adk.tools import ToolContext
 
     from ambient_runner.protocol.events import Tool
+
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_RESERVED = ASKS | INTERNAL | {"transfer_to_agent"}
+"""Calls that mean something to ADK itself."""
 
 
 class ClientTool(BaseTool):
@@ -36,6 +46,18 @@ class ClientTool(BaseTool):
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> None:
         return None
+
+
+def callable_tools(tools: Sequence[Tool]) -> list[ClientTool]:
+    """Those of the client's tools that the model can call. The log names the others."""
+    fit = [tool for tool in tools if _NAME.fullmatch(tool.name) and tool.name not in _RESERVED]
+    unfit = [tool.name[:64] for tool in tools if tool not in fit]
+    if unfit:
+        logger.warning(
+            "Tools of a client were left out, a name is 1 to 64 letters, digits, _, . or - and none of ADK's: %r",
+            unfit[:10],
+        )
+    return [ClientTool(tool) for tool in fit]
 
 
 def offer(request: LlmRequest, tools: Sequence[ClientTool]) -> None:

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Middleware, Run, RunHandler
 
+__all__ = [
+    "HandlerContext",
+    "InputInfo",
+    "TranslateEvent",
+    "Visit",
+    "info_of",
+    "made",
+    "record_input",
+    "recorded",
+    "visiting",
+    "watched",
+]
+
 
 @dataclass(kw_only=True)
 class HandlerContext:
@@ -93,7 +106,7 @@ def made(handler: Any) -> Any:
     return handler() if inspect.isclass(handler) else handler
 
 
-def watched(context: HandlerContext, locate: Callable[[Run], InputInfo]) -> list[Middleware]:
+def watched(context: HandlerContext, info: Callable[[Run], InputInfo]) -> list[Middleware]:
     """The hooks that see AG-UI events, as middleware: the event handler, then the recorder, for every event of a run."""
     if context.agui_event_handler is None and context.in_out_record_handler is None:
         return []
@@ -101,7 +114,7 @@ def watched(context: HandlerContext, locate: Callable[[Run], InputInfo]) -> list
     def wrap(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
             visit = visiting.get()
-            recorder = visit.recorder if visit else await _recorder(context, locate(run))
+            recorder = visit.recorder if visit else await _recorder(context, info(run))
             process = made(context.agui_event_handler)
             async with aclosing(_ended(handler(run))) as events:
                 async for event in events:
@@ -139,7 +152,7 @@ async def _recorder(context: HandlerContext, info: InputInfo) -> Any:
 async def record_input(recorder: Any, info: InputInfo) -> None:
     """Let the recorder see a request."""
     if recorder is not None:
-        with isolate("recording an input"):
+        with isolate("running the hook in_out_record_handler"):
             await call_hook(recorder.input_record, info)
 
 
@@ -147,7 +160,7 @@ async def _processed(handler: Any, event: Event) -> list[Event]:
     """What the handler makes of an event. One that fails is reported, and the event goes on as it was."""
     if handler is None or _is_private(event):
         return [event]
-    with isolate("handling an AG-UI event"):
+    with isolate("running the hook agui_event_handler"):
         answers = stream_hook(handler.process, to_agui(event))
         return [coerce(answer) async for answer in answers if answer is not None]
     return [event, hook_error("agui_event_handler")]
@@ -157,7 +170,7 @@ async def recorded(recorder: Any, event: Event) -> Event:
     """The event as the recorder leaves it. One that fails changes nothing."""
     if recorder is None or _is_private(event):
         return event
-    with isolate("recording an event"):
+    with isolate("running the hook in_out_record_handler"):
         model = to_agui(event)
         await call_hook(recorder.output_record, model)
         changed = await call_hook(recorder.output_catch_and_change, model)
@@ -174,17 +187,3 @@ def info_of(run: Run, app_name: str) -> InputInfo:
         session_id=run.thread.id,
         initial_state=run.input.state,
     )
-
-
-__all__ = [
-    "HandlerContext",
-    "InputInfo",
-    "TranslateEvent",
-    "Visit",
-    "info_of",
-    "made",
-    "record_input",
-    "recorded",
-    "visiting",
-    "watched",
-]

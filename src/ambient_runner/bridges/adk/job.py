@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from ambient_runner.bridges.adk.asks import ASKS, CANCELLED, CREDENTIAL, answer_part, asked_about, has_secrets
+from ambient_runner.bridges.adk.config import HIDDEN
 from ambient_runner.bridges.adk.content import (
     is_failure,
     parts_of,
@@ -23,7 +24,7 @@ from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.agui import input_from_agui, input_to_agui
 from ambient_runner.protocol.compose import random_id
 from ambient_runner.protocol.events import AssistantMessage, ToolCallResult, ToolMessage, UserMessage
-from ambient_runner.protocol.turns import SystemTurn, incoming
+from ambient_runner.protocol.turns import SystemTurn, calls_of, incoming
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.state import StateStore
     from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput
     from ambient_runner.protocol.turns import Incoming, Result
+
+__all__ = ["Asked", "Job", "prepare"]
 
 _LOST = {"error": "The sign-in was interrupted. Ask for it again."}
 
@@ -59,47 +62,51 @@ class Job:
     """Calls that wait although others of their turn have been answered."""
 
 
-async def prepare(
-    posted: RunAgentInput,
-    sessions: Sessions,
-    state: StateStore,
-    *,
-    memory: Memory | None,
-    is_continuation: bool,
-    accepted: Collection[str] | None,
-    convert: InputTransformer | None,
-    hidden: Collection[str],
-) -> Job:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a run is asked for, and what is known of its thread. Without a server nobody says what was `accepted`."""
+
+    posted: RunAgentInput
+    memory: Memory | None
+    is_continuation: bool
+    accepted: Collection[str] | None
+    convert: InputTransformer | None
+
+
+async def prepare(asked: Asked, sessions: Sessions, state: StateStore) -> Job:
     """The run's job, with its session opened and in step."""
-    posted = replace(posted, messages=_one_voice(posted.messages))
-    converted, answered = await _converted(posted, convert)
-    news = incoming(converted, new=accepted if accepted is None else {*accepted, *answered})
+    posted = replace(asked.posted, messages=_one_voice(asked.posted.messages))
+    converted, answered = await _converted(posted, asked.convert)
+    news = incoming(converted, new=None if asked.accepted is None else {*asked.accepted, *answered})
+    wanted = _visible(posted.state)
     session = await sessions.open(
         news.history,
-        memory,
-        _visible(posted.state, hidden),
-        is_continuation=is_continuation,
+        asked.memory,
+        wanted,
+        is_continuation=asked.is_continuation,
         spoken={m.id: m for m in posted.messages if isinstance(m, AssistantMessage)},
     )
-    wanted, had = _visible(posted.state, hidden), _visible(session.state, hidden)
-    if memory is None:  # what a session knew before is news to the client; later on, a key that is missing was removed
+    had = _visible(session.state)
+    if asked.memory is None:
+        # What a session knew before is news to the client; later on, a key that is missing was removed.
         state.keep({key: value for key, value in had.items() if key not in wanted})
     job = Job(
         since=next((m.id for m in reversed(posted.messages) if isinstance(m, UserMessage)), ""),
-        state_delta=_state_delta(had, wanted, follows=memory is not None),
+        state_delta=_state_delta(had, wanted, follows=asked.memory is not None),
         instructions=[turn.text for turn in news.history if isinstance(turn, SystemTurn)],
         context=_context(posted),
         opening=[_told(one) for one in news.results if one.call_id in answered.values()],
-        known_calls=sessions.known_calls | _calls(posted.messages),
+        known_calls=sessions.known_calls | {call.id for call in calls_of(posted.messages)},
     )
-    if news.user is not None:
-        await sessions.give_up(session, news.history)
     await _decide(job, news, session, sessions)
     return job
 
 
 async def _decide(job: Job, news: Incoming, session: Session, sessions: Sessions) -> None:
     waiting = _waiting(session)
+    if news.user is not None:
+        asked = [waiting[entry.interrupt_id].call for entry in news.resume if entry.interrupt_id in waiting]
+        await sessions.give_up(session, news.history, {asked_about(one) for one in asked})
     parts = [*_answers(session, waiting, news, job), *(result_part(one) for one in news.results)]
     if news.user is not None:
         words = user_content(parts_of(news.user.content))
@@ -128,7 +135,7 @@ def _split(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[types.Pa
     return [part for part in parts if part not in last], last
 
 
-def _answers(session: Session, waiting: Mapping[str, _Waiting], news: Incoming, job: Job) -> list[types.Part]:
+def _answers(session: Session, waiting: Mapping[str, _OpenCall], news: Incoming, job: Job) -> list[types.Part]:
     """The answers to open questions; those ADK will not repeat are said to clients first.
 
     Raises: NothingToResume when ADK knows no such question.
@@ -155,17 +162,17 @@ def _answers(session: Session, waiting: Mapping[str, _Waiting], news: Incoming, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _OpenCall:
     call: types.FunctionCall
     invocation: str
 
 
-def _waiting(session: Session) -> dict[str, _Waiting]:
+def _waiting(session: Session) -> dict[str, _OpenCall]:
     """Calls of the session that wait for someone outside."""
     live = live_events(session.events)
     answered = {response.id for event in live for response in event.get_function_responses()}
     return {
-        call.id: _Waiting(call, event.invocation_id)
+        call.id: _OpenCall(call, event.invocation_id)
         for event in live
         for call in event.get_function_calls()
         if call.id in (event.long_running_tool_ids or ()) and call.id and call.id not in answered
@@ -195,7 +202,7 @@ async def _converted(posted: RunAgentInput, convert: InputTransformer | None) ->
     """The input as the transformer leaves it, and the results it gave: message to call. Only calls that wait can be answered."""
     if convert is None:
         return posted, {}
-    pending = _open_calls(posted.messages)
+    pending = _calls_of_last_turn(posted.messages)
     changed = input_from_agui(await call_hook(convert, input_to_agui(posted), dict(pending)))
     known = {message.id for message in posted.messages}
     results = [
@@ -210,7 +217,8 @@ async def _converted(posted: RunAgentInput, convert: InputTransformer | None) ->
     return replace(posted, messages=messages, context=changed.context), {one.id: one.tool_call_id for one in results}
 
 
-def _open_calls(messages: Sequence[Message]) -> dict[str, str]:
+def _calls_of_last_turn(messages: Sequence[Message]) -> dict[str, str]:
+    """The calls of the newest turn that nobody has answered, id to tool name."""
     answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.tool_calls), None)
     calls = (last.tool_calls or []) if last else []
@@ -238,8 +246,10 @@ def _result(call_id: str, content: Content, *, is_error: bool) -> ToolCallResult
 
 
 def _one_voice(messages: Sequence[Message]) -> list[Message]:
-    """What agents said beside the main one is part of the conversation: a model may be asked about it. Of their calls only those are
-    that wait, or waited, for someone outside."""
+    """What agents said beside the main one is part of the conversation: a model may be asked about it.
+
+    Of their calls only those are that wait, or waited, for someone outside.
+    """
     done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.subagent_run_id is not None}
     kept: list[Message] = []
     for message in messages:
@@ -251,13 +261,9 @@ def _one_voice(messages: Sequence[Message]) -> list[Message]:
     return kept
 
 
-def _calls(messages: Sequence[Message]) -> set[str]:
-    return {call.id for m in messages if isinstance(m, AssistantMessage) for call in m.tool_calls or ()}
-
-
-def _visible(state: Any, hidden: Collection[str]) -> dict[str, Any]:
+def _visible(state: Any) -> dict[str, Any]:
     given = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
-    return {key: value for key, value in given.items() if not is_hidden(key, hidden)}
+    return {key: value for key, value in given.items() if not is_hidden(key, HIDDEN)}
 
 
 def _state_delta(had: Mapping[str, Any], wanted: Mapping[str, Any], *, follows: bool) -> dict[str, Any]:

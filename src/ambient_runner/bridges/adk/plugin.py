@@ -2,25 +2,27 @@
 
 It offers the client's tools, keeps the model from being asked while a call waits for someone (ADK itself would ask it with the call
 unanswered), adds what the platform has to say to the instructions, gives the pieces of a streamed call the id the call will have, and
-a call whose id the thread has seen before another one.
+a call whose id the thread has seen before another one. A result nobody could read again becomes an error.
 """
 
 from __future__ import annotations
 
 import uuid
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
-from ambient_runner.bridges.adk.frontend import ClientTool, offer
+from ambient_runner.bridges.adk.content import is_too_deep
+from ambient_runner.bridges.adk.frontend import callable_tools, offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from google.adk.agents.callback_context import CallbackContext
     from google.adk.models.llm_request import LlmRequest
+    from google.adk.tools import BaseTool, ToolContext
     from google.genai import types
 
     from ambient_runner.protocol.events import Tool
@@ -42,7 +44,7 @@ class RunPlugin(BasePlugin):
         instructions: Sequence[str] = (),
     ) -> None:
         super().__init__(name="ambient_runner")
-        self._tools = [ClientTool(tool) for tool in tools]
+        self._tools = callable_tools(tools)
         self._is_halted = is_halted
         self._session = session
         self._agents = agents
@@ -82,6 +84,12 @@ class RunPlugin(BasePlugin):
             self._name_pieces(self._streaming.setdefault(place, []), calls)
         else:
             self._name_calls(self._streaming.pop(place, []), calls)
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """A result nobody could write down or read again would end this run, and every later one of the thread."""
+        return {"error": "The result of this tool is nested too deeply."} if is_too_deep(result) else None
 
     def _name_pieces(self, begun: list[types.FunctionCall], calls: list[types.FunctionCall]) -> None:
         for call in calls:

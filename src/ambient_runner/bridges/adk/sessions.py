@@ -19,7 +19,7 @@ from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, UserTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from google.adk.runners import Runner
     from google.adk.sessions import Session
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.sync import Memory, Plan
     from ambient_runner.protocol.events import AssistantMessage
     from ambient_runner.protocol.turns import Turn
+
+__all__ = ["Place", "Sessions", "paused_invocation"]
 
 _MOST_KEPT = 256 << 10
 """Bytes of a paused invocation that are remembered; of a longer one only what waits."""
@@ -78,9 +80,10 @@ class Sessions:
             await self._service.append_event(session, event)
         return session
 
-    async def give_up(self, session: Session, history: Sequence[Turn]) -> None:
-        """Answer the calls nobody waits for any more, as the thread does."""
-        await self.put(session, [result_part(one) for one in unanswered(live_events(session.events), history)])
+    async def give_up(self, session: Session, history: Sequence[Turn], answering: Collection[str | None]) -> None:
+        """Answer the calls nobody waits for any more, as the thread does; not those that are being answered."""
+        left = [one for one in unanswered(live_events(session.events), history) if one.call_id not in answering]
+        await self.put(session, [result_part(one) for one in left])
 
     async def get(self) -> Session | None:
         place = self._place

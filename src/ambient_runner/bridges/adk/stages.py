@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import time
-from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
 from ambient_runner.bridges.adk.hooks import made
-from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook
+from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook, try_hook, try_stream
 from ambient_runner.projections.memory import is_memory
 from ambient_runner.protocol.agui import coerce
+from ambient_runner.protocol.events import Custom, StateDelta, StateSnapshot
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable
 
     from google.adk.events import Event as AdkEvent
 
-    from ambient_runner.bridges.adk.hooks import HandlerContext
+    from ambient_runner.bridges.adk.hooks import HandlerContext, TranslateEvent
+    from ambient_runner.bridges.state import StateStore
     from ambient_runner.protocol.events import Event
+
+__all__ = ["Stages"]
 
 
 class Stages:
-    """The hooks of one run that deal with ADK's own events."""
+    """The hooks of one run that deal with ADK's own events. What a handler itself says of the state goes through `state`."""
 
-    def __init__(self, context: HandlerContext) -> None:
+    def __init__(self, context: HandlerContext, state: StateStore) -> None:
+        self._store = state
         self._events = made(context.adk_event_handler)
         self._timeout = made(context.adk_event_timeout_handler)
         self._translate = made(context.translate_handler)
         self._state = made(context.agui_state_snapshot_handler)
-        self._failed: list[str] = []
+        self._troubles: list[Event] = []
         self.is_late = False
         """Whether time was up: ADK's session then lacks what was said instead."""
 
-    def errors(self) -> list[Event]:
+    def troubles(self) -> list[Event]:
         """What to tell clients of hooks that failed since the last time."""
-        failed, self._failed = self._failed, []
-        return [hook_error(name) for name in failed]
+        told, self._troubles = self._troubles, []
+        return told
 
     def adk_events(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
         """ADK's events on time, each as the event handler leaves it."""
@@ -48,16 +53,32 @@ class Stages:
     async def translated(self, event: AdkEvent, default: Callable[[AdkEvent], list[Event]]) -> list[Event]:
         """The AG-UI events of one ADK event: the handler's own, then the default ones unless it says otherwise."""
         said: list[Event] = []
-        with self._reporting("translate_handler"):
+        with isolate("running the hook translate_handler"):
             async with aclosing(stream_hook(self._translate.translate, event)) as answers:
                 async for answer in answers:
-                    if answer.agui_event is not None:
-                        said.append(_public(answer.agui_event))
+                    said += self._own(answer)
                     if answer.is_retune:
                         return said
                     if answer.is_replace and answer.adk_event is not None:
                         event = answer.adk_event
+            return [*said, *default(event)]
+        self._troubles.append(hook_error("translate_handler"))
         return [*said, *default(event)]
+
+    def _own(self, answer: TranslateEvent) -> list[Event]:
+        """What a handler says itself. Raises: ValueError for what would pass as the adapter's own memory; PatchConflict."""
+        if answer.agui_event is None:
+            return []
+        event = coerce(answer.agui_event)
+        if is_memory(event):
+            raise ValueError("ambient:memory is not for handlers")
+        match event:
+            case StateSnapshot(snapshot=dict()):
+                return self._store.merge(cast("dict[str, Any]", event.snapshot))
+            case StateDelta(delta=patch):
+                return self._store.apply(patch)
+            case _:
+                return [event]
 
     @property
     def has_state_handler(self) -> bool:
@@ -70,30 +91,24 @@ class Stages:
 
     async def state(self, snapshot: Any) -> Any:
         """The final state as clients get it; None for no snapshot."""
-        if self._state is not None:
-            with self._reporting("agui_state_snapshot_handler"):
-                return await call_hook(self._state.process, snapshot)
-        return snapshot
+        if self._state is None:
+            return snapshot
+        changed, troubles = await try_hook("agui_state_snapshot_handler", self._state.process, snapshot)
+        self._troubles += troubles
+        return snapshot if troubles else changed
 
     async def _handled(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
         async with aclosing(source) as events:
             async for event in events:
-                answers: list[Any] = [event]
-                with self._reporting("adk_event_handler"):
-                    answers = [answer async for answer in stream_hook(self._events.process, event)]
-                for answer in answers:
-                    if answer is not None:
-                        yield answer
+                for answer in await self._answers(event):
+                    yield answer
 
-    @contextmanager
-    def _reporting(self, hook: str) -> Generator[None]:
-        """A hook that fails is logged and named to clients; the run goes on as if it were not there."""
-        done = False
-        with isolate(f"in the hook {hook}"):
-            yield
-            done = True
-        if not done:
-            self._failed.append(hook)
+    async def _answers(self, event: AdkEvent) -> list[AdkEvent]:
+        """What the event handler makes of an event; the event itself if it fails."""
+        given = [one async for one in try_stream("adk_event_handler", self._events.process, event) if one is not None]
+        troubles = [one for one in given if isinstance(one, Custom)]
+        self._troubles += troubles
+        return [event] if troubles else given
 
     async def _on_time(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
         """The events that come in time. Only the agent is timed, not whoever reads: nothing is yielded inside a timeout."""
@@ -114,14 +129,6 @@ class Stages:
             async for event in fallback:
                 if event is not None:
                     yield event
-
-
-def _public(given: Any) -> Event:
-    """A handler's event as ours. Raises: ValueError for one that would pass as the adapter's own memory."""
-    event = coerce(given)
-    if is_memory(event):
-        raise ValueError("ambient:memory is not for handlers")
-    return event
 
 
 _LATE: Any = object()

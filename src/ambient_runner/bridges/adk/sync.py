@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ambient_runner.bridges.adk.asks import is_provisional
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, UserTurn
 
 if TYPE_CHECKING:
@@ -127,9 +128,12 @@ def _wake(missing: Sequence[Turn], paused: Paused | None) -> tuple[int, int, lis
 
 
 def unanswered(events: Sequence[AdkEvent], history: Sequence[Turn]) -> list[Result]:
-    """The thread's results for calls that still wait in the session. Without them the model sees an open call."""
+    """The thread's results for calls that still wait in the session. Without them the model sees an open call, or one that is to be
+    confirmed."""
+    responses = [(event, response.id or "") for event in events for response in event.get_function_responses()]
+    answered = {call_id for event, call_id in responses if not is_provisional(event, call_id)}
     waiting = {call_id for event in events for call_id in event.long_running_tool_ids or ()}
-    answered = {response.id for event in events for response in event.get_function_responses()}
+    waiting |= {call_id for _, call_id in responses}
     return [
         result
         for turn in history

@@ -8,13 +8,12 @@ Calls that wait for a client (`pending`) and questions to a person (`asks`) are 
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.arguments import GrowingArguments
-from ambient_runner.bridges.adk.asks import ASKS
-from ambient_runner.bridges.adk.content import is_failure, shown_result
+from ambient_runner.bridges.adk.asks import ASKS, INTERNAL, is_provisional
+from ambient_runner.bridges.adk.content import is_failure, json_or_text, shown_result
 from ambient_runner.bridges.adk.usage import Usage
 from ambient_runner.protocol.compose import Composer, random_id
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
 
+__all__ = ["Translator"]
+
 ABORTED = "INVOCATION_ABORTED"
-_INTERNAL = frozenset({"set_model_response", "finish_task"})
-"""Tools by which ADK's own agents hand over what they made."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +74,8 @@ class Translator:
         self._lanes: dict[str, str] = {}
         self._streamed: set[str] = set()
         self._arguments: dict[str, GrowingArguments] = {}
+        self._pretended: set[str] = set()
+        """Calls a model made under the name of a question. ADK itself has asked nothing, so they are calls like any other."""
         self._held: dict[str, None] = {}
         """Calls for the client. They end last, when everything else of their turn is out: a client acts on their end."""
 
@@ -164,16 +165,19 @@ class Translator:
         return said + self._compose.tool_args(call.id, text)
 
     def _call(self, event: AdkEvent, call: types.FunctionCall, lane: str | None) -> list[Event]:
-        if not call.id or call.name in _INTERNAL:
+        if not call.id or call.name in INTERNAL:
             return []
         waiting = Waiting(call=call, branch=event.branch, lane=lane)
-        if call.name in ASKS:
+        waits = call.id in (event.long_running_tool_ids or ())
+        if call.name in ASKS and waits:
             self.asks[call.id] = waiting
             return []
+        if call.name in ASKS:
+            self._pretended.add(call.id)
         growing = self._arguments.pop(call.id, None) or GrowingArguments()
         said = self._compose.tool_start(call.id, call.name or "", lane, message_id=event.id)
         said += self._compose.tool_args(call.id, growing.rest(call.args or {}))
-        if call.id not in (event.long_running_tool_ids or ()):
+        if not waits:
             return said + self._compose.tool_end(call.id)
         self.pending[call.id] = waiting
         self._held[call.id] = None
@@ -181,7 +185,8 @@ class Translator:
 
     def _result(self, event: AdkEvent, response: types.FunctionResponse, lane: str | None) -> list[Event]:
         name, call_id = response.name or "", response.id or ""
-        if name in ASKS or name in _INTERNAL or _is_provisional(event, call_id):
+        is_answer = name in ASKS and call_id not in self._pretended
+        if is_answer or name in INTERNAL or is_provisional(event, call_id):
             return []
         self.pending.pop(call_id, None)
         self._held.pop(call_id, None)
@@ -207,7 +212,7 @@ class Translator:
         value, call = base64.b64encode(part.thought_signature or b"").decode(), part.function_call
         if part.thought:
             return self._compose.reasoning_encrypted(value, lane=lane)
-        if call is not None and call.name not in ASKS | _INTERNAL:
+        if call is not None and call.id not in self.asks and call.name not in INTERNAL:
             return self._compose.reasoning_encrypted(value, subtype="tool-call", entity_id=call.id, lane=lane)
         if call is None and event.author not in self._structured and _has_words(event):
             return self._compose.reasoning_encrypted(value, entity_id=event.id, lane=lane)
@@ -236,7 +241,7 @@ class Translator:
         text = "".join(part.text or "" for part in (event.content.parts if event.content else None) or ())
         if event.author not in self._structured or not text or event.error_code:
             return []
-        value = _parsed(text)
+        value = json_or_text(text)
         if event.author == self._root and lane is None:
             self.result = value
         return self._compose.custom("adk:output", {"agent": event.author, "value": value}, lane)
@@ -287,19 +292,7 @@ def _has_words(event: AdkEvent) -> bool:
     return any(part.text and not part.thought for part in (event.content.parts if event.content else None) or ())
 
 
-def _is_provisional(event: AdkEvent, call_id: str) -> bool:
-    """Whether this result only says that a person is asked first. The real one comes when they have answered."""
-    return call_id in event.actions.requested_tool_confirmations or call_id in event.actions.requested_auth_configs
-
-
 def _piece(piece: types.PartialArg) -> Any:
     if piece.string_value is not None:
         return piece.string_value
     return piece.number_value if piece.number_value is not None else piece.bool_value
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -11,7 +11,6 @@ from ambient_runner.bridges.adk.sessions import Sessions, paused_invocation
 from ambient_runner.bridges.adk.translate import Translator
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.events import (
-    AssistantMessage,
     Cancelled,
     Interrupted,
     RunError,
@@ -20,6 +19,7 @@ from ambient_runner.protocol.events import (
     Success,
     ToolMessage,
 )
+from ambient_runner.protocol.turns import calls_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,15 +35,19 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.state import StateStore
     from ambient_runner.protocol.events import Event, Interrupt, RunAgentInput, Terminal
 
+__all__ = ["AdkRun"]
 
-class Turn:
-    """One run in the making: its translator, its runner and how it ends."""
+
+class AdkRun:
+    """Made for one run, with everything that lasts as long as it does."""
 
     def __init__(
         self, bridge: ADKBridge, posted: RunAgentInput, state: StateStore, place: Place, instructions: list[str]
     ) -> None:
         self.state = state
-        self.translator = Translator(bridge.root.name, state, structured=bridge.structured, known=_open_calls(posted))
+        self.translator = Translator(
+            bridge.root.name, state, structured=bridge.structured, known=_unanswered_calls(posted)
+        )
         plugin = RunPlugin(
             posted.tools,
             self.translator.is_halted,
@@ -104,7 +108,7 @@ class Turn:
         if not (self.translator.state_changed or stages.has_state_handler):
             return self.state.closing()
         snapshot = await stages.state(self.state.snapshot().snapshot)
-        return [*stages.errors(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
+        return [*stages.troubles(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
 
     async def memory(self, job: Job) -> dict[str, Any] | None:
         session = await self.sessions.get()
@@ -124,11 +128,10 @@ class Turn:
         return RunFinished(thread_id=self._posted.thread_id, run_id=self._posted.run_id, **said)
 
 
-def _open_calls(posted: RunAgentInput) -> set[str]:
+def _unanswered_calls(posted: RunAgentInput) -> set[str]:
     """Calls of earlier runs whose results may come now. One that has its result is over, whoever uses its id again."""
-    assistant = [message for message in posted.messages if isinstance(message, AssistantMessage)]
     answered = {message.tool_call_id for message in posted.messages if isinstance(message, ToolMessage)}
-    return {call.id for message in assistant for call in message.tool_calls or ()} - answered
+    return {call.id for call in calls_of(posted.messages)} - answered
 
 
 def _is_paused(event: AdkEvent) -> bool:
