@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+CORE := .venv/.core
 CLIENTS := tests/e2e/clients/node_modules/.installed
 MINUTES ?= 10
 
@@ -10,7 +11,7 @@ MINUTES ?= 10
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(STAMP) ## Start the demo agent on http://127.0.0.1:8000
+run: $(CORE) ## Start the demo agent on http://127.0.0.1:8000
 	$(BIN)/ambient serve demo
 
 test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones)
@@ -40,8 +41,13 @@ bench: .venv/.bench ## Measure side by side with the usual ways; writes docs/ben
 clean: ## Remove everything the targets made
 	rm -rf .venv .venv-strands .venv-adk tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
 
-$(STAMP): pyproject.toml constraints.txt requirements-dev.txt
+# What the demo needs and no more: the frameworks and tools of the tests take a minute to install.
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(STAMP): $(CORE) requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' -r requirements-dev.txt
 	@touch $@
 
