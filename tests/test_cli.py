@@ -166,6 +166,17 @@ def test_the_log_shows_no_secret_not_even_in_a_traceback() -> None:
     assert ("hunter2" in line, "RuntimeError: the password is" in line) == (False, True)
 
 
+def test_the_log_takes_out_what_runs_have_learned_and_forgets_the_oldest() -> None:
+    formatter = RedactingFormatter(())
+    record = logging.LogRecord("x", logging.ERROR, "f", 1, "token-number-0 token-number-1000;", (), None)
+    for number in range(1001):
+        formatter.learn([f"token-number-{number}"])
+        if not number:
+            first = formatter.format(record)
+    assert "token-number-0" not in first
+    assert formatter.format(record).endswith("token-number-0 [redacted];")
+
+
 def asking(schema: dict[str, Any] | None) -> list[Field]:
     return fields(ev.Interrupt(id="i", reason="input_required", response_schema=schema))
 

@@ -319,6 +319,44 @@ def test_values_are_redacted_without_changing_the_argument() -> None:
     assert redactor.counts == {"value": 2}
 
 
+def test_what_is_learned_in_the_middle_of_a_message_is_found_even_where_its_head_came_before() -> None:
+    secrets = Secrets([SECRET])
+    redactor = Redactor(secrets)
+    before = fed(
+        redactor, [text("your token is sk-"), ToolCallStart(tool_call_id="c1", tool_call_name="fresh-token-1")]
+    )
+    secrets.learn(["sk-fresh-token", "fresh-token-1"])
+    after = fed(
+        redactor, [text("fresh-token ok"), ToolCallEnd(tool_call_id="fresh-token-1"), TextMessageEnd(message_id="m")]
+    )
+    assert before[0] == text("your token is ")
+    assert after == [
+        text(f"{REDACTED} ok"),
+        ToolCallEnd(tool_call_id=REDACTED),
+        TextMessageEnd(message_id="m"),
+    ]
+
+
+def test_an_id_that_was_harmless_is_looked_at_again_once_more_is_known() -> None:
+    secrets = Secrets([SECRET])
+    redactor = Redactor(secrets)
+    fed(redactor, [text("a", "fresh-token"), text("b", "fresh-token")])
+    secrets.learn(["fresh-token"])
+    assert fed(redactor, [text("c", "fresh-token")]) == [text("c", REDACTED)]
+
+
+def test_what_one_run_learns_is_told_and_other_runs_do_not_look_for_it() -> None:
+    heard: list[str] = []
+    server = Secrets([SECRET], heard.extend)
+    mine, other = server.child(), server.child()
+    mine.learn(["fresh-token", SECRET])
+    mine.learn(["fresh-token"])
+    said = f"fresh-token {SECRET}"
+    assert Redactor(mine).redact_text(said) == f"{REDACTED} {REDACTED}"
+    assert [Redactor(one).redact_text(said) for one in (other, server)] == [f"fresh-token {REDACTED}"] * 2
+    assert heard == ["fresh-token"]
+
+
 def merged_replacement(source: str, secrets: set[str]) -> str:
     """The rule spelled out the slow way: mark every character of every occurrence, join occurrences that overlap."""
     spans = [(at, at + len(one)) for at in range(len(source)) for one in secrets if source.startswith(one, at)]

@@ -21,7 +21,7 @@ from ambient_runner.errors import (
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.base import RUNTIME, Fact, KeyClaim
+from ambient_runner.ledger.base import RUNTIME, Fact, KeyClaim, ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import (
     BaseEvent,
@@ -48,7 +48,7 @@ from ambient_runner.protocol.events import (
     type_of,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.run import Run, RunHandler, current_run
+from ambient_runner.runs.run import Resumed, Run, RunHandler, current_run
 from ambient_runner.runs.runner import Runner
 from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
@@ -312,6 +312,53 @@ async def test_a_question_parks_the_run_and_the_answer_resumes_it() -> None:
     assert types(resumed)[-1] == "RUN_FINISHED"
     assert agent.seen[-1].resume == [answer]
     assert view.open_interrupts == {}
+
+
+async def test_a_run_knows_which_one_it_resumes_and_under_which_trace() -> None:
+    runs: list[Run] = []
+
+    async def asking(run: Run) -> AsyncGenerator[Any, None]:
+        runs.append(run)
+        if run.input.resume is None and len(runs) == 1:
+            raise Parked([QUESTION])
+        for event in said(f"m{len(runs)}", "thanks"):
+            yield event
+
+    async with runner_of(ScriptedAgent(asking)) as runner:
+        await run_once(runner, user("u1"), trace_id="a" * 32)
+        await run_once(runner, resume=[ResumeEntry(interrupt_id="i1", status="resolved")])
+        await run_once(runner, user("u2"))
+    assert [run.resumes for run in runs] == [None, Resumed(run=runs[0].key, trace_id="a" * 32), None]
+
+
+async def test_what_a_run_learns_to_be_secret_is_not_written_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def leaking(run: Run) -> AsyncGenerator[Any, None]:
+        run.secrets.learn(["fetched-token"])
+        for event in said("m1", "it is fetched-", "token"):
+            yield event
+        raise ConnectionError("fetched-token")
+
+    async with runner_of(ScriptedAgent(leaking)) as runner:
+        await run_once(runner, user("u1"))
+        stored = b"".join(line for batch in await runner.ledger.read(KEY, 0) for line in batch.lines)
+    assert b"fetched-token" not in stored
+    assert b"[redacted]" in stored
+    assert "fetched-token" not in caplog.text
+
+
+async def test_whoever_asked_hears_of_an_erased_thread() -> None:
+    erased: list[ThreadKey] = []
+
+    async def forget(key: ThreadKey) -> None:
+        erased.append(key)
+
+    async with (
+        MemoryLedger() as ledger,
+        Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS, on_erase=[forget]) as runner,
+    ):
+        await run_once(runner, user("u1"))
+        await runner.erase(KEY)
+    assert erased == [KEY]
 
 
 async def test_a_resumed_run_that_fails_before_it_acts_leaves_the_question_open() -> None:

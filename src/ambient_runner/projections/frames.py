@@ -12,7 +12,7 @@ import msgspec
 
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.memory import is_memory_line, may_hold_memory
-from ambient_runner.projections.thread import PATCHED, STATE_OWNER
+from ambient_runner.projections.thread import FEEDBACK_OWNER, PATCHED, REPOS_OWNER, STATE_OWNER, WORKFLOW_OWNER
 from ambient_runner.protocol.encode import ndjson, sse, sse_bare
 from ambient_runner.protocol.events import (
     Custom,
@@ -154,4 +154,14 @@ def _project_state(kind: str, body: bytes) -> list[Event]:
     return [StateDelta(delta=fact["patch"])] if kind == PATCHED else []
 
 
-_PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {STATE_OWNER: _project_state}
+def _project_platform(kind: str, body: bytes) -> list[Event]:
+    """Facts of the platform are CUSTOM events of the same name."""
+    return [Custom(name=f"ambient:{kind}", value=msgspec.json.decode(body))]
+
+
+_PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {
+    STATE_OWNER: _project_state,
+    REPOS_OWNER: _project_platform,
+    WORKFLOW_OWNER: _project_platform,
+    FEEDBACK_OWNER: _project_platform,
+}

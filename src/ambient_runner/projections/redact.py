@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -38,7 +39,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ambient_runner.protocol.events import Event
 
@@ -55,12 +56,30 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Secrets:
-    """The values to look for, prepared once for many runs."""
+    """The values to look for, prepared once for many runs. Each run has a child of its own, which may learn more."""
 
-    __slots__ = ("_ends", "_first", "_wire", "needles", "shortest")
+    __slots__ = ("_ends", "_first", "_on_learn", "_values", "_wire", "needles", "shortest")
 
-    def __init__(self, values: Iterable[str]) -> None:
-        given = {form for value in values for form in (value, value.strip())}
+    def __init__(self, values: Iterable[str], on_learn: Callable[[Iterable[str]], None] = lambda values: None) -> None:
+        """`on_learn` hears what any child learns: the log is everybody's."""
+        self._on_learn = on_learn
+        self._values = frozenset(values)
+        self._prepare()
+
+    def child(self) -> Secrets:
+        """The same values, for one run: what it learns, other runs need not look for."""
+        return copy(self)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Look for these too, from now on and in what is held back."""
+        fresh = frozenset(values) - self._values
+        if fresh:
+            self._values |= fresh
+            self._prepare()
+            self._on_learn(fresh)
+
+    def _prepare(self) -> None:
+        given = {form for value in self._values for form in (value, value.strip())}
         secrets = {value for value in given if len(value) >= SHORTEST_SECRET and value not in REDACTED}
         self.needles = tuple(sorted({form for secret in secrets for form in _spellings(secret)}))
         self.shortest = min(map(len, self.needles), default=0)
@@ -192,19 +211,23 @@ def _plain(value: Any) -> Any:
 class Redactor:
     """One run's redaction. Events go through `feed` in order; `redact_text` and `redact_value` are for everything else."""
 
-    __slots__ = ("_clean", "_secrets", "_streams", "counts")
+    __slots__ = ("_clean", "_known", "_secrets", "_streams", "counts")
 
     def __init__(self, secrets: Iterable[str] | Secrets) -> None:
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._clean: set[str] = set()
         """Ids of messages and calls that hold no secret, so that not every delta has to be searched for one."""
+        self._known = self._secrets.needles
         self.counts: Counter[str] = Counter()
         """Replacements so far by event type; "text" and "value" for what was not an event."""
 
     def feed(self, event: Event) -> Sequence[Event]:
         """What may be written now in place of this event."""
-        if not self._secrets.needles or (type(event) is TextMessageContent and self._is_plain(event)):
+        if self._known is not self._secrets.needles:
+            self._known = self._secrets.needles
+            self._clean.clear()
+        if not self._known or (type(event) is TextMessageContent and self._is_plain(event)):
             return (event,)
         match event:
             case TextMessageContent():

@@ -47,12 +47,15 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
 
 __all__ = [
+    "FEEDBACK_OWNER",
     "INPUT",
     "PATCHED",
+    "REPOS_OWNER",
     "REWOUND",
     "RUN_OWNER",
     "STATE_OWNER",
     "THREAD_OWNER",
+    "WORKFLOW_OWNER",
     "OpenInterrupt",
     "RunSummary",
     "ThreadView",
@@ -64,6 +67,8 @@ THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: everything after that message is no longer part of the conversation; all of it when `to` is empty."""
 STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
+REPOS_OWNER, WORKFLOW_OWNER, FEEDBACK_OWNER = "ambient.repos", "ambient.workflow", "ambient.feedback"
+"""What happens around the runs. Clients see these as CUSTOM `ambient:<kind>`; the conversation does not depend on them."""
 
 _VERSION = 1
 _MEMORIES = 16
@@ -84,6 +89,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The client's id, as it stands in the frames."""
     status: Status
     terminal: Terminal | None = None
+    trace_id: str = ""
 
 
 class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +240,8 @@ class ThreadView:
                 self.state.apply(event)
 
     def _started(self, run: str, event: RunStarted) -> None:
-        self.last_run = RunSummary(key=run, run_id=event.run_id, status="running")
+        trace_id = str((event.metadata or {}).get("traceId", ""))
+        self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id)
         self._anchor = self.transcript.newest()
         for message in event.input.messages if event.input else ():
             match message:
@@ -260,8 +267,9 @@ class ThreadView:
 
     def _ended(self, run: str, event: Terminal, status: Status) -> None:
         known = self.last_run
-        run_id = known.run_id if known and known.key == run else ""
-        self.last_run = RunSummary(key=run, run_id=run_id, status=status, terminal=event)
+        if known is None or known.key != run:
+            known = RunSummary(key=run, run_id="", status=status)
+        self.last_run = msgspec.structs.replace(known, status=status, terminal=event)
         self._seen = self.state.value
         self._answer(())
 

@@ -69,7 +69,7 @@ def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def framed(agent: Agent, remember: Callable[[Any], None] | None = None) -> RunHandler:
+def framed(agent: Agent, remember: Callable[[Any], None] | None = None, *, announce_trace: bool = False) -> RunHandler:
     """A handler that runs `agent` inside a complete frame. `remember` gets what the agent wants to keep.
 
     The event that says so is passed on like others: middleware can see it, but not make, change or lose one.
@@ -77,6 +77,8 @@ def framed(agent: Agent, remember: Callable[[Any], None] | None = None) -> RunHa
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
+        if announce_trace:
+            yield Custom(name="ambient:trace_id", value={"traceId": run.trace_id})
         coerce = Coercer()
         ending = _Ending(frontend={tool.name for tool in run.input.tools})
         try:

@@ -10,18 +10,27 @@ import msgspec
 
 from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.projections.redact import Redactor
 from ambient_runner.projections.thread import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
-from ambient_runner.protocol.events import MessagesSnapshot, RunAgentInput, StateSnapshot, UserMessage, kind_of, type_of
+from ambient_runner.protocol.events import (
+    MessagesSnapshot,
+    RunAgentInput,
+    StateSnapshot,
+    ToolMessage,
+    UserMessage,
+    kind_of,
+    type_of,
+)
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.lowering import lower, seen_state
 from ambient_runner.runs.pipeline import MAX_EVENT, storable
-from ambient_runner.runs.run import Run
+from ambient_runner.runs.run import Resumed, Run
 
 if TYPE_CHECKING:
     from ambient_runner.config import History
     from ambient_runner.ledger.base import Writer
-    from ambient_runner.projections.redact import Redactor
+    from ambient_runner.projections.redact import Secrets
     from ambient_runner.projections.thread import ThreadView
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.lowering import Lowered
@@ -30,15 +39,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opening:
-    """An accepted run, its first entries, and the grammar's state after them."""
+    """An accepted run, its first entries, and the states of grammar and redaction after them."""
 
     run: Run
     facts: list[Fact]
     repairer: Repairer
+    redactor: Redactor
 
 
 def open_run(
-    request: StartRequest, writer: Writer, view: ThreadView, agent: Agent, history: History, redactor: Redactor
+    request: StartRequest, writer: Writer, view: ThreadView, agent: Agent, history: History, secrets: Secrets
 ) -> Opening:
     """Accept a request on the thread as `view` shows it.
 
@@ -46,7 +56,8 @@ def open_run(
     """
     lowered = lower(view, request.input, history, prompt=_prompt(agent))
     state, announce = seen_state(view, request.input.state, agent.hidden_state)
-    run = _accepted(request, writer, view, lowered, state)
+    run = _accepted(request, writer, view, lowered, state, secrets)
+    redactor = Redactor(secrets)
     known = view.transcript.ids().union(message.id for message in lowered.conversation)
     repairer = Repairer(run.input.thread_id, run.input.run_id, known)
     first: list[Event] = [run_started(run)]
@@ -57,7 +68,7 @@ def open_run(
     legal = [one for event in first for one in repairer.feed(event)]
     lines = [_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
-    return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer)
+    return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer, redactor=redactor)
 
 
 def _prompt(agent: Agent) -> UserMessage | None:
@@ -72,7 +83,9 @@ def _whole(event: Event) -> bytes:
     return line
 
 
-def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: Any) -> Run:
+def _accepted(
+    request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: Any, secrets: Secrets
+) -> Run:
     asked = request.input
     return Run(
         key=writer.run,
@@ -84,6 +97,8 @@ def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: 
         is_continuation=view.last_run is not None,
         memory=_memory(view, lowered),
         headers=request.headers,
+        secrets=secrets,
+        resumes=_resumed(view, lowered),
         input=RunAgentInput(
             thread_id=asked.thread_id,
             run_id=asked.run_id,
@@ -97,6 +112,12 @@ def _accepted(request: StartRequest, writer: Writer, view: ThreadView, lowered: 
             resume=list(lowered.answers) or None,
         ),
     )
+
+
+def _resumed(view: ThreadView, lowered: Lowered) -> Resumed | None:
+    """The newest run, when this one brings what it waits for."""
+    answers = lowered.answers or any(isinstance(message, ToolMessage) for message in lowered.accepted)
+    return Resumed(run=view.last_run.key, trace_id=view.last_run.trace_id) if view.last_run and answers else None
 
 
 def _memory(view: ThreadView, lowered: Lowered) -> Any:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from ambient_runner.projections.redact import Secrets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
@@ -58,6 +60,14 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """An earlier run of the thread, as traces know it."""
+
+    run: str
+    trace_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One accepted run. `input` is what the agent gets: the whole conversation, not only what the client sent."""
 
@@ -75,6 +85,12 @@ class Run:
     """What the adapter last remembered in this thread (`bridges.base.remember`); None when there is nothing."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Those headers of the request that the setting `pass_headers` names, under lower-case names. They are not stored."""
+    environment: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """What was granted to this run for its child processes. The platform's set-up fills it before the agent begins; it is not stored."""
+    secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False)
+    """What is taken out of everything this run writes. Whoever fetches a credential for the run lets it `learn` the value first."""
+    resumes: Resumed | None = None
+    """The run that asked what this one answers; None when it answers nothing."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run has been asked to stop."""
 

@@ -47,7 +47,7 @@ from ambient_runner.runs.run import Actor, Agent, Middleware, RunHandler, Starte
 from ambient_runner.runs.views import Life, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from ambient_runner.config import Settings
@@ -65,15 +65,29 @@ class Runner:
     """Runs the agents of one server on one ledger. Use it in `async with`; leaving drains it."""
 
     def __init__(
-        self, ledger: Ledger, agents: Mapping[str, Agent], settings: Settings, middleware: Sequence[Middleware] = ()
+        self,
+        ledger: Ledger,
+        agents: Mapping[str, Agent],
+        settings: Settings,
+        middleware: Sequence[Middleware] = (),
+        *,
+        secrets: Secrets | None = None,
+        on_erase: Sequence[Callable[[ThreadKey], Awaitable[None]]] = (),
+        announce_trace: bool = False,
     ) -> None:
+        """`secrets` are the server's own when others look for them too; `on_erase` is awaited for every thread that is erased.
+
+        With `announce_trace`, clients that do not read RUN_STARTED's metadata get the trace id as CUSTOM `ambient:trace_id` too.
+        """
         self.ledger = ledger
         self.agents = agents
         self.settings = settings
         self.views = Views(ledger)
         self.draining = False
         self._middleware = tuple(middleware)
-        self._secrets = Secrets(settings.secrets)
+        self._secrets = secrets or Secrets(settings.secrets)
+        self._on_erase = tuple(on_erase)
+        self._announce_trace = announce_trace
         self.left_behind: LeftBehind = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
@@ -149,9 +163,9 @@ class Runner:
         if not await self.ledger.erase(key):
             raise UnknownThread
         self.views.forget(key)
-        for agent in self.agents.values():
+        for forget in (*(agent.forget for agent in self.agents.values()), *self._on_erase):
             with isolate("forgetting a thread"):
-                await agent.forget(key)
+                await forget(key)
 
     async def view(self, key: ThreadKey) -> ThreadView:
         """The thread as it is now. Raises: UnknownThread, LedgerError."""
@@ -234,12 +248,11 @@ class Runner:
     async def _open(
         self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
     ) -> tuple[ActiveRun, int]:
-        redactor = self.redactor()
-        opening = open_run(request, writer, view, agent, self.settings.history_mode, redactor)
+        opening = open_run(request, writer, view, agent, self.settings.history_mode, self._secrets.child())
         first = await writer.begin(
             opening.facts, run_id=opening.run.input.run_id, agent=request.agent, claim=request.claim
         )
-        pipeline = Pipeline(writer, opening.repairer, redactor)
+        pipeline = Pipeline(writer, opening.repairer, opening.redactor)
         active = ActiveRun(
             run=opening.run,
             agent=agent,
@@ -317,19 +330,20 @@ class Runner:
         except LedgerError:
             raise
         except Exception as error:
-            return active.terminal() if active.cause else self._failure(error, active.said)
+            return active.terminal() if active.cause else self._failure(error, active)
         if active.cause is not None:
             return active.terminal()
         return terminal or finished(active.run)
 
-    def _failure(self, error: Exception, said: Terminal | None) -> RunError:
+    def _failure(self, error: Exception, active: ActiveRun) -> RunError:
         """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest.
 
         Middleware that has said the failure in its own words, and lets it pass, has the last word.
         """
         known = error if isinstance(error, RunnerError) else BridgeError()
         reason = "".join(traceback.format_exception(error))
-        logger.error("A run failed (%s)\n%s", known.code, self.redactor().redact_text(reason))
+        logger.error("A run failed (%s)\n%s", known.code, Redactor(active.run.secrets).redact_text(reason))
+        said = active.said
         return said if isinstance(said, RunError) else RunError(message=known.message, code=known.code)
 
     async def _consume(self, active: ActiveRun) -> Terminal | None:
@@ -353,7 +367,7 @@ class Runner:
 
     def _handler(self, active: ActiveRun) -> RunHandler:
         """The agent inside its own middleware, inside the server's."""
-        handler = framed(active.agent, active.pipeline.remember)
+        handler = framed(active.agent, active.pipeline.remember, announce_trace=self._announce_trace)
         for wrap in reversed((*self._middleware, *active.agent.middleware)):
             handler = wrap(handler)
         return handler
