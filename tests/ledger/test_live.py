@@ -82,3 +82,40 @@ async def test_what_is_committed_while_a_reader_looks_into_the_store_comes_once(
             while tail.position < 3:
                 got += [entry.first for entry in await tail.next()]
     assert got == [1, 2, 3]
+
+
+async def test_a_waiting_reader_takes_what_is_published_and_wakes_for_the_rest() -> None:
+    hub = Hub()
+    taken: list[int] = []
+    woken: list[list[int]] = []
+
+    async def unknown(*_: object) -> None:
+        return None
+
+    async def nothing(*_: object) -> list[Batch]:
+        raise NotImplementedError
+
+    async with live_tail(hub, KEY, 0, unknown, nothing) as tail:
+
+        def take(news: Batch) -> bool:
+            if news.first == 3:
+                return False
+            tail.position = news.last
+            taken.append(news.first)
+            return news.first != 4
+
+        async def follow() -> None:
+            while len(woken) < 2:
+                found = await tail.next(take)
+                woken.append([one.first for one in found])
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(follow)
+                await anyio.wait_all_tasks_blocked()
+                for seq in (1, 2, 3):
+                    hub.publish(KEY, "e", batch(seq, b"x"))
+                await anyio.wait_all_tasks_blocked()
+                hub.publish(KEY, "e", batch(4, b"x"))
+    assert taken == [1, 2, 4]
+    assert woken == [[3], []]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -14,12 +15,14 @@ from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.frames import Framer
 from ambient_runner.projections.thread import ThreadView
 from ambient_runner.protocol.encode import PING
-from ambient_runner.protocol.events import TextMessageStart
+from ambient_runner.protocol.events import TextMessageContent, TextMessageStart
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.views import Life
+from ambient_runner.server.direct import direct
 from ambient_runner.server.service import Service
-from ambient_runner.server.stream import EventStream, Never, Until, UntilIdle, UntilRunEnds
+from ambient_runner.server.stream import EventStream
+from ambient_runner.server.until import Never, Until, UntilIdle, UntilRunEnds
 from tests.scripts import forever, hello
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
@@ -32,11 +35,11 @@ class Client:
     def __init__(self, *, stalls_at: bytes | None = None) -> None:
         self.body = b""
         self.ended = False
-        self.leaves = anyio.Event()
-        self.goes_on = anyio.Event()
-        self.stalled = anyio.Event()
+        self.leaves = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        self.stalled = asyncio.Event()
         self._stalls_at = stalls_at
-        self._news = anyio.Event()
+        self._news = asyncio.Event()
 
     async def receive(self) -> dict[str, Any]:
         await self.leaves.wait()
@@ -51,7 +54,7 @@ class Client:
         self.body += message["body"]
         self.ended = not message.get("more_body", False)
         self._news.set()
-        self._news = anyio.Event()
+        self._news = asyncio.Event()
 
     async def has(self, part: bytes, times: int = 1) -> None:
         with anyio.fail_after(5):
@@ -75,6 +78,22 @@ async def stream_of(
 
 async def answer(stream: EventStream, client: Client) -> None:
     await stream({"type": "http"}, client.receive, client.send)
+
+
+async def answer_directly(stream: EventStream, client: Client) -> None:
+    await direct(stream)({"type": "http"}, client.receive, client.send)
+
+
+def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
+    """An agent that says a number after each step, alone, so that each is a batch of its own."""
+
+    async def script(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1")
+        for number, step in enumerate(steps):
+            await step.wait()
+            yield TextMessageContent(message_id="m1", delta=f"number {number}")
+
+    return ScriptedAgent(script)
 
 
 def slow_readers_cut() -> float:
@@ -281,3 +300,54 @@ async def test_ndjson_has_no_pings_but_a_client_that_leaves_is_noticed() -> None
             client.leaves.set()
     assert PING not in client.body
     assert client.body.count(b"\n") == 7
+
+
+@pytest.mark.parametrize("stalls_at", [None, b"number 1"], ids=["quick", "slow"])
+async def test_a_direct_reader_gets_live_what_a_late_one_gets(stalls_at: bytes | None) -> None:
+    steps = [asyncio.Event() for _ in range(4)]
+    live, late = Client(stalls_at=stalls_at), Client()
+    async with runner_of(counting(steps)) as runner:
+        started = await runner.start(request(user("u1")))
+        stream, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_directly, stream, live)
+            await live.has(b"TEXT_MESSAGE_START")
+            steps[0].set()
+            await live.has(b"number 0")
+            steps[1].set()
+            if stalls_at:
+                with anyio.fail_after(5):
+                    await live.stalled.wait()
+            for step in steps[2:]:
+                step.set()
+            live.goes_on.set()
+        again, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        await answer(again, late)
+    assert live.body == late.body
+    assert [live.body.count(b'"delta":"number %d"' % number) for number in range(4)] == [1, 1, 1, 1]
+    assert live.ended
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "is cut"])
+async def test_a_direct_reader_that_stops_reading_harms_nobody(leaves: bool) -> None:
+    steps = [asyncio.Event() for _ in range(3)]
+    slow, other = Client(stalls_at=b"number 1"), Client()
+    async with runner_of(counting(steps)) as runner:
+        started = await runner.start(request(user("u1")))
+        stream, service = await stream_of(runner, RESTLESS, until=UntilRunEnds(started.run))
+        beside, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_directly, stream, slow)
+            tasks.start_soon(answer_directly, beside, other)
+            for number, step in enumerate(steps):
+                step.set()
+                await other.has(b"number %d" % number)
+            with anyio.fail_after(5):
+                await slow.stalled.wait()
+            if leaves:
+                slow.leaves.set()
+    assert other.ended
+    assert b"RUN_FINISHED" in other.body
+    assert not slow.ended
+    assert b"number 1" not in slow.body
+    assert service.streams == set()

@@ -21,6 +21,7 @@ from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.server.app import create_app
+from ambient_runner.server.direct import direct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable
@@ -38,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 def serve_agents(settings: Settings) -> None:
     """Serve until stopped. Raises: ConfigError when it cannot start."""
-    log_to_stderr(settings)
+    secrets = log_to_stderr(settings)
     signal.signal(signal.SIGTERM, _asked_to_end)
     require_loopback(settings.host)
     bridges = load_agents(settings.agents or ("demo",))
-    app = create_app(settings, bridges)
+    app = create_app(settings, bridges, secrets=secrets)
     with bind(settings.host, settings.port) as listener, _plain_failures(app), suppress(KeyboardInterrupt):
         url = url_of(listener)
         _calm_the_collector()
@@ -121,7 +122,7 @@ class _Server(uvicorn.Server):
 
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        direct(app),
         lifespan="on",
         log_config=None,
         access_log=settings.log_level == "debug",

@@ -16,7 +16,7 @@ import msgspec
 from ambient_runner.errors import ThreadBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -201,10 +201,13 @@ class Tail(Protocol):
     position: int
     """Seq of the last entry handed out (or the cursor it began with)."""
 
-    async def next(self) -> list[Batch]:
+    async def next(self, take: Callable[[Batch], bool] | None = None) -> list[Batch]:
         """The next batches, never empty, cut so that the first starts at `position + 1`. Waits when there is none.
 
         A first batch that starts later shows that retention dropped what was between.
+        While it waits, `take` is called with each batch that is published, where it is published: it must be quick, and must not raise.
+        A batch that follows `position` it may take, by moving `position` behind it. True means: wait for more. When it has taken
+        everything and gives False, the answer is empty.
 
         Raises: UnknownThread when the thread was erased meanwhile; LedgerError.
         """

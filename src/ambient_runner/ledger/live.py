@@ -3,13 +3,15 @@
 A thread that is read or written has a Channel: the newest batches, up to 1 MiB, and the seq the store is known to have.
 Readers hold a position and no queue of their own, so a slow one costs nothing: what it no longer finds in the channel it
 reads from the store. Stores publish after their commit, never before.
-Plain asyncio futures, one per waiting reader, woken once per publish.
+Plain asyncio futures, one per waiting reader, woken once per publish. A reader may also take what is published at once, where it is
+published, and sleep on: waking a task for a single event costs more than sending it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,12 @@ from msgspec.structs import replace
 from ambient_runner.errors import UnknownThread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable
 
     from ambient_runner.ledger.base import Batch, ThreadInfo, ThreadKey
+
+Take = Callable[["Batch"], bool]
+"""See `base.Tail.next`."""
 
 RETAINED = 1 << 20
 _RETAINED_UNREAD = 1 << 16
@@ -44,7 +49,7 @@ class Channel:
         self.readers = 0
         self._batches: deque[Batch] = deque()
         self._size = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], Take | None] = {}
 
     def publish(self, batch: Batch) -> None:
         """Take a committed batch. After a hole (another process wrote in between) only what follows it is retained."""
@@ -56,7 +61,9 @@ class Channel:
         self._batches.append(batch)
         self._size += batch.size
         self._shrink()
-        self.learn(batch.last)
+        if batch.last > self.last:
+            self.last = batch.last
+            self._wake(batch)
 
     def learn(self, last: int) -> None:
         """The store has entries up to `last`, wherever they came from."""
@@ -82,19 +89,22 @@ class Channel:
         found[0] = cut(found[0], position + 1)
         return found
 
-    async def changed(self) -> None:
+    async def changed(self, take: Take | None = None) -> None:
+        """Wait for the next news. With `take`, only for such as it does not take."""
         self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.add(future)
+        self._waiting[future] = take
         try:
             await future
         finally:
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
+    def _wake(self, batch: Batch | None = None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future, take in waiting.items():
+            if batch is not None and take is not None and take(batch):
+                self._waiting[future] = take
+            elif not future.done():
                 future.set_result(None)
 
     def _shrink(self) -> None:
@@ -166,11 +176,13 @@ class LiveTail:
     def ready(self) -> bool:
         return self._channel.gone or self._channel.last > self.position
 
-    async def next(self) -> list[Batch]:
+    async def next(self, take: Take | None = None) -> list[Batch]:
         channel = self._channel
         while True:
             if channel.last <= self.position and not channel.gone:
-                await channel.changed()
+                await channel.changed(take)
+                if take is not None and channel.last <= self.position:
+                    return []
             elif found := channel.after(self.position) or await self._from_store(channel.last):
                 self.position = found[-1].last
                 return found

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import re
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast, get_args
@@ -21,13 +22,14 @@ from ambient_runner.errors import InvalidInput, RunnerError
 from ambient_runner.ledger.base import KeyClaim, ThreadKey
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate
-from ambient_runner.protocol.inbound import read_input
+from ambient_runner.protocol.inbound import newest_user_message, read_input
 from ambient_runner.protocol.profiles import profile_of
 from ambient_runner.runs.run import Actor, Started, StartRequest
 from ambient_runner.runs.views import Life
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
-from ambient_runner.server.stream import EventStream, UntilRunEnds
+from ambient_runner.server.stream import EventStream
+from ambient_runner.server.until import UntilRunEnds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +75,9 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
     on_disconnect = disconnect_policy(service, request)
     runner = await service.runner()
     asked = start_request(service, request, actor, agent, posted, body)
+    if newest_user_message(posted.messages) is None:
+        key = ThreadKey(actor.tenant, actor.owner, posted.thread_id)
+        asked = replace(asked, prompt=await service.platform.startup_prompt(agent, key))
     waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
     started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
     event_lines = request.query_params.get("event_lines") == "1"
@@ -83,13 +88,15 @@ def start_request(
     service: Service, request: Request, actor: Actor, agent: str, posted: RunAgentInput, body: bytes
 ) -> StartRequest:
     """What the headers of a request ask of the Runner. Raises: InvalidInput."""
+    trace_id = _trace_id(request)
     return StartRequest(
         agent=agent,
         actor=actor,
         input=posted,
         claim=_claim(request, actor, agent, body),
         on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
-        trace_id=_trace_id(request),
+        trace_id=trace_id,
+        traceparent=request.headers["traceparent"] if trace_id else "",
         headers=_passed(request, service.settings.pass_headers),
     )
 

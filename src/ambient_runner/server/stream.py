@@ -2,98 +2,42 @@
 
 Live, late, resumed and replayed readers all come through here. One task pumps; the other notices that the client has left, sends pings, and
 cuts a reader that has stopped reading. Plain asyncio on the way from batch to socket: nothing awaits per event.
+Where the server's own `send` is known (`direct`), a batch is sent from where it is published, and the pump wakes only for the rest: the
+end, a snapshot, a reader who does not keep up.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 from starlette.responses import Response
 
 from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
-from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import snapshot_places
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import MessagesSnapshot
 from ambient_runner.runs import metrics
 from ambient_runner.runs.views import Replay
-from ambient_runner.runs.watch import is_idle
+from ambient_runner.server.direct import DIRECT, begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from ambient_runner.ledger.base import Batch, Ledger, Tail, ThreadKey
+    from ambient_runner.ledger.base import Batch, Tail
     from ambient_runner.projections.frames import Framer
     from ambient_runner.runs.runner import Runner
     from ambient_runner.runs.views import Life
+    from ambient_runner.server.direct import Begun
     from ambient_runner.server.service import Service
+    from ambient_runner.server.until import Until
 
-_TERMINAL = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _IDLE_LOOK = 0.05
 _CHUNK = 1 << 20
-
-
-class Until(Protocol):
-    """When a stream ends."""
-
-    def after(self, batch: Batch) -> bool:
-        """Whether this batch was the last one."""
-        ...
-
-    async def now(self, tail: Tail) -> bool:
-        """Asked again and again while there is nothing to send, if `looks`."""
-        ...
-
-    @property
-    def looks(self) -> bool: ...
-
-
-class UntilRunEnds:
-    """For the answer to a POST: up to the run's terminal event."""
-
-    looks = False
-
-    def __init__(self, run: str) -> None:
-        self._run = run
-
-    def after(self, batch: Batch) -> bool:
-        return batch.run == self._run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL)
-
-    async def now(self, tail: Tail) -> bool:
-        return False
-
-
-class UntilIdle:
-    """Until all that is stored has been sent and no more is to come for now."""
-
-    looks = True
-
-    def __init__(self, ledger: Ledger, key: ThreadKey) -> None:
-        self._ledger = ledger
-        self._key = key
-
-    def after(self, batch: Batch) -> bool:
-        return False
-
-    async def now(self, tail: Tail) -> bool:
-        return await is_idle(self._ledger, self._key, tail.position)
-
-
-class Never:
-    """For a reader that follows the thread for good."""
-
-    looks = False
-
-    def after(self, batch: Batch) -> bool:
-        return False
-
-    async def now(self, tail: Tail) -> bool:
-        return False
 
 
 class EventStream(Response):
@@ -129,9 +73,13 @@ class EventStream(Response):
         self._sent_at = 0.0
         self._sending = False
         self._left = False
+        self._direct: Send | None = None
+        self._begun: Begun | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
+        self._direct = scope.get(DIRECT)
+        send = self._direct or send
         self._service.streams.add(self)
         metrics.STREAMS.inc()
         try:
@@ -197,12 +145,38 @@ class EventStream(Response):
     async def _wait(self, tail: Tail) -> list[Batch]:
         self._waiting = True
         try:
-            return await tail.next()
+            return await tail.next(self._take if self._direct else None)
         finally:
             self._waiting = False
 
+    def _take(self, batch: Batch) -> bool:
+        """Send a batch that has just been published, if that takes neither more than this nor a wait. See `Tail.next`."""
+        tail, send = self._tail, self._direct
+        if (
+            tail is None
+            or send is None
+            or self._finishing
+            or batch.first != tail.position + 1
+            or self._until.after(batch)
+        ):
+            return False
+        if not self._framer.is_shared(batch) and snapshot_places(batch):
+            return False
+        tail.position = batch.last
+        self._runner.views.grow(self._life, batch)
+        frame = self._framer.render(batch, {})
+        if frame:
+            self._sent_at = time.monotonic()
+            self._begun = begin(send({"type": "http.response.body", "body": frame, "more_body": True}))
+            self._sending = self._begun is not None
+        return not self._sending
+
     async def _deliver(self, send: Send, batches: list[Batch]) -> bool:
         """Send the batches, about a mebibyte at a time; True when the stream is over."""
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            await begun
+            self._sending = False
         frames: list[bytes] = []
         size = 0
         over = False

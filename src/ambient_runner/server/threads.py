@@ -22,7 +22,8 @@ from ambient_runner.runs.resume import gap, reopening
 from ambient_runner.runs.views import Life, load_view
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
-from ambient_runner.server.stream import EventStream, Never, UntilIdle
+from ambient_runner.server.stream import EventStream
+from ambient_runner.server.until import Never, UntilIdle
 
 if TYPE_CHECKING:
     from ambient_runner.projections.redact import Redactor
@@ -69,11 +70,22 @@ def thread_routes(service: Service, guard: Guard) -> APIRouter:
 
     @router.delete("/thread/{id:path}")
     async def delete(request: Request, id: str) -> Response:  # noqa: A002
-        key = _key(await guard(request), id)
-        await (await service.runner()).erase(key)
+        await _erase(service, _key(await guard(request), id))
         return Json({"threadId": id, "deleted": True})
 
     return router
+
+
+async def _erase(service: Service, key: ThreadKey) -> None:
+    """Forget a thread. One that has had no run yet may have a workspace all the same."""
+    runner = await service.runner()
+    workspace = await service.platform.has_workspace(key)
+    try:
+        await runner.erase(key)
+    except UnknownThread:
+        if not workspace:
+            raise
+        await service.platform.forget(key)
 
 
 def _key(actor: Actor, id: str) -> ThreadKey:  # noqa: A002

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.errors import LedgerError, RunnerError
+from ambient_runner.errors import LeaseLost, LedgerError, RunnerError
 from ambient_runner.ledger.sqlite.connect import begin, connect, ledger_error, prepare, primary_code
 from ambient_runner.ledger.sqlite.news import News, Reporter
 from ambient_runner.ledger.sqlite.wal import Checkpointer
-from ambient_runner.ledger.sqlite.writes import Lease, Published, Writes
+from ambient_runner.ledger.sqlite.writes import Published, Writes
+from ambient_runner.ledger.writer import Append
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ambient_runner.ledger.sqlite.workers import Worker
-    from ambient_runner.ledger.writer import QueuedWriter
 
 POLL = 0.02
 """Seconds between looks at what other processes did, while anybody here cares."""
@@ -51,24 +51,14 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """Lines of one lease to append."""
-
-    lease: Lease
-    writer: QueuedWriter
-    lines: list[bytes]
-    ended: bool
-
-
-@dataclass(slots=True, eq=False)
 class Outcome:
     """What a transaction did, for the loop. Everything in it is committed."""
 
     news: News | None = None
     published: list[Published] = field(default_factory=list[Published])
-    written: list[tuple[Entry, int]] = field(default_factory=list[tuple[Entry, int]])
+    written: list[tuple[Append, int]] = field(default_factory=list["tuple[Append, int]"])
     """Appends, with the newest seq of their run."""
-    refused: list[tuple[Entry, LedgerError]] = field(default_factory=list[tuple[Entry, LedgerError]])
+    refused: list[tuple[Append, LedgerError]] = field(default_factory=list["tuple[Append, LedgerError]"])
     answers: list[tuple[Job, Any, BaseException | None]] = field(
         default_factory=list[tuple[Job, Any, "BaseException | None"]]
     )
@@ -93,14 +83,14 @@ class Committer(threading.Thread):
         self._worker = worker
         self._deliver = deliver
         self._opened = opened
-        self._queue: SimpleQueue[list[Entry] | Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Append] | Job | None] = SimpleQueue()
         self._closing = False
         self._renewed = 0.0
         self._syncs = True
         self._insisted: list[Job] = []
-        self._current: list[Entry | Job] = []
+        self._current: list[Append | Job] = []
 
-    def submit(self, work: list[Entry] | Job) -> None:
+    def submit(self, work: list[Append] | Job) -> None:
         self._queue.put(work)
 
     def nudge(self) -> None:
@@ -163,7 +153,7 @@ class Committer(threading.Thread):
         if self._checkpointer.overdue:
             self._catch_up()
 
-    def _gather(self) -> list[Entry | Job]:
+    def _gather(self) -> list[Append | Job]:
         """Everything that is queued; waits for something to do."""
         try:
             first = self._queue.get(timeout=self._patience())
@@ -171,8 +161,8 @@ class Committer(threading.Thread):
             return []
         return [*_unpacked(first), *self._queued_now()]
 
-    def _queued_now(self) -> list[Entry | Job]:
-        work: list[Entry | Job] = []
+    def _queued_now(self) -> list[Append | Job]:
+        work: list[Append | Job] = []
         try:
             while True:
                 work.extend(_unpacked(self._queue.get_nowait()))
@@ -202,7 +192,7 @@ class Committer(threading.Thread):
         self._writes.learn(news)
         return news
 
-    def _commit(self, work: list[Entry | Job]) -> None:
+    def _commit(self, work: list[Append | Job]) -> None:
         outcome = Outcome()
         try:
             self._attempt(work, outcome)
@@ -215,7 +205,7 @@ class Committer(threading.Thread):
             outcome = self._failure(work, ledger_error(error), outcome.news)
         self._deliver(outcome)
 
-    def _attempt(self, work: list[Entry | Job], outcome: Outcome) -> None:
+    def _attempt(self, work: list[Append | Job], outcome: Outcome) -> None:
         writes = self._writes
         self._sync_if(any(not isinstance(item, Job) or item.durable for item in work))
         begin(self._connection)
@@ -239,27 +229,31 @@ class Committer(threading.Thread):
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._syncs = durable
 
-    def _apply(self, work: list[Entry | Job], outcome: Outcome) -> None:
-        pending: dict[Lease, Entry] = {}
+    def _apply(self, work: list[Append | Job], outcome: Outcome) -> None:
+        pending: dict[int, Append] = {}
         for item in work:
             if isinstance(item, Job):
                 self._append(pending, outcome)
                 pending = {}
                 self._do(item, outcome)
-            elif earlier := pending.get(item.lease):
-                pending[item.lease] = _merge(earlier, item)
+            elif earlier := pending.get(token := item.writer.token):
+                pending[token] = _merge(earlier, item)
             else:
-                pending[item.lease] = item
+                pending[token] = item
         self._append(pending, outcome)
 
-    def _append(self, pending: dict[Lease, Entry], outcome: Outcome) -> None:
-        for entry in pending.values():
+    def _append(self, pending: dict[int, Append], outcome: Outcome) -> None:
+        leases = self._writes.leases
+        for token, append in pending.items():
+            lease = leases.get(token)
             try:
-                self._writes.append(entry.lease, entry.lines, entry.ended)
+                if lease is None:
+                    raise LeaseLost
+                self._writes.append(lease, append.lines, append.ended)
             except LedgerError as error:
-                outcome.refused.append((entry, error))
+                outcome.refused.append((append, error))
             else:
-                outcome.written.append((entry, entry.lease.newest))
+                outcome.written.append((append, lease.newest))
         self._writes.insert_rows()
 
     def _do(self, job: Job, outcome: Outcome) -> None:
@@ -276,7 +270,7 @@ class Committer(threading.Thread):
             outcome.answers.append((job, result, None))
         self._connection.execute("RELEASE job")
 
-    def _failure(self, work: list[Entry | Job], error: LedgerError, news: News | None) -> Outcome:
+    def _failure(self, work: list[Append | Job], error: LedgerError, news: News | None) -> Outcome:
         """Nothing of the transaction happened. Its writers are done for: their next lines would follow a hole."""
         outcome = Outcome(news=news)
         for item in work:
@@ -286,7 +280,8 @@ class Committer(threading.Thread):
             elif isinstance(item, Job):
                 outcome.answers.append((item, None, error))
             else:
-                item.lease.error = error
+                if lease := self._writes.leases.get(item.writer.token):
+                    lease.error = error
                 outcome.refused.append((item, error))
         return outcome
 
@@ -329,11 +324,11 @@ class Committer(threading.Thread):
             logger.exception("cannot sign out; the leases end when their time is over")
 
 
-def _unpacked(item: list[Entry] | Job | None) -> Sequence[Entry | Job]:
+def _unpacked(item: list[Append] | Job | None) -> Sequence[Append | Job]:
     if isinstance(item, Job):
         return (item,)
     return item or ()
 
 
-def _merge(earlier: Entry, later: Entry) -> Entry:
-    return Entry(earlier.lease, earlier.writer, earlier.lines + later.lines, earlier.ended or later.ended)
+def _merge(earlier: Append, later: Append) -> Append:
+    return Append(earlier.writer, earlier.lines + later.lines, earlier.ended or later.ended)

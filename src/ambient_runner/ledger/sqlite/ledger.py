@@ -18,7 +18,7 @@ import anyio.to_thread
 from ambient_runner.errors import LeaseLost, LedgerError
 from ambient_runner.ledger.live import Bell, Hub, live_tail
 from ambient_runner.ledger.sqlite import reads
-from ambient_runner.ledger.sqlite.committer import Committer, Entry, Job, Outcome
+from ambient_runner.ledger.sqlite.committer import Committer, Job, Outcome
 from ambient_runner.ledger.sqlite.pool import Pool
 from ambient_runner.ledger.sqlite.wal import truncate
 from ambient_runner.ledger.sqlite.workers import Worker
@@ -125,12 +125,7 @@ class SqliteLedger:
             for append in appends:
                 append.writer.failed(LedgerError("The store is closed."))
             return
-        entries = [
-            Entry(held[0], writer, lines, ended)
-            for writer, lines, ended in appends
-            if (held := self._leases.get(writer))
-        ]
-        self._committer.submit(entries)
+        self._committer.submit(appends)
 
     async def release(self, writer: QueuedWriter) -> None:
         held = self._leases.pop(writer, None)
@@ -289,10 +284,10 @@ class SqliteLedger:
                 self._end(key, life)
             else:
                 self._hub.publish(key, life, batch)
-        for entry, newest in outcome.written:
-            entry.writer.committed(len(entry.lines) + entry.ended, sum(map(len, entry.lines)), newest)
-        for entry, error in outcome.refused:
-            entry.writer.failed(error)
+        for append, newest in outcome.written:
+            append.writer.committed(len(append.lines) + append.ended, sum(map(len, append.lines)), newest)
+        for append, error in outcome.refused:
+            append.writer.failed(error)
         for job, result, error in outcome.answers:
             _answer(job.future, result, error)
 
