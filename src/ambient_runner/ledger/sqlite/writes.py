@@ -23,7 +23,7 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.base import KEY_AGE, RUNTIME, Batch, Checkpoint, Held, KeyClaim, ThreadKey
-from ambient_runner.ledger.sqlite import places, reads
+from ambient_runner.ledger.sqlite import forgetting, places, reads
 from ambient_runner.ledger.sqlite.places import Places
 from ambient_runner.ledger.writer import same_batch
 
@@ -50,18 +50,6 @@ _NEXT_UPDATED = "SELECT max(?, coalesce(max(updated) + 1, 0)) FROM thread WHERE 
 _NEW_THREAD = "INSERT INTO thread (tenant, owner, id, agent, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _NEW_RUN = "INSERT INTO run (thread_no, key, run_id, first) VALUES (?, ?, ?, ?)"
 _NEW_KEY = "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_CHECKPOINT = "INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)"
-# Blanking makes a row shorter and leaves it where it is; see the schema for why nothing is deleted here.
-_BLANK_BATCH = "UPDATE batch SET thread_no = NULL, run = '', owner = '', kind = '', body = x'' WHERE no = ?"
-_BLANK_CHECKPOINT = "UPDATE checkpoint SET thread_no = NULL, body = x'' WHERE thread_no = ?"
-_BLANK_RUNS = "UPDATE run SET thread_no = NULL, key = '', run_id = '', first = 0, last = 0 WHERE thread_no = ?"
-# At least a thousand blank rows stay before the first live one: more pages than SQLite touches to merge one.
-_SWEEP = """
-DELETE FROM {table} WHERE no < min(
-    (SELECT min(no) FROM {table}) + 5000,
-    coalesce((SELECT no FROM {table} WHERE thread_no IS NOT NULL ORDER BY no LIMIT 1), (SELECT max(no) FROM {table})) - 1000
-)
-"""
 _STOP = "UPDATE lease SET stop = ? WHERE token = ? AND stop IS NULL"
 
 
@@ -266,29 +254,15 @@ class Writes:
         held = self.connection.execute(_LEASE, key).fetchone()
         if checkpoint.seq > (self._newest(no, placed, held[5]) if held else placed):
             raise ValueError("a checkpoint cannot be ahead of its thread")
-        self.connection.execute(_BLANK_CHECKPOINT, (no,))
-        self.connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
-        self._drop_entries(no, checkpoint.seq)
-        self._sweep()
-        self.connection.execute("UPDATE thread SET floor = max(floor, ?) WHERE no = ?", (checkpoint.seq, no))
+        forgetting.trim(self.connection, no, checkpoint)
 
     def erase(self, key: ThreadKey) -> bool:
         thread = self.connection.execute(_THREAD, key).fetchone()
         if thread is None:
             return False
         no, _, epoch, _ = thread
-        self._blank(no, places.ALL)
-        self.connection.execute("DELETE FROM place WHERE thread_no = ?", (no,))
+        forgetting.erase(self.connection, key, no, epoch, self.now)
         self.places.forget(no)
-        self.connection.execute(_BLANK_CHECKPOINT, (no,))
-        self.connection.execute(_BLANK_RUNS, (no,))
-        self._sweep()
-        self.connection.execute("DELETE FROM thread WHERE no = ?", (no,))
-        self.connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
-        self.connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
-        self.connection.execute("DELETE FROM erased WHERE at < ?", (self.now - KEY_AGE,))
-        tombstone = "INSERT INTO erased (tenant, owner, id, epoch, at) VALUES (?, ?, ?, ?, ?)"
-        self.connection.execute(tombstone, (*key, epoch, self.now))
         if lease := self.by_thread.get(no):
             lease.error = LeaseLost()
         self.published.append(Published(key, epoch, None))
@@ -395,23 +369,3 @@ class Writes:
         body = b"\n".join(batch.lines)
         self._rows.append((no, batch.first, batch.last, batch.run, batch.owner, batch.kind, batch.ts, body))
         self.published.append(Published(key, epoch, batch))
-
-    def _sweep(self) -> None:
-        """Delete blank rows from the beginning of the tables, some at a time, keeping clear of the pages live rows are on."""
-        for table in ("batch", "checkpoint", "run"):
-            self.connection.execute(_SWEEP.format(table=table))
-
-    def _drop_entries(self, no: int, seq: int) -> None:
-        """Blank the batches up to `seq`, and cut the one that goes beyond it."""
-        for row, first, body in list(places.rows(self.connection, no, "b.no, b.first, b.body", seq + 1, seq + 1)):
-            if first <= seq:
-                rest = body.split(b"\n")[seq - first + 1 :]
-                self.connection.execute(
-                    "UPDATE batch SET first = ?, body = ? WHERE no = ?", (seq + 1, b"\n".join(rest), row)
-                )
-        self._blank(no, seq)
-        self.connection.execute("DELETE FROM place WHERE thread_no = ? AND last <= ?", (no, seq))
-
-    def _blank(self, no: int, seq: int) -> None:
-        found = list(places.rows(self.connection, no, "b.no, b.last", 1, seq))
-        self.connection.executemany(_BLANK_BATCH, [(row,) for row, last in found if last <= seq])
