@@ -2,9 +2,9 @@
 
 RunnerError                     code, status; the message defaults to the docstring
 ├── Refused            4xx      nothing was started
-│   ├── InvalidCursor / InvalidPatch 400 · Unauthorized 401 · Forbidden 403
-│   ├── UnknownAgent / UnknownThread 404
-│   ├── ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused / PatchConflict / StaleCursor 409
+│   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden 403
+│   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
+│   ├── RepoConflict / ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused / PatchConflict / StaleCursor 409
 │   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
@@ -12,6 +12,8 @@ RunnerError                     code, status; the message defaults to the docstr
 │   └── ProtocolViolation       the bridge said something illegal that cannot be repaired
 ├── LedgerError        503
 │   └── LeaseLost
+├── ServiceError       502      git, MCP, credentials, the workspace: what a run stands on failed
+│   └── CredentialsError
 ├── Draining           503      the server is shutting down
 └── ConfigError                 at start-up only; the CLI prints it and exits 2
 Parked                          not an error: the run waits for a human
@@ -63,6 +65,12 @@ class InvalidPatch(Refused):
     code = "invalid_patch"
 
 
+class InvalidFeedback(Refused):
+    """This is not feedback. Send `type` `META` and `metaType` `thumbs_up` or `thumbs_down`."""
+
+    code = "invalid_feedback"
+
+
 class Unauthorized(Refused):
     """You are not signed in. Send the credentials this server expects."""
 
@@ -89,6 +97,27 @@ class UnknownThread(Refused):
 
     code = "unknown_thread"
     status = 404
+
+
+class UnknownRepo(Refused):
+    """There is no repository of that name in this workspace. `GET /repos/status` lists them."""
+
+    code = "unknown_repo"
+    status = 404
+
+
+class UnknownFile(Refused):
+    """There is no such file in this workspace."""
+
+    code = "unknown_file"
+    status = 404
+
+
+class RepoConflict(Refused):
+    """That name is taken in this workspace. Choose another name, or remove the repository that has it first."""
+
+    code = "repo_conflict"
+    status = 409
 
 
 class ThreadBusy(Refused):
@@ -213,6 +242,19 @@ class LeaseLost(LedgerError):
     """This run lost its right to write: another process has taken the thread over."""
 
     code = "lease_lost"
+
+
+class ServiceError(RunnerError):
+    """Something the agent needs around it could not be made ready. The server's log has the reason."""
+
+    code = "service_error"
+    status = 502
+
+
+class CredentialsError(ServiceError):
+    """The credentials for this run could not be fetched. Try again; the server's log has the reason."""
+
+    code = "credentials_error"
 
 
 class Draining(RunnerError):

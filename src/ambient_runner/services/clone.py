@@ -1,0 +1,209 @@
+"""One clone, from a checked source into an empty place, on the thread's own branch. Bounded in time, size and number."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from ambient_runner.errors import InvalidInput, ServiceError
+from ambient_runner.runs.isolate import isolate
+from ambient_runner.services.git import Git, Remote
+from ambient_runner.services.paths import disk_use
+from ambient_runner.services.progress import CloneProgress, OnProgress, ProgressReader
+from ambient_runner.services.tokens import login_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ambient_runner.services.sources import Source
+
+__all__ = ["Cloned", "Cloner", "Limits", "Order"]
+
+_MOST_BRANCHES = 1000
+_BETWEEN_STEPS = 0.25
+_BETWEEN_LOOKS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a clone may take."""
+
+    seconds: float = 600.0
+    most_bytes: int = 4 << 30
+    most_files: int = 500_000
+    at_once: int = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What to clone, and how. `granted` are the variables of the actor who asks: only the host's own token is used."""
+
+    name: str
+    source: Source
+    branch: str | None
+    """A branch or tag; None for the default branch."""
+    session: str
+    """The branch to make and to be on."""
+    full: bool = False
+    """With all of the history."""
+    granted: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    @property
+    def remote(self) -> Remote:
+        return Remote(
+            source=self.source,
+            login=login_for(self.source, self.granted),
+            agent=self.granted.get("SSH_AUTH_SOCK", ""),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cloned:
+    """What the remote had. `branch` is where the session's branch began; empty in an empty repository."""
+
+    branch: str
+    default_branch: str
+    branches: tuple[str, ...]
+
+
+class Cloner:
+    """Clones, at most so many at once."""
+
+    def __init__(self, git: Git, limits: Limits) -> None:
+        self._git = git
+        self._limits = limits
+        self._places = anyio.Semaphore(limits.at_once)
+
+    async def clone(self, order: Order, into: Path, progress: OnProgress) -> Cloned:
+        """Clone into a folder that does not exist yet. What is left there after an error or a cancellation is the caller's.
+
+        Raises: ServiceError; InvalidInput when there is no such branch.
+        """
+        steps = _Steps(order.name, progress)
+        await steps.say(CloneProgress(name=order.name, phase="waiting"))
+        async with self._places:
+            with anyio.move_on_after(self._limits.seconds) as scope:
+                cloned = await self._within_size(order, into, steps)
+                await steps.say(CloneProgress(name=order.name, phase="done", percent=100))
+                return cloned
+            assert scope.cancelled_caught
+        raise ServiceError(
+            f"The clone took longer than {self._limits.seconds:g} seconds and was ended. Try again, or choose a smaller repository."
+        )
+
+    async def _within_size(self, order: Order, into: Path, steps: _Steps) -> Cloned:
+        cloned: list[Cloned] = []
+        failed: list[ServiceError | InvalidInput] = []
+
+        async def work() -> None:
+            try:
+                cloned.append(await self._clone(order, into, steps))
+            except (ServiceError, InvalidInput) as error:
+                failed.append(error)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            tasks.start_soon(steps.run)
+            await self._grown(into)
+            tasks.cancel_scope.cancel()
+        if failed:
+            raise failed[0]
+        if not cloned or not await self._fits(into):
+            raise ServiceError(
+                f"The repository is larger than this server allows ({self._limits.most_bytes >> 20} MiB, "
+                f"{self._limits.most_files} files). Choose a smaller one."
+            )
+        return cloned[0]
+
+    async def _grown(self, folder: Path) -> None:
+        """Comes back when the folder has grown too large. Looking never takes more than a fifth of the time."""
+        while True:
+            began = time.monotonic()
+            if not await self._fits(folder):
+                return
+            await anyio.sleep(max(_BETWEEN_LOOKS, 4 * (time.monotonic() - began)))
+
+    async def _fits(self, folder: Path) -> bool:
+        limits = self._limits
+        return await anyio.to_thread.run_sync(
+            lambda: disk_use(folder, most_bytes=limits.most_bytes, most_files=limits.most_files)
+        )
+
+    async def _clone(self, order: Order, into: Path, steps: _Steps) -> Cloned:
+        remote = order.remote
+        steps.show(CloneProgress(name=order.name, phase="connecting"))
+        cloned = await self._refs(order, remote)
+        depth = [] if order.full else ["--depth=1"]
+        branch = [f"--branch={cloned.branch}"] if cloned.branch else []
+        await self._git.run(
+            "clone", "--progress", "--template=", "--origin=origin", "--single-branch", "--no-recurse-submodules",
+            "--no-local", *depth, *branch, "--", order.source.url, str(into),
+            remote=remote, on_stderr=steps.hear,
+        )  # fmt: skip
+        await self._git.run("checkout", "-q", "-B", order.session, folder=into)
+        # A later `git fetch` by the agent sees all branches, not only the one that was cloned.
+        await self._git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*", folder=into)
+        if cloned.default_branch == cloned.branch and cloned.branch:
+            await self._git.run("remote", "set-head", "origin", cloned.branch, folder=into)
+        return cloned
+
+    async def _refs(self, order: Order, remote: Remote) -> Cloned:
+        asked = [f"refs/tags/{order.branch}"] if order.branch else []
+        found = await self._git.run(
+            "ls-remote", "--symref", "--", order.source.url, "HEAD", "refs/heads/*", *asked, remote=remote
+        )
+        return _choose(found, order.branch)
+
+
+def _choose(refs: str, asked: str | None) -> Cloned:
+    """From the lines of `git ls-remote --symref`. Raises: InvalidInput when there is no such branch or tag."""
+    default = ""
+    names: set[str] = set()
+    for line in refs.splitlines():
+        value, _, ref = line.partition("\t")
+        if ref == "HEAD" and value.startswith("ref: refs/heads/"):
+            default = value.removeprefix("ref: refs/heads/")
+        elif ref.startswith("refs/"):
+            names.add(ref)
+    branches = sorted(ref.removeprefix("refs/heads/") for ref in names if ref.startswith("refs/heads/"))
+    if asked and not {f"refs/heads/{asked}", f"refs/tags/{asked}"} & names:
+        raise InvalidInput("The repository has no branch of that name.")
+    begin = asked or (default if default in branches else next(iter(branches), ""))
+    return Cloned(branch=begin, default_branch=default or begin, branches=tuple(branches[:_MOST_BRANCHES]))
+
+
+class _Steps:
+    """Hands progress on, a few times a second: of steps that come faster only the newest is said."""
+
+    def __init__(self, name: str, say: OnProgress) -> None:
+        self._reader = ProgressReader(name)
+        self._say = say
+        self._newest: CloneProgress | None = None
+        self._changed = anyio.Event()
+
+    def hear(self, data: bytes) -> None:
+        step = self._reader.feed(data)
+        if step:
+            self.show(step)
+
+    def show(self, step: CloneProgress) -> None:
+        self._newest = step
+        self._changed.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if self._newest:
+                await self.say(self._newest)
+            await anyio.sleep(_BETWEEN_STEPS)
+
+    async def say(self, step: CloneProgress) -> None:
+        with isolate("telling how far a clone is"):
+            await self._say(step)

@@ -1,0 +1,144 @@
+"""Files inside a folder that an agent can change: reached without ever leaving it, and removed whatever is in it.
+
+A link is never followed. A path is walked part by part on open folders, so nothing can be swapped between the look and the step.
+All functions here block: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from ambient_runner.errors import InvalidInput, ServiceError, UnknownFile
+
+__all__ = ["disk_use", "inside", "is_folder", "make_folder", "open_file", "remove_tree", "settle", "write_file"]
+
+_LONGEST_PATH = 1000
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# Not blocking, or opening a pipe would wait for its other end.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EACCES)
+
+
+def inside(path: str) -> PurePosixPath:
+    """A relative path that stays where it begins, by its text.
+
+    Raises: InvalidInput.
+    """
+    parts = path.split("/")
+    if len(path) > _LONGEST_PATH or "\\" in path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput("A path is relative, with single slashes between its parts and no `.` or `..` among them.")
+    return PurePosixPath(path)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there: itself, not a link to one."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def make_folder(path: Path) -> None:
+    """A folder of our own, made if it is missing.
+
+    Raises: ServiceError when something else is in its place.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    if not is_folder(path):
+        raise ServiceError(
+            f"The workspace has something in the place of its folder `{path.name}`. Remove it, or delete the thread."
+        )
+
+
+def open_file(root: Path, path: PurePosixPath) -> int:
+    """A plain file below `root`, opened for reading. The caller closes it.
+
+    Raises: UnknownFile, also for links, folders, pipes and devices.
+    """
+    try:
+        file = _open_below(root, path)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            raise UnknownFile from error
+        raise
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise UnknownFile
+
+
+def _open_below(root: Path, path: PurePosixPath) -> int:
+    at = os.open(root, _OPEN_FOLDER)
+    try:
+        for part in path.parts[:-1]:
+            inner = os.open(part, _OPEN_FOLDER, dir_fd=at)
+            os.close(at)
+            at = inner
+        return os.open(path.parts[-1], _OPEN_FILE, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """All of it or nothing, also when the machine stops in the middle."""
+    beside = path.with_name(f"{path.name}.{os.urandom(6).hex()}.new")
+    try:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """Make the names in a folder as lasting as the files they name."""
+    handle = os.open(folder, _OPEN_FOLDER)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_tree(path: Path) -> None:
+    """Nothing is left, also of folders that were made read-only. Links are removed, not followed."""
+    if not is_folder(path):
+        path.unlink(missing_ok=True)
+        return
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return  # somebody else is removing it too
+    except OSError:
+        _unlock(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _unlock(path: Path) -> None:
+    for at, folders, _ in os.walk(path):
+        for name in folders:
+            below = Path(at, name)
+            if is_folder(below):
+                below.chmod(0o700)
+
+
+def disk_use(path: Path, *, most_bytes: int, most_files: int) -> bool:
+    """Whether what is below a folder is within these limits. Counting ends where they do."""
+    size = count = 0
+    for at, folders, files in os.walk(path):
+        count += len(folders) + len(files)
+        for name in files:
+            with suppress(FileNotFoundError):
+                size += Path(at, name).lstat().st_size
+        if size > most_bytes or count > most_files:
+            return False
+    return True

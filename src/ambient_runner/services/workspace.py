@@ -1,0 +1,195 @@
+"""Workspaces: one folder per thread of one owner, and the snapshot of it that a run works with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from ambient_runner.errors import ServiceError
+from ambient_runner.services.clone import Cloner, Limits
+from ambient_runner.services.folder import CANNOT_WRITE, Folder
+from ambient_runner.services.git import Git
+from ambient_runner.services.names import folder_name, session_branch
+from ambient_runner.services.paths import is_folder, make_folder, remove_tree
+from ambient_runner.services.sources import SourceRules
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.services.state import Record, WorkflowConfig, WorkflowEntry
+
+__all__ = ["Repo", "Workflow", "Workspace", "Workspaces"]
+
+_TRASH = ".trash"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repo:
+    """A repository that is there to be worked in."""
+
+    name: str
+    url: str
+    path: Path
+    branch: str
+    """The thread's own branch, which is checked out."""
+    began: str
+    """The branch it was made from; empty in an empty repository."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workflow:
+    """The workflow the agent works in."""
+
+    url: str
+    branch: str
+    """The branch that was asked for; empty for the default one."""
+    subpath: str
+    """The folder inside the source; empty for all of it."""
+    path: Path
+    config: WorkflowConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workspace:
+    """A thread's workspace as it was when a run began. All paths are absolute and exist; later changes are for the next run."""
+
+    path: Path
+    cwd_path: Path
+    """Where the agent begins: in the workflow, else in the main repository, else among the artifacts."""
+    add_dirs: tuple[Path, ...]
+    """The other folders it may work in."""
+    repos: tuple[Repo, ...] = ()
+    workflow: Workflow | None = None
+    artifacts: Path
+    uploads: Path
+
+
+class Workspaces:
+    """All workspaces of a server, below one folder.
+
+    `base` is what git may have of the server's own variables: PATH, proxies, certificates. `hosts` and `local` narrow where clones come
+    from, `private` opens private networks, and the scheme `file` opens local folders.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        schemes: tuple[str, ...] = ("https", "ssh"),
+        hosts: tuple[str, ...] = (),
+        private: bool = False,
+        local: tuple[Path, ...] = (),
+        git_timeout: float = 600.0,
+        max_bytes: int = 4 << 30,
+        max_files: int = 500_000,
+        max_clones: int = 2,
+        base: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root = root
+        self.rules = SourceRules(schemes=schemes, hosts=hosts, private=private, local=local, never=root)
+        self.git = Git(base=base or {})
+        limits = Limits(seconds=git_timeout, most_bytes=max_bytes, most_files=max_files, at_once=max_clones)
+        self.cloner = Cloner(self.git, limits)
+        self._on_forget: list[Callable[[ThreadKey], Awaitable[None]]] = []
+        self._is_swept = False
+
+    async def of(self, thread: ThreadKey) -> Workspace:
+        """The workspace a run begins with: made if it is missing, checked, and cleaned of what nothing names any more.
+
+        Call it between runs, as the set-up of one. Raises: ServiceError.
+        """
+        if not self._is_swept:
+            self._is_swept = True
+            await anyio.to_thread.run_sync(self._empty_trash)
+        folder = await self.opened(thread)
+        record = await folder.sweep()
+        return await anyio.to_thread.run_sync(_snapshot, folder, record, session_branch(thread.id))
+
+    async def seen(self, thread: ThreadKey) -> Workspace | None:
+        """The workspace as it is now, if there is one. Nothing is made or cleaned, so a run may be going on in it. Raises: ServiceError."""
+        folder = await self.existing(thread)
+        if folder is None:
+            return None
+        return await anyio.to_thread.run_sync(_snapshot, folder, await folder.record(), session_branch(thread.id))
+
+    async def opened(self, thread: ThreadKey) -> Folder:
+        """The thread's folder, made if it is missing. Raises: ServiceError."""
+        return await anyio.to_thread.run_sync(self._make, thread)
+
+    async def existing(self, thread: ThreadKey) -> Folder | None:
+        """The thread's folder, if it has one. Raises: ServiceError."""
+        there = await anyio.to_thread.run_sync(is_folder, self._path(thread))
+        return await self.opened(thread) if there else None
+
+    def on_forget(self, call: Callable[[ThreadKey], Awaitable[None]]) -> None:
+        """Have this called before a workspace is erased."""
+        self._on_forget.append(call)
+
+    async def forget(self, thread: ThreadKey) -> None:
+        """Erase the workspace with all that is in it, and end what is being cloned into it."""
+        for call in self._on_forget:
+            await call(thread)
+        await anyio.to_thread.run_sync(self._erase, self._path(thread))
+
+    def _path(self, thread: ThreadKey) -> Path:
+        return self.root.absolute().joinpath(*map(folder_name, thread))
+
+    def _make(self, thread: ThreadKey) -> Folder:
+        path = self._path(thread)
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for place in (path.parent.parent, path.parent, path):
+                make_folder(place)
+            folder = Folder(self.root.resolve() / path.relative_to(self.root.absolute()))
+            folder.make()
+        except OSError as error:
+            raise ServiceError(CANNOT_WRITE) from error
+        return folder
+
+    def _erase(self, path: Path) -> None:
+        """Out of its place at once, so that nothing finds it; then gone."""
+        if not is_folder(path):
+            return
+        trash = self.root / _TRASH
+        trash.mkdir(mode=0o700, exist_ok=True)
+        path.rename(trash / os.urandom(8).hex())
+        self._empty_trash()
+
+    def _empty_trash(self) -> None:
+        trash = self.root / _TRASH
+        if is_folder(trash):
+            for path in trash.iterdir():
+                remove_tree(path)
+
+
+def _snapshot(folder: Folder, record: Record, branch: str) -> Workspace:
+    repos = tuple(
+        Repo(name=repo.name, url=repo.url, path=folder.repo(repo.folder), branch=branch, began=repo.branch)
+        for repo in record.repos
+        if is_folder(folder.repo(repo.folder))
+    )
+    workflow = _workflow(folder, record.workflow) if record.workflow else None
+    places = [*(repo.path for repo in repos), folder.artifacts, folder.uploads]
+    cwd = workflow.path if workflow else places[0]
+    return Workspace(
+        path=folder.path,
+        cwd_path=cwd,
+        add_dirs=tuple(place for place in places if place != cwd),
+        repos=repos,
+        workflow=workflow,
+        artifacts=folder.artifacts,
+        uploads=folder.uploads,
+    )
+
+
+def _workflow(folder: Folder, entry: WorkflowEntry) -> Workflow:
+    path = folder.workflow(entry.folder) / entry.path
+    # A link on the way would lead the agent's working directory out of the workspace.
+    if not is_folder(path) or path.resolve() != path:
+        raise ServiceError("The folder of the active workflow is gone. Choose the workflow again.")
+    return Workflow(url=entry.url, branch=entry.branch, subpath=entry.path, path=path, config=entry.config)

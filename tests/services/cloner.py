@@ -1,0 +1,25 @@
+"""A process that clones: `python cloner.py <root> <url>`. It says `done` when the repository is there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.services.repos import Repos
+from ambient_runner.services.workspace import Workspaces
+
+ANN = ThreadKey("default", "ann", "trip")
+
+
+async def main(root: Path, url: str) -> None:
+    workspaces = Workspaces(root, schemes=("http",), private=True, base={"PATH": os.environ["PATH"]})
+    async with Repos(workspaces) as repos:
+        added = await repos.add(ANN, url, name="app", environment={})
+    print("new" if added.newly_cloned else "there", flush=True)
+
+
+anyio.run(main, Path(sys.argv[1]), sys.argv[2])

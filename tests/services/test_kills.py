@@ -1,0 +1,83 @@
+"""Processes that die in the middle of a clone, and two that do the same at once. Real processes, real git."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Process
+
+from ambient_runner.services.repos import Repos
+from ambient_runner.services.workspace import Workspaces
+from tests.services.remotes import ANN, NOTHING, PATH, git, git_server, make_repo
+
+CLONER = Path(__file__).with_name("cloner.py")
+
+
+async def cloner(root: Path, url: str) -> Process:
+    return await anyio.open_process([sys.executable, str(CLONER), str(root), url], stderr=None)
+
+
+async def said_by(process: Process) -> str:
+    assert process.stdout
+    said = b"".join([data async for data in process.stdout]).decode()
+    assert await process.wait() == 0
+    return said.strip()
+
+
+async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_clone_works(tmp_path: Path) -> None:
+    make_repo(tmp_path / "srv/app", {"a.txt": "hello"})
+    held = threading.Event()
+    with git_server(tmp_path / "srv", stalled=held) as server:
+        url = server.url("app/.git")
+        with anyio.fail_after(60):
+            async with await cloner(tmp_path / "root", url) as process:
+                await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                process.kill()
+                await process.wait()
+            workspaces = Workspaces(tmp_path / "root", schemes=("http",), private=True, base=PATH)
+            left = tmp_path / "root/default/ann/trip/.ambient/tmp"
+            assert len(list(left.iterdir())) == 1
+            workspace = await workspaces.of(ANN)
+            assert workspace.repos == ()
+            assert list(left.iterdir()) == []
+            held.set()
+            async with Repos(workspaces) as repos:
+                assert await repos.status(ANN) == []
+                added = await repos.add(ANN, url, name="app", environment=NOTHING)
+            assert added.newly_cloned
+            assert git(added.path, "status", "--porcelain", "--branch") == "## ambient/trip"
+
+
+async def test_two_processes_that_add_the_same_repository_end_with_one(tmp_path: Path) -> None:
+    make_repo(tmp_path / "srv/app", {"a.txt": "hello"})
+    held = threading.Event()
+    with git_server(tmp_path / "srv", stalled=held) as server:
+        with anyio.fail_after(60):
+            async with (
+                await cloner(tmp_path / "root", server.url("app/.git")) as one,
+                await cloner(tmp_path / "root", server.url("app/.git")) as two,
+            ):
+                for _ in range(2):
+                    await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                held.set()
+                assert sorted([await said_by(one), await said_by(two)]) == ["new", "there"]
+        path = tmp_path / "root/default/ann/trip"
+        assert [entry.name for entry in (path / "repos").iterdir()] == ["app"]
+        assert list((path / ".ambient/tmp").iterdir()) == []
+
+
+async def test_a_living_process_keeps_its_clone_while_another_begins_a_run(tmp_path: Path) -> None:
+    make_repo(tmp_path / "srv/app", {"a.txt": "hello"})
+    held = threading.Event()
+    with git_server(tmp_path / "srv", stalled=held) as server:
+        with anyio.fail_after(60):
+            async with await cloner(tmp_path / "root", server.url("app/.git")) as process:
+                await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                await Workspaces(tmp_path / "root").of(ANN)
+                held.set()
+                assert await said_by(process) == "new"
+        assert [repo.name for repo in (await Workspaces(tmp_path / "root").of(ANN)).repos] == ["app"]
