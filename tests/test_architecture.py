@@ -25,6 +25,7 @@ LAYERS = {
     "server": 7,
     "cli": 8,
     "adk": 8,
+    "langgraph": 8,
     "strands": 8,
 }
 PURE = ("protocol", "projections")

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from ambient_runner.config import OPTIONS, Settings, Timeouts, is_loopback, read_settings
+from ambient_runner.config import (
+    OPTIONS,
+    LangfuseSettings,
+    OtlpSettings,
+    Settings,
+    Timeouts,
+    TracingSettings,
+    harmless_environment,
+    is_loopback,
+    read_settings,
+)
 from ambient_runner.errors import ConfigError
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference" / "config.md"
@@ -59,6 +69,31 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_origins = ["https://a.example"]
         pass_headers = ["X-Tenant"]
         log_level = "debug"
+        session = "main"
+        workspace = "/srv/work"
+        model = "large"
+        max_tokens = 1000
+        temperature = 0.5
+        system_prompt = "Be brief."
+
+        [git]
+        schemes = ["HTTPS", "file"]
+        hosts = ["git.example.com"]
+        private = true
+
+        [mcp]
+        config = "servers.json"
+        project = true
+
+        [credentials]
+        url = "https://backend.example.com/credentials"
+        token = "bearer-of-the-server"
+
+        [tracing]
+        to = ["langfuse"]
+        content = false
+        langfuse_url = "https://langfuse.example/"
+        otlp_endpoint = "http://collector:4318"
 
         [timeouts]
         idle = 1
@@ -74,7 +109,9 @@ def test_every_option_can_be_written_in_the_file() -> None:
         """,
         "other.toml",
     )
-    assert read_settings(path, {"PIN": "12345678"}) == Settings(
+    keys = {"LANGFUSE_PUBLIC_KEY": "pk-1", "LANGFUSE_SECRET_KEY": "sk-1"}
+    langfuse = LangfuseSettings(url="https://langfuse.example", public_key="pk-1", secret_key="sk-1")
+    assert read_settings(path, {"PIN": "12345678"} | keys) == Settings(
         host="::1",
         port=0,
         store="memory://",
@@ -96,7 +133,26 @@ def test_every_option_can_be_written_in_the_file() -> None:
         pass_headers=("x-tenant",),
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
-        secrets=("12345678",),
+        session="main",
+        workspace="/srv/work",
+        git_schemes=("https", "file"),
+        git_hosts=("git.example.com",),
+        git_private=True,
+        model="large",
+        max_tokens=1000,
+        temperature=0.5,
+        system_prompt="Be brief.",
+        mcp_config="servers.json",
+        mcp_project=True,
+        credentials_url="https://backend.example.com/credentials",
+        credentials_token="bearer-of-the-server",
+        tracing=TracingSettings(langfuse=langfuse, content=False),
+        secrets=(
+            "bearer-of-the-server",
+            langfuse.authorization,
+            langfuse.authorization.removeprefix("Basic "),
+            "12345678",
+        ),
     )
 
 
@@ -125,7 +181,24 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "pass_headers": "X-Tenant",
         "agents": "demo,mine=p:a",
         "log_level": "error",
+        "session": "main",
+        "workspace": "work",
+        "git_schemes": "https",
+        "git_hosts": "a.example, b.example",
+        "git_private": "yes",
+        "model": "large",
+        "max_tokens": "10",
+        "temperature": "1",
+        "system_prompt": "Be brief.",
+        "mcp_config": "servers.json",
+        "mcp_project": "off",
+        "credentials_url": "http://127.0.0.1:9/credentials",
+        "credentials_token": "bearer",
         "secret_names": "PIN",
+        "tracing": "OTLP",
+        "trace_content": "yes",
+        "otlp_endpoint": "http://collector:4318/",
+        "langfuse_url": "https://langfuse.example",
     }
     assert set(values) == {option.name for option in OPTIONS}
     environ = {f"AMBIENT_{name.upper()}": value for name, value in values.items()}
@@ -151,7 +224,21 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         pass_headers=("x-tenant",),
         agents=("demo", "mine=p:a"),
         log_level="error",
+        session="main",
+        workspace="work",
+        git_schemes=("https",),
+        git_hosts=("a.example", "b.example"),
+        git_private=True,
+        model="large",
+        max_tokens=10,
+        temperature=1.0,
+        system_prompt="Be brief.",
+        mcp_config="servers.json",
+        mcp_project=False,
+        credentials_url="http://127.0.0.1:9/credentials",
+        credentials_token="bearer",
         secrets=("abcdefgh",),
+        tracing=TracingSettings(otlp=OtlpSettings(endpoint="http://collector:4318/v1/traces"), content=True),
     )
 
 
@@ -274,3 +361,28 @@ def test_history_is_the_servers_where_threads_are_stored() -> None:
 )
 def test_only_loopback_addresses_are_local(host: str, local: bool) -> None:
     assert is_loopback(host) is local
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://backend.example.com/credentials",
+        "ftp://127.0.0.1/x",
+        "https://",
+        "https://user:pass@backend.example.com/",
+        "https://backend.example.com/#part",
+        "backend.example.com",
+    ],
+)
+def test_credentials_travel_encrypted_or_not_at_all(url: str) -> None:
+    assert refusal(environ={"AMBIENT_CREDENTIALS_URL": url}).startswith("AMBIENT_CREDENTIALS_URL must be an https URL")
+
+
+@pytest.mark.parametrize("value", ["2.1", "-1", "hot", "1s"])
+def test_a_temperature_is_a_number_from_0_to_2(value: str) -> None:
+    assert refusal(environ={"AMBIENT_TEMPERATURE": value}) == "AMBIENT_TEMPERATURE must be a number from 0 to 2."
+
+
+def test_a_child_gets_nothing_of_the_servers_environment_but_what_is_harmless() -> None:
+    environ = {"PATH": "/bin", "HOME": "/home/me", "AMBIENT_CREDENTIALS_TOKEN": "x", "API_KEY": "y", "LD_PRELOAD": "z"}
+    assert harmless_environment(environ) == {"PATH": "/bin", "HOME": "/home/me"}

@@ -13,6 +13,7 @@ import ambient_runner.cli
 from ambient_runner import Settings, create_app, errors
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.config import OPTIONS
+from tests.server.worker import WorkerBridge
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -36,7 +37,7 @@ def test_every_error_is_documented_and_says_what_to_do(kind: type[errors.RunnerE
 
 
 def routes() -> list[tuple[str, str]]:
-    app = create_app(Settings(store="memory://"), {"demo": DemoBridge()})
+    app = create_app(Settings(store="memory://"), {"demo": DemoBridge(), "worker": WorkerBridge()})
     return [
         (method, route.path.replace(":path", ""))
         for route in _api_routes(app.routes)
@@ -55,7 +56,7 @@ def _api_routes(found: list[object]) -> list[APIRoute]:
 
 
 def test_there_are_routes_to_look_at() -> None:
-    assert len(routes()) >= 13
+    assert len(routes()) >= 24
 
 
 @pytest.mark.parametrize(("method", "path"), routes(), ids=str)

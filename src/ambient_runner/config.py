@@ -6,12 +6,13 @@ This is the only module that looks at the environment. Everyone else is handed a
 
 from __future__ import annotations
 
+import base64
 import difflib
 import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,10 @@ _YEAR = 366 * 24 * 3600.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+_HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +51,40 @@ class Timeouts:
     """From start to end."""
     grace: float = 5.0
     """What an agent gets to end by itself after a stop."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtlpSettings:
+    """An OpenTelemetry collector, or anything else that takes OTLP over HTTP."""
+
+    endpoint: str = "http://localhost:4318/v1/traces"
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LangfuseSettings:
+    """A Langfuse project: it takes traces and the scores of feedback."""
+
+    url: str
+    public_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    stage: str = ""
+    """What Langfuse calls its environment: `production`, `staging`…"""
+
+    @property
+    def authorization(self) -> str:
+        """The value of the `Authorization` header."""
+        return f"Basic {base64.b64encode(f'{self.public_key}:{self.secret_key}'.encode()).decode()}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracingSettings:
+    """Where runs are traced to. Nowhere until a place is named."""
+
+    otlp: OtlpSettings | None = None
+    langfuse: LangfuseSettings | None = None
+    content: bool | None = None
+    """Whether texts, arguments and results go along; None: to Langfuse, and nowhere else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +115,29 @@ class Settings:
     agents: tuple[str, ...] = ()
     """Agent specs, `name` or `name=package.module:attribute`, as `load_agent` takes them."""
     log_level: LogLevel = "info"
+    tracing: TracingSettings = TracingSettings()
+    session: str = ""
+    """The thread that a request to the platform's routes means when it names none."""
+    workspace: str = ".ambient/workspaces"
+    """The folder under which every thread with files has a workspace of its own."""
+    git_schemes: tuple[str, ...] = ("https", "ssh")
+    git_hosts: tuple[str, ...] = ()
+    """Hosts to clone from; empty for any."""
+    git_private: bool = False
+    """Whether to clone from loopback and private addresses."""
+    model: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    system_prompt: str = ""
+    """What every agent is told beside what the workspace says."""
+    mcp_config: str = ""
+    """The server's own `.mcp.json`; empty for none."""
+    mcp_project: bool = False
+    """Whether the `.mcp.json` of a workspace counts: what it names is started with the credentials of the run."""
+    credentials_url: str = ""
+    """Where the credentials of a run are fetched; empty for nowhere."""
+    credentials_token: str = field(default="", repr=False)
+    """Sent there as a bearer token."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Exact values that must never leave the process, longest first."""
 
@@ -148,6 +210,35 @@ def _size(value: object) -> int:
     return int(_amount(value, _SIZES, "a size above zero: bytes, or a number with KiB, MiB or GiB, such as 10MiB"))
 
 
+def _yes_or_no(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _YES | _NO:
+        return value.strip().lower() in _YES
+    raise ValueError("true or false")
+
+
+def _number(low: float, high: float) -> Parser:
+    def parse(value: object) -> float:
+        match = _AMOUNT.fullmatch(str(value).strip())
+        if not isinstance(value, bool) and match and not match[2] and low <= float(match[1]) <= high:
+            return float(match[1])
+        raise ValueError(f"a number from {low:g} to {high:g}")
+
+    return parse
+
+
+def _fetched(value: object) -> str:
+    """A URL that credentials may travel from: encrypted, or without leaving this machine."""
+    text = _text(value)
+    with suppress(ValueError):
+        parts = urlsplit(text)
+        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        if safe and parts.hostname and parts.username is None and not parts.fragment:
+            return text
+    raise ValueError("an https URL, or an http URL of this machine, without a user name in it")
+
+
 def _one_of(choices: tuple[str, ...]) -> Parser:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.strip().lower() in choices:
@@ -167,8 +258,23 @@ def _names(value: object) -> tuple[str, ...]:
     raise ValueError("a list of names, in a variable separated by commas")
 
 
-def _header_names(value: object) -> tuple[str, ...]:
+def _lower_names(value: object) -> tuple[str, ...]:
     return tuple(name.lower() for name in _names(value))
+
+
+def _places(value: object) -> tuple[str, ...]:
+    names = _lower_names(value)
+    if set(names) <= {"otlp", "langfuse"}:
+        return names
+    raise ValueError("a list of otlp and langfuse")
+
+
+def _web_url(value: object) -> str:
+    text = _text(value).rstrip("/")
+    with suppress(ValueError):
+        if urlsplit(text).scheme in {"http", "https"} and urlsplit(text).hostname:
+            return text
+    raise ValueError("a URL that begins with http:// or https://")
 
 
 def _store(value: object) -> str:
@@ -204,10 +310,27 @@ OPTIONS: tuple[Option, ...] = (
     _option("heartbeat", _seconds),
     _option("allowed_hosts", _names),
     _option("allowed_origins", _names),
-    _option("pass_headers", _header_names),
+    _option("pass_headers", _lower_names),
     _option("agents", _names),
     _option("log_level", _one_of(get_args(LogLevel))),
+    _option("session", _text),
+    _option("workspace", _text),
+    _option("git_schemes", _lower_names, "git", "schemes"),
+    _option("git_hosts", _lower_names, "git", "hosts"),
+    _option("git_private", _yes_or_no, "git", "private"),
+    _option("model", _text),
+    _option("max_tokens", _whole(1, 10_000_000)),
+    _option("temperature", _number(0, 2)),
+    _option("system_prompt", _text),
+    _option("mcp_config", _text, "mcp", "config"),
+    _option("mcp_project", _yes_or_no, "mcp", "project"),
+    _option("credentials_url", _fetched, "credentials", "url"),
+    _option("credentials_token", _text, "credentials", "token"),
     _option("secret_names", _names, "secrets", "names"),
+    _option("tracing", _places, "tracing", "to"),
+    _option("trace_content", _yes_or_no, "tracing", "content"),
+    _option("otlp_endpoint", _web_url, "tracing", "otlp_endpoint"),
+    _option("langfuse_url", _web_url, "tracing", "langfuse_url"),
 )
 
 
@@ -219,11 +342,54 @@ def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
     values = _from_file(config, environ) | _from_environment(environ) | _from_arguments(overrides)
     names = cast("tuple[str, ...]", values.pop("secret_names", ()))
     timeouts = {part: values.pop(name) for name, part in _TIMEOUTS.items() if name in values}
+    values["tracing"] = _tracing(values, environ)
     settings = Settings(**cast("dict[str, Any]", values), timeouts=Timeouts(**cast("dict[str, Any]", timeouts)))
     return _with_secrets(settings, environ, names)
 
 
 _TIMEOUTS = {"idle_timeout": "idle", "total_timeout": "total", "stop_grace": "grace"}
+
+
+def _tracing(values: dict[str, object], environ: Mapping[str, str]) -> TracingSettings:
+    """Takes its options out of `values`. What they leave open, the variables that OpenTelemetry and Langfuse define say."""
+    places = cast("tuple[str, ...]", values.pop("tracing", ()))
+    otlp = cast("str", values.pop("otlp_endpoint", ""))
+    langfuse = cast("str", values.pop("langfuse_url", ""))
+    return TracingSettings(
+        otlp=_otlp(otlp, environ) if "otlp" in places else None,
+        langfuse=_langfuse(langfuse, environ) if "langfuse" in places else None,
+        content=cast("bool | None", values.pop("trace_content", None)),
+    )
+
+
+def _otlp(given: str, environ: Mapping[str, str]) -> OtlpSettings:
+    base = given or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/") or "http://localhost:4318"
+    exact = "" if given else environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    headers = environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    pairs = [pair.partition("=") for pair in headers.split(",") if "=" in pair]
+    return OtlpSettings(
+        endpoint=exact or (base if base.endswith("/v1/traces") else f"{base}/v1/traces"),
+        headers=tuple((name.strip().lower(), unquote(value.strip())) for name, _, value in pairs),
+    )
+
+
+def _langfuse(given: str, environ: Mapping[str, str]) -> LangfuseSettings:
+    url = given or environ.get("LANGFUSE_BASE_URL") or environ.get("LANGFUSE_HOST", "")
+    public, secret = environ.get("LANGFUSE_PUBLIC_KEY", ""), environ.get("LANGFUSE_SECRET_KEY", "")
+    if not (url and public and secret):
+        raise ConfigError(
+            "Tracing to Langfuse needs its address in tracing.langfuse_url or LANGFUSE_BASE_URL, and the project's keys"
+            " in LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY."
+        )
+    try:
+        return LangfuseSettings(
+            url=_web_url(url),
+            public_key=public,
+            secret_key=secret,
+            stage=environ.get("LANGFUSE_TRACING_ENVIRONMENT", ""),
+        )
+    except ValueError as error:
+        raise ConfigError(f"The address of Langfuse must be {error}.") from error
 
 
 def is_loopback(host: str) -> bool:
@@ -234,6 +400,21 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def harmless_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What any child process may have of this process's own variables. What was granted to a run is added to it, and nothing else."""
+    return {name: environ[name] for name in _HARMLESS if name in environ}
+
+
+def named_environment(names: Iterable[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Those of this process's own variables that someone has named, where they are set."""
+    return {name: environ[name] for name in names if name in environ}
+
+
+def git_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What git may have of this process's own variables: also how to reach the world from here. No agent's child gets that."""
+    return {name: environ[name] for name in (*_HARMLESS, *_CERTIFICATES, *_PROXIES) if name in environ}
 
 
 def _from_arguments(overrides: Mapping[str, object]) -> dict[str, object]:
@@ -317,5 +498,15 @@ def _with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[s
     password = urlsplit(settings.store).password
     if password:
         found |= {password, unquote(password)}
+    found |= _tracing_secrets(settings.tracing)
+    found.add(settings.credentials_token)
     kept = sorted((value for value in found if len(value) >= SHORTEST_SECRET), key=lambda each: (-len(each), each))
     return replace(settings, secrets=tuple(kept))
+
+
+def _tracing_secrets(tracing: TracingSettings) -> set[str]:
+    """What would let others write to the project, in the forms in which it travels."""
+    headers = {value for _, value in tracing.otlp.headers} if tracing.otlp else set[str]()
+    keys = {tracing.langfuse.secret_key, tracing.langfuse.authorization} if tracing.langfuse else set[str]()
+    whole = headers | keys
+    return whole | {value.partition(" ")[2] for value in whole if " " in value}

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner.errors import Parked, ProtocolViolation
+from ambient_runner.errors import BridgeError, Parked, ProtocolViolation
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import (
     Cancelled,
@@ -250,3 +250,12 @@ async def test_an_agent_that_fails_when_it_is_closed_harms_no_other_run(error: B
     assert stopped[-1].outcome == Cancelled()
     assert isinstance(unharmed[-1], RunFinished)
     assert isinstance(later[-1], RunError | RunFinished)
+
+
+async def test_an_agents_error_without_a_code_is_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def failing(run: Run) -> AsyncIterator[Event]:
+        yield RunError(message="no route to db.internal:5432", metadata={"stack": "db.internal"})
+
+    events = [event async for event in framed(ScriptedAgent(failing))(a_run())]
+    assert events[-1] == RunError(message=BridgeError().message, code="agent_error")
+    assert "db.internal:5432" in caplog.text

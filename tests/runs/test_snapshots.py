@@ -7,8 +7,11 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ambient_runner.projections.frames import snapshot_places
+from ambient_runner.projections.memory import MESSAGES, restate
 from ambient_runner.projections.redact import REDACTED
 from ambient_runner.protocol.events import (
+    AssistantMessage,
+    Custom,
     Event,
     Message,
     MessagesSnapshot,
@@ -103,3 +106,38 @@ async def test_a_message_streamed_in_chunks_goes_on_after_a_snapshot() -> None:
         await run_once(runner, user("u1"))
         shown = await snapshots(runner)
     assert [contents(messages) for messages in shown] == [["hi", "a"], ["hi", "ab"]]
+
+
+async def test_an_adapter_may_restate_the_conversation_and_clients_get_it_in_the_next_snapshot() -> None:
+    news = restate([user("u1"), AssistantMessage(id="m1", content="put right")])
+    async with runner_of(saying(*said("m1", "wrong"), news, SNAPSHOT_HERE, *said("m2", "more"))) as runner:
+        events = await run_once(runner, user("u1"))
+        shown = await snapshots(runner)
+    assert [contents(messages) for messages in shown] == [["hi", "put right"], ["hi", "put right", "more"]]
+    assert not [event for event in events if isinstance(event, Custom)]
+
+
+async def test_middleware_cannot_restate_the_conversation_nor_lose_that_an_adapter_did() -> None:
+    def forging(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Event, None]:
+            async for event in handler(run):
+                if not isinstance(event, Custom):
+                    yield event
+                yield restate([user("forged")], gone=["u1"])
+
+        return handle
+
+    news = restate([user("u1"), AssistantMessage(id="m1", content="put right")])
+    async with runner_of(saying(*said("m1", "wrong"), news), middleware=[forging]) as runner:
+        await run_once(runner, user("u1"))
+        (shown,) = await snapshots(runner)
+    assert contents(shown) == ["hi", "put right"]
+
+
+async def test_a_restatement_that_cannot_be_understood_changes_nothing() -> None:
+    broken = Custom(name=MESSAGES, value={"messages": [{"role": "nobody"}]})
+    async with runner_of(saying(*said("m1", "a"), broken)) as runner:
+        await run_once(runner, user("u1"))
+        (shown,) = await snapshots(runner)
+        assert (await runner.view(KEY)).memory is None
+    assert contents(shown) == ["hi", "a"]

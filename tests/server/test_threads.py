@@ -109,3 +109,42 @@ async def test_a_patch_nested_as_deep_as_a_body_may_be_is_taken() -> None:
         answer = await client.patch("/state/t", json=[{"op": "add", "path": "/note", "value": value}])
     assert answer.status_code == 200
     assert answer.json()["snapshot"]["note"] == value
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [{"op": "replace", "path": "", "value": "x"}],
+        [{"op": "add", "path": "", "value": [1]}],
+        [{"op": "add", "path": "", "value": None}],
+        [{"op": "remove", "path": ""}],
+        [{"op": "add", "path": "/note", "value": "x"}, {"op": "copy", "from": "/note", "path": ""}],
+        [{"op": "add", "path": "/note", "value": 1}, {"op": "move", "from": "/note", "path": ""}],
+    ],
+    ids=["text", "list", "nothing", "removed", "copied", "moved"],
+)
+async def test_a_patch_cannot_make_the_state_anything_but_an_object(operations: list[dict[str, object]]) -> None:
+    async with demo() as client:
+        await client.post("/", json=asking("hello", state={"note": "mine"}))
+        answer = await client.patch("/state/t", json=operations)
+        after = (await client.get("/state_snapshot/t")).json()
+        again = await client.patch("/state/t", json=[{"op": "add", "path": "/more", "value": 1}])
+    assert refused(answer) == (409, "patch_conflict")
+    assert after["snapshot"] == {"note": "mine"}
+    assert again.json()["snapshot"] == {"note": "mine", "more": 1}
+
+
+async def test_a_patch_of_the_whole_state_may_give_another_object() -> None:
+    async with demo() as client:
+        await client.post("/", json=asking("hello", state={"note": "mine"}))
+        answer = await client.patch("/state/t", json=[{"op": "replace", "path": "", "value": {"other": 1}}])
+    assert answer.json()["snapshot"] == {"other": 1}
+
+
+async def test_a_list_that_a_client_sent_as_state_is_patched_as_a_list() -> None:
+    async with demo() as client:
+        await client.post("/", json=asking("hello", state=[1]))
+        answer = await client.patch("/state/t", json=[{"op": "add", "path": "/-", "value": 2}])
+        text = await client.patch("/state/t", json=[{"op": "replace", "path": "", "value": "x"}])
+    assert answer.json()["snapshot"] == [1, 2]
+    assert refused(text) == (409, "patch_conflict")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.memory import MEMORY, is_memory, restated
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
@@ -235,7 +235,7 @@ class ThreadView:
             case RunError():
                 self._ended(run, event, "error")
             case Custom() if is_memory(event):
-                self._remember(run, event.value)
+                self._keep(run, event)
             case _:
                 self.state.apply(event)
 
@@ -272,6 +272,14 @@ class ThreadView:
         self.last_run = msgspec.structs.replace(known, status=status, terminal=event)
         self._seen = self.state.value
         self._answer(())
+
+    def _keep(self, run: str, event: Custom) -> None:
+        """What an adapter keeps: the conversation as another server tells it, or a value for its next run."""
+        told = restated(event)
+        if told is not None:
+            self.transcript.restate(told.messages, told.gone)
+        elif event.name == MEMORY:
+            self._remember(run, event.value)
 
     def _remember(self, run: str, value: Any) -> None:
         kept = [one for one in self._memories if one.run != run]

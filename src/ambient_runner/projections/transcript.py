@@ -47,7 +47,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from ambient_runner.protocol.events import Event, Message, Metadata, TextRole
 
@@ -150,6 +150,19 @@ class Transcript:
         slot = self._by_id.get(message_id)
         if slot is not None:
             self._reset(self.messages()[: self._index(slot) + 1])
+
+    def restate(self, messages: Sequence[Message], gone: Collection[str] = ()) -> None:
+        """These messages are so, in this order; those named in `gone` are no more; every other stays behind the one it followed."""
+        told = {message.id for message in messages}
+        followers: dict[str, list[Message]] = {}
+        last = ""
+        for message in self.messages():
+            if message.id in told:
+                last = message.id
+            elif message.id not in gone:
+                followers.setdefault(last, []).append(message)
+        told_and_kept = [one for message in messages for one in (message, *followers.get(message.id, ()))]
+        self._reset([*followers.get("", ()), *told_and_kept])
 
     def copy(self) -> Transcript:
         return Transcript(self.messages())

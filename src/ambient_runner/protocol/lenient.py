@@ -70,7 +70,7 @@ def _struct(kind: type[msgspec.Struct]) -> Reader:
                 raise InvalidInput(f"{at} is missing.")
             members[name] = inner(item, at, warnings)
             if name in ids:
-                _check_id(members[name], at)
+                check_id(members[name], at)
         return kind(**members)
 
     return reader
@@ -201,7 +201,8 @@ def _is_id(kind: type[msgspec.Struct], name: str) -> bool:
     return name in _ID_FIELDS or (name == "name" and kind.__name__ in _NAMED_LIKE_IDS)
 
 
-def _check_id(value: str, path: str) -> None:
+def check_id(value: str, path: str) -> None:
+    """Whether this may be an id. Raises: InvalidInput, naming it by its `path`."""
     if not 1 <= len(value) <= MAX_ID:
         raise InvalidInput(f"{path} must have 1 to {MAX_ID} characters.")
     if _CONTROL.search(value):

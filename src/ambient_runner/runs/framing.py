@@ -5,12 +5,13 @@ What the agent itself says of these is absorbed, keeping outcome, result and usa
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ambient_runner.errors import Parked, ProtocolViolation
+from ambient_runner.errors import BridgeError, Parked, ProtocolViolation
 from ambient_runner.projections.memory import is_memory
 from ambient_runner.projections.state import SharedState, visible_patch
 from ambient_runner.protocol.agui import Coercer
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event, Interrupt, Outcome
     from ambient_runner.runs.run import Agent, Run, RunHandler
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOT_HERE = MessagesSnapshot(messages=[])
 """Stored instead of the messages: the frame is folded when it is read, so its cost is not stored again and again.
@@ -69,7 +72,9 @@ def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def framed(agent: Agent, remember: Callable[[Any], None] | None = None, *, announce_trace: bool = False) -> RunHandler:
+def framed(
+    agent: Agent, remember: Callable[[Custom], None] | None = None, *, announce_trace: bool = False
+) -> RunHandler:
     """A handler that runs `agent` inside a complete frame. `remember` gets what the agent wants to keep.
 
     The event that says so is passed on like others: middleware can see it, but not make, change or lose one.
@@ -88,7 +93,7 @@ def framed(agent: Agent, remember: Callable[[Any], None] | None = None, *, annou
                         yield event
                     elif not ending.absorb(said := _coerced(coerce, event)):
                         if remember is not None and isinstance(said, Custom) and is_memory(said):
-                            remember(said.value)
+                            remember(said)
                         yield shown(said, agent.hidden_state)
         except* Parked as parked:
             ending.outcome = Interrupted(interrupts=_questions(parked))
@@ -112,6 +117,13 @@ def _coerced(coerce: Coercer, event: object) -> Event:
         return coerce(event)
     except (TypeError, ValueError) as error:
         raise ProtocolViolation from error
+
+
+def _unknown(error: RunError) -> RunError:
+    """An agent's error without a code is nearly always the text of an exception: the log gets it, the client a calm sentence."""
+    logger.error("An agent ended with an error of its own: %s", error.message)
+    known = BridgeError()
+    return msgspec.structs.replace(error, message=known.message, code=known.code, metadata=None)
 
 
 def shown(event: Event, hidden: frozenset[str]) -> Event:
@@ -146,7 +158,7 @@ class _Ending:
                 self.finished, self.outcome = event, event.outcome
                 return True
             case RunError():
-                self.error = event
+                self.error = event if event.code else _unknown(event)
                 return True
             case RunStarted():
                 return True

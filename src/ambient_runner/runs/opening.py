@@ -54,7 +54,7 @@ def open_run(
 
     Raises: PendingInterrupts, NothingToResume, InvalidInput, TooLarge.
     """
-    lowered = lower(view, request.input, history, prompt=_prompt(agent))
+    lowered = lower(view, request.input, history, prompt=_prompt(request, view, agent))
     state, announce = seen_state(view, request.input.state, agent.hidden_state)
     run = _accepted(request, writer, view, lowered, state, secrets)
     redactor = Redactor(secrets)
@@ -71,7 +71,11 @@ def open_run(
     return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer, redactor=redactor)
 
 
-def _prompt(agent: Agent) -> UserMessage | None:
+def _prompt(request: StartRequest, view: ThreadView, agent: Agent) -> UserMessage | None:
+    """What stands in for a user message. Nobody typed it, so clients need not show the one that comes with a workflow."""
+    if request.prompt and view.last_run is None:
+        unseen = {"hidden": True, "autoSent": True, "source": "workflow"}
+        return UserMessage(id=str(uuid.uuid4()), content=request.prompt, metadata=unseen)
     return UserMessage(id=str(uuid.uuid4()), content=agent.default_prompt) if agent.default_prompt else None
 
 
@@ -93,6 +97,7 @@ def _accepted(
         agent=request.agent,
         actor=request.actor,
         trace_id=request.trace_id or uuid.uuid4().hex,
+        traceparent=request.traceparent,
         accepted=lowered.accepted,
         is_continuation=view.last_run is not None,
         memory=_memory(view, lowered),

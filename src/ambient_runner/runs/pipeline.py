@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.projections.memory import MEMORY, is_memory, is_memory_line
+from ambient_runner.projections.memory import is_memory, is_memory_line
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -132,13 +132,12 @@ class Pipeline:
                     line = storable(clean)
                 self._write(line if len(line) <= MAX_EVENT else storable(clean))
 
-    def remember(self, value: Any) -> None:
-        """Store what the adapter wants to find again in the next run."""
+    def remember(self, said: Custom) -> None:
+        """Store what the adapter keeps with the thread (`projections.memory`)."""
         if self.ended is None:
-            self._write(self._memory(value))
+            self._write(self._memory(Custom(name=said.name, value=said.value)))
 
-    def _memory(self, value: Any) -> bytes:
-        event = Custom(name=MEMORY, value=value)
+    def _memory(self, event: Custom) -> bytes:
         line = storable(event)
         if not is_memory_line(line):
             return line

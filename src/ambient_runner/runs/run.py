@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import OnBusy
     from ambient_runner.ledger.base import KeyClaim, ThreadKey
-    from ambient_runner.protocol.events import Event, Message, RunAgentInput
+    from ambient_runner.protocol.events import Event, Message, RunAgentInput, Terminal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +40,12 @@ class StartRequest:
     actor: Actor
     input: RunAgentInput
     claim: KeyClaim | None = None
+    prompt: str = ""
+    """What the thread's first run answers when the input has nothing to answer; before the agent's own `default_prompt`."""
     on_busy: OnBusy | None = None
     trace_id: str | None = None
+    traceparent: str = ""
+    """The W3C header that named the trace; empty when the server makes one."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Those headers of the request that the setting `pass_headers` names, under lower-case names."""
     on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
@@ -91,6 +95,10 @@ class Run:
     """What is taken out of everything this run writes. Whoever fetches a credential for the run lets it `learn` the value first."""
     resumes: Resumed | None = None
     """The run that asked what this one answers; None when it answers nothing."""
+    traceparent: str = ""
+    """The W3C header that named the trace; empty when the server made it."""
+    endings: list[Callable[[Terminal], None]] = field(default_factory=list["Callable[[Terminal], None]"], repr=False)
+    """Called with the run's last word before it is written. Only the Runner knows it of a run that is stopped, cut or left behind."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run has been asked to stop."""
 

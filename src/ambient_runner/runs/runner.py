@@ -296,6 +296,8 @@ class Runner:
             raise
         if terminal is not None:
             await self._end(active, terminal)
+        else:
+            _tell_observers(active, RunError(message=LedgerError().message, code=LedgerError.code))
 
     async def _drive_attended(self, active: ActiveRun) -> Terminal | None:
         """Drive the run while someone listens for stops; None when it can no longer be written."""
@@ -374,6 +376,7 @@ class Runner:
 
     async def _end(self, active: ActiveRun, terminal: Terminal) -> None:
         """Write the terminal event even while everything is being cancelled."""
+        _tell_observers(active, terminal)
         with anyio.move_on_after(_LAST_WORDS, shield=True):
             try:
                 active.pipeline.end(terminal)
@@ -420,6 +423,12 @@ class Runner:
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redactions.items():
             metrics.REDACTIONS.labels(kind).inc(times)
+
+
+def _tell_observers(active: ActiveRun, terminal: Terminal) -> None:
+    for tell in active.run.endings:
+        with isolate("telling an observer how a run ended"):
+            tell(terminal)
 
 
 def _outcome_label(ended: Terminal | None) -> str:

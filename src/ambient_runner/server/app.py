@@ -11,11 +11,16 @@ from starlette.exceptions import HTTPException
 from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.config import Settings, read_settings
 from ambient_runner.errors import ConfigError
+from ambient_runner.middleware import tracing_of
+from ambient_runner.projections.redact import Secrets
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.errors import http_refusal
+from ambient_runner.server.feedback import feedback_routes
 from ambient_runner.server.guard import Authorize, Guard
+from ambient_runner.server.platform import Platform
 from ambient_runner.server.runs import run_routes
 from ambient_runner.server.service import Service
+from ambient_runner.server.services import platform_routes
 from ambient_runner.server.status import status_routes
 from ambient_runner.server.threads import thread_routes
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformBridge, PlatformContext
     from ambient_runner.runs.run import Middleware, Run
+    from ambient_runner.services.credentials import Credentials
+    from ambient_runner.services.mcp import SessionServers
 
 __all__ = ["add_ambient_endpoints", "create_app"]
 
@@ -40,26 +47,51 @@ def add_ambient_endpoints(
     authorize: Authorize | None = None,
     context: Callable[[Run], PlatformContext] | None = None,
     middleware: Sequence[Middleware] = (),
+    credentials: Credentials | None = None,
+    mcp: SessionServers | None = None,
+    custom_tools: Sequence[Any] = (),
+    secrets: Secrets | None = None,
 ) -> Service:
     """Add every route to an app, under any prefix. The first agent is also the default one.
 
     `bridge` is one agent called `default`; `agents` are several by name. `authorize` gives the Actor of a request: without it only this
-    machine is served. `settings` are read from `ambient.toml` and `AMBIENT_*` when not given. `context` says what the platform offers
-    a run. `middleware` wraps every run, the first one outermost; what a bridge brings itself is inside.
+    machine is served. `settings` are read from `ambient.toml` and `AMBIENT_*` when not given. `middleware` wraps every run, the first
+    one outermost; set-up and what a bridge brings itself are inside.
+    `credentials` gives the variables that child processes of a run may have; `mcp` a thread's own MCP servers, in the shape of a
+    `.mcp.json`; `custom_tools` go to bridges that take tools. `context` replaces what the platform says to a run's adapter. `secrets` are
+    the server's own when a log looks for them too.
     Raises: ConfigError.
     """
     settings = settings or read_settings()
     prefix = _path(prefix)
     bridges = _named(bridge, agents or {})
+    can = {name: one.capabilities() for name, one in bridges.items()}
+    platform = Platform(
+        settings,
+        can,
+        secrets or Secrets(settings.secrets),
+        credentials=credentials,
+        mcp=mcp,
+        custom_tools=custom_tools,
+    )
     hosted = {
-        name: Hosted(name, one, context=context, kept=settings.adapters_kept, idle=settings.adapter_idle)
+        name: Hosted(
+            name, one, context=context or platform.context, kept=settings.adapters_kept, idle=settings.adapter_idle
+        )
         for name, one in bridges.items()
     }
-    service = Service(settings, hosted, middleware=middleware)
+    service = Service(
+        settings,
+        hosted,
+        middleware=(*middleware, platform.setup),
+        platform=platform,
+        tracing=tracing_of(settings.tracing),
+    )
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
     app.include_router(run_routes(service, guard, bare=bool(prefix)), prefix=prefix)
-    for routes in (thread_routes, status_routes):
-        app.include_router(routes(service, guard), prefix=prefix)
+    doors = (thread_routes(service, guard), status_routes(service, guard), feedback_routes(service, guard))
+    for routes in (*doors, *platform_routes(service, guard)):
+        app.include_router(routes, prefix=prefix)
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
     wrap_lifespan(app, service)
@@ -84,11 +116,17 @@ def _named(bridge: PlatformBridge | None, agents: Mapping[str, PlatformBridge]) 
 
 
 def create_app(
-    settings: Settings, agents: Mapping[str, PlatformBridge], *, authorize: Authorize | None = None
+    settings: Settings,
+    agents: Mapping[str, PlatformBridge],
+    *,
+    authorize: Authorize | None = None,
+    secrets: Secrets | None = None,
 ) -> FastAPI:
     """An app that is only this server: what `ambient serve` runs. Raises: ConfigError."""
     app = FastAPI(title="Ambient Runner", docs_url=None, redoc_url=None)
-    app.state.ambient = add_ambient_endpoints(app, agents=agents, settings=settings, authorize=authorize)
+    app.state.ambient = add_ambient_endpoints(
+        app, agents=agents, settings=settings, authorize=authorize, secrets=secrets
+    )
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> Response:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _HEADERS = (
-    "Content-Type, Accept, Authorization, Last-Event-ID, Idempotency-Key, X-Ambient-On-Busy, X-Ambient-On-Disconnect"
+    "Content-Type, Accept, Authorization, Last-Event-ID, Idempotency-Key, X-Ambient-On-Busy, X-Ambient-On-Disconnect, "
+    "X-GitHub-Token, X-GitLab-Token"
 )
 _METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 

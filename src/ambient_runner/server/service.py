@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from ambient_runner.ledger import open_ledger
+from ambient_runner.projections.redact import Secrets
 from ambient_runner.runs.runner import Runner
+from ambient_runner.server.platform import Platform
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ambient_runner.config import Settings
+    from ambient_runner.middleware.tracing import Tracing
     from ambient_runner.runs.apart import LeftBehind
     from ambient_runner.runs.run import Agent, Middleware
 
@@ -40,14 +43,23 @@ class Service:
     """What the routes work with. `runner` is there while the service runs."""
 
     def __init__(
-        self, settings: Settings, agents: Mapping[str, Agent], *, middleware: Sequence[Middleware] = ()
+        self,
+        settings: Settings,
+        agents: Mapping[str, Agent],
+        *,
+        middleware: Sequence[Middleware] = (),
+        platform: Platform | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings
         self.agents = agents
+        self.platform = platform or Platform(settings, {}, Secrets(settings.secrets))
+        self.platform.runner = self.runner
         self.streams: set[Stream] = set()
         self.reader: ThreadPoolExecutor | None = None
         """Where large bodies are read. One thread: every thread keeps memory of its own for what it once needed."""
-        self._middleware = middleware
+        self._middleware = (tracing.middleware, *middleware) if tracing else middleware
+        self._tracing = tracing
         self._runner: Runner | None = None
         self._left_behind: LeftBehind = set()
         self._owner: asyncio.Task[None] | None = None
@@ -85,7 +97,18 @@ class Service:
         """Open the store and the Runner; on the way out, drain and close."""
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(self.settings.store, lease=self.settings.lease))
-            runner = Runner(ledger, self.agents, self.settings, self._middleware)
+            await stack.enter_async_context(self.platform.running())
+            if self._tracing is not None:
+                await stack.enter_async_context(self._tracing.running())
+            runner = Runner(
+                ledger,
+                self.agents,
+                self.settings,
+                self._middleware,
+                secrets=self.platform.secrets,
+                on_erase=(self.platform.forget,),
+                announce_trace=self._tracing is not None,
+            )
             self._left_behind = runner.left_behind
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._forget)
@@ -103,6 +126,7 @@ class Service:
         """Stop taking work, end the runs, then end the streams that would go on for ever."""
         if self._runner is not None:
             await self._runner.drain()
+        self.platform.drain()
         for stream in list(self.streams):
             stream.finish()
 

@@ -54,6 +54,9 @@ def _capabilities(service: Service) -> dict[str, Any]:
             "durable": durable,
             "interrupts": True,
             "onBusy": service.settings.on_busy,
+            "features": service.platform.features,
+            "model": service.settings.model or None,
+            "session": service.settings.session or None,
         },
         "agents": {
             agent.name: agent_capabilities(agent.name, agent.bridge.capabilities(), durable=durable) for agent in hosted

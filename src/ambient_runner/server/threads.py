@@ -199,10 +199,17 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
     for _ in range(_TRIES):
         view = await runner.view(key)
         patched = view.state.patch(operations, hidden)
+        _check_kind(view.state.value, patched)
         with suppress(StaleCursor):  # Someone else was faster: patch what they left.
             await runner.ledger.note(key, [fact], expect=view.seq)
             return SharedState(patched), hidden
     raise PatchConflict
+
+
+def _check_kind(before: Any, after: Any) -> None:
+    """An object stays one: agents and clients keep the state by its keys. What a client once sent as something else may stay that."""
+    if not isinstance(after, dict) and type(after) is not type(before):
+        raise PatchConflict('The state has to stay an object. Patch its keys, or give an object for the path "".')
 
 
 def _operations(body: bytes, redactor: Redactor) -> Any:

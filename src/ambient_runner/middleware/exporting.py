@@ -1,0 +1,120 @@
+"""How spans leave the process: in batches, from a thread of their own, out of a bounded queue. Nothing here makes a run wait.
+
+A receiver that is down or slow costs spans, the oldest first, and never a run. It is said once in the log, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from prometheus_client import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+__all__ = ["Exporting"]
+
+logger = logging.getLogger(__name__)
+
+LOST = Counter("ambient_spans_lost", "Spans that their receiver did not take", ["receiver"])
+
+_QUEUE = 2048
+_BATCH = 256
+_EVERY = 1000.0
+_TIMEOUT = 5.0
+_LAST_WORDS = 3.0
+"""Seconds a closing server gives to what has not been sent."""
+
+
+class Exporting:
+    """A tracer provider that sends to one OTLP endpoint."""
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str], *, receiver: str) -> None:
+        """`receiver` is its name in the log and in metrics. `headers` may hold credentials and are never logged."""
+        self._exporter = _Told(_quiet_exporter(endpoint, headers), receiver)
+        self.provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        self.provider.add_span_processor(
+            BatchSpanProcessor(
+                self._exporter, max_queue_size=_QUEUE, max_export_batch_size=_BATCH, schedule_delay_millis=_EVERY
+            )
+        )
+
+    def close(self) -> None:
+        """Send what is left, for a few seconds at most. Blocks: call it from a thread."""
+        sending = threading.Thread(target=self.provider.shutdown, name="ambient-last-spans", daemon=True)
+        sending.start()
+        sending.join(_LAST_WORDS)
+        self._exporter.shutdown()
+
+
+def _resource() -> Resource:
+    """What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say, which the SDK reads; our name where they say none."""
+    found = Resource.create()
+    named = not str(found.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service")
+    return found if named else found.merge(Resource({SERVICE_NAME: "ambient-runner"}))
+
+
+def _quiet_exporter(endpoint: str, headers: Mapping[str, str]) -> SpanExporter:
+    chatter = logging.getLogger(OTLPSpanExporter.__module__)
+    if _is_not_ours not in chatter.filters:
+        chatter.addFilter(_is_not_ours)
+    return OTLPSpanExporter(
+        endpoint=endpoint, headers=dict(headers) or None, timeout=_TIMEOUT, compression=Compression.Gzip
+    )
+
+
+_ours = threading.local()
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """The SDK complains with every batch. Of ours we say so once; what others export in this process is theirs to hear of."""
+    return not getattr(_ours, "exporting", False)
+
+
+class _Told(SpanExporter):
+    """Hands batches on, and tells the log when they stop to arrive and when they arrive again."""
+
+    def __init__(self, exporter: SpanExporter, receiver: str) -> None:
+        self._exporter = exporter
+        self._receiver = receiver
+        self._lost = LOST.labels(receiver)
+        self._arrives = True
+        self._closed = threading.Lock()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = SpanExportResult.FAILURE
+        _ours.exporting = True
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            _ours.exporting = False
+            self._note(arrived=result is SpanExportResult.SUCCESS, count=len(spans))
+        return result
+
+    def _note(self, *, arrived: bool, count: int) -> None:
+        if not arrived:
+            self._lost.inc(count)
+        if arrived != self._arrives and not self._closed.locked():
+            self._arrives = arrived
+            if arrived:
+                logger.info("Traces arrive at %s again", self._receiver)
+            else:
+                logger.warning(
+                    "Traces do not arrive at %s. Runs go on; their traces are lost until it answers", self._receiver
+                )
+
+    def shutdown(self) -> None:
+        if self._closed.acquire(blocking=False):
+            self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)

@@ -1,0 +1,65 @@
+"""What a request to the platform's routes says: for whom, for which thread, and a small JSON object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ambient_runner.errors import InvalidInput
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.protocol import strict_json
+from ambient_runner.protocol.lenient import check_id
+from ambient_runner.server.body import read_body
+from ambient_runner.services.credentials import Visit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import Request
+
+    from ambient_runner.runs.run import Actor
+    from ambient_runner.server.service import Service
+
+__all__ = ["brought_tokens", "read_object", "text_of", "visit_of"]
+
+_MAX_BODY = 1 << 16
+_NO_THREAD = "Say which thread is meant: `threadId`. A server that has only one can name it in the setting `session`."
+_TOKENS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TOKEN"}
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body, which is one object. Raises: WrongType, TooLarge, InvalidInput."""
+    value = strict_json.loads(await read_body(request, _MAX_BODY))
+    if not isinstance(value, dict):
+        raise InvalidInput("The body must be a JSON object.")
+    return cast("dict[str, Any]", value)
+
+
+async def visit_of(service: Service, request: Request, actor: Actor, body: Mapping[str, Any] | None = None) -> Visit:
+    """Who asks about which thread: named in the body or in the query, else the server's own. The service runs from now on.
+
+    Raises: InvalidInput; what opening the store raises.
+    """
+    places: tuple[Mapping[str, Any], ...] = (body or {}, request.query_params)
+    named = [place[name] for place in places for name in ("threadId", "thread_id") if place.get(name)]
+    thread = named[0] if named else service.settings.session
+    if not isinstance(thread, str) or not thread:
+        raise InvalidInput(_NO_THREAD)
+    check_id(thread, "threadId")
+    await service.runner()
+    headers = {name: value for name in service.settings.pass_headers if (value := request.headers.get(name))}
+    return Visit(actor=actor, thread=ThreadKey(actor.tenant, actor.owner, thread), headers=headers)
+
+
+def brought_tokens(request: Request) -> dict[str, str]:
+    """Tokens the request itself brings for git, for this one clone."""
+    return {name: value for header, name in _TOKENS.items() if (value := request.headers.get(header, "").strip())}
+
+
+def text_of(body: Mapping[str, Any], name: str, *, needed: bool = False) -> str:
+    """A member that is text; empty when it is absent or null. Raises: InvalidInput."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"`{name}` must be a text.")
+    if needed and not (value or "").strip():
+        raise InvalidInput(f"`{name}` is missing.")
+    return (value or "").strip()

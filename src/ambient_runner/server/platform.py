@@ -1,0 +1,220 @@
+"""The platform around the runs of one server: its services, made from the settings, opened and closed together.
+
+Here services and bridges meet: what was made ready for a run becomes the PlatformContext its adapter is made with. Agents without files
+cost nothing: git, workspaces and their locks are not even imported.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.config import git_environment
+from ambient_runner.errors import UnknownThread
+from ambient_runner.ledger.base import Fact
+from ambient_runner.projections.redact import Redactor
+from ambient_runner.services.credentials import from_url, grant, learn
+from ambient_runner.services.mcp import McpConfig
+from ambient_runner.services.mcp_status import McpStatus
+from ambient_runner.services.setup import Setup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+
+    from ambient_runner.bridges.base import FrameworkCapabilities
+    from ambient_runner.config import Settings
+    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.projections.redact import Secrets
+    from ambient_runner.protocol.events import Message
+    from ambient_runner.runs.run import Run
+    from ambient_runner.runs.runner import Runner
+    from ambient_runner.services.credentials import Credentials, Visit
+    from ambient_runner.services.files import Files
+    from ambient_runner.services.jobs import Jobs
+    from ambient_runner.services.mcp import SessionServers
+    from ambient_runner.services.repos import Repos
+    from ambient_runner.services.workflows import Workflows
+    from ambient_runner.services.workspace import Workspaces
+
+__all__ = ["Disk", "Platform"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """The services of agents that have files."""
+
+    workspaces: Workspaces
+    repos: Repos
+    workflows: Workflows
+    files: Files
+    jobs: Jobs
+    """What requests have begun and may leave."""
+
+
+class Platform:
+    """What the routes and the runs of one server stand on. `running` opens it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        agents: Mapping[str, FrameworkCapabilities],
+        secrets: Secrets,
+        *,
+        credentials: Credentials | None = None,
+        mcp: SessionServers | None = None,
+        custom_tools: Sequence[Any] = (),
+    ) -> None:
+        self.secrets = secrets
+        self.disk = _disk(settings) if any(agent.file_system for agent in agents.values()) else None
+        self.has_mcp = any(agent.mcp for agent in agents.values())
+        self.runner: Callable[[], Awaitable[Runner]] = _no_runner
+        """Set by the service that has one."""
+        self._is_open = False
+        self._settings = settings
+        self._agents = agents
+        self._tools = list(custom_tools)
+        self._credentials = credentials or _from_settings(settings)
+        self._mcp = McpConfig(
+            Path(settings.mcp_config) if settings.mcp_config else None, project=settings.mcp_project, session=mcp
+        )
+        self._mcp_status = McpStatus()
+        self.setup = Setup(
+            agents=agents,
+            workspaces=self.disk.workspaces if self.disk else None,
+            mcp=self._mcp,
+            credentials=self._credentials,
+            messages=self._messages,
+            uploads=self._uploads,
+            capabilities=self.capabilities_of,
+            system_prompt=settings.system_prompt,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        async with AsyncExitStack() as stack:
+            for service in (self._mcp_status, *_parts(self.disk)):
+                await stack.enter_async_context(service)
+            self._is_open = True
+            try:
+                yield
+            finally:
+                self._is_open = False
+
+    def drain(self) -> None:
+        """End what requests have begun: the server waits for their answers before it closes."""
+        self._mcp_status.call_off()
+        if self.disk is not None:
+            self.disk.jobs.call_off()
+
+    @property
+    def features(self) -> list[str]:
+        """What front ends may show, beside what every server has."""
+        files = ["repos", "workflows", "files", "artifacts"] if self.disk else []
+        return [*files, *(["mcp_diagnostics"] if self.has_mcp else [])]
+
+    def capabilities_of(self, agent: str) -> dict[str, Any]:
+        return {"framework": asdict(self._agents[agent]), "platform": {"features": self.features}}
+
+    def context(self, run: Run) -> PlatformContext:
+        """What the adapter of this run is made with. A run that set-up has not seen gets the settings alone."""
+        ready, settings = self.setup.of(run), self._settings
+        space = ready.workspace
+        return PlatformContext(
+            workspace_path=str(space.path) if space else "",
+            cwd_path=str(space.cwd_path) if space else "",
+            add_dirs=[str(folder) for folder in space.add_dirs] if space else [],
+            model=settings.model,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            system_prompt_append=ready.system_prompt,
+            mcp_servers=ready.mcp.configs,
+            custom_tools=list(self._tools),
+            session_id=run.thread.id,
+        )
+
+    async def granted(self, visit: Visit, given: Mapping[str, str]) -> dict[str, str]:
+        """What a request outside of runs may use: what its actor is granted, and what it brings itself. Raises: CredentialsError."""
+        learn(self.secrets, given)
+        return {**await grant(self._credentials, visit, self.secrets), **given}
+
+    async def mcp_rows(self, visit: Visit) -> list[dict[str, Any]]:
+        """The MCP servers of a thread, each really looked at. Raises: ServiceError."""
+        environment = await self.granted(visit, {})
+        space = await self.disk.workspaces.seen(visit.thread) if self.disk else None
+        folder = space.cwd_path if space else None
+        rows = await self._mcp_status.of(await self._mcp.of(visit.thread, folder, environment), folder)
+        return Redactor(self.secrets).redact_value(rows)
+
+    async def note(self, thread: ThreadKey, fact: Fact) -> None:
+        """Tell whoever follows the thread. Before its first run nobody does: that run's set-up says what there is."""
+        if not self._is_open:
+            return
+        runner = await self.runner()
+        body = Redactor(self.secrets).redact_value(msgspec.json.decode(fact.body))
+        try:
+            await runner.ledger.note(thread, [Fact(owner=fact.owner, kind=fact.kind, body=msgspec.json.encode(body))])
+        except UnknownThread:
+            return
+
+    async def startup_prompt(self, agent: str, thread: ThreadKey) -> str:
+        """What the workflow of a thread begins with when nobody says anything; empty for nothing. Raises: ServiceError."""
+        if self.disk is None or agent not in self._agents or not self._agents[agent].file_system:
+            return ""
+        space = await self.disk.workspaces.seen(thread)
+        return space.workflow.config.startup_prompt if space and space.workflow else ""
+
+    async def forget(self, thread: ThreadKey) -> None:
+        """Erase what is kept of a thread here: its workspace with everything in it."""
+        self.setup.forget(thread)
+        if self.disk is not None:
+            await self.disk.workspaces.forget(thread)
+
+    async def has_workspace(self, thread: ThreadKey) -> bool:
+        return self.disk is not None and await self.disk.workspaces.existing(thread) is not None
+
+    async def _messages(self, thread: ThreadKey) -> list[Message]:
+        return (await (await self.runner()).view(thread)).transcript.messages()
+
+    async def _uploads(self, thread: ThreadKey) -> tuple[str, ...]:
+        return tuple(file.path for file in await self.disk.files.uploads(thread)) if self.disk else ()
+
+
+def _disk(settings: Settings) -> Disk:
+    from ambient_runner.services.files import Files
+    from ambient_runner.services.jobs import Jobs
+    from ambient_runner.services.repos import Repos
+    from ambient_runner.services.workflows import Workflows
+    from ambient_runner.services.workspace import Workspaces
+
+    workspaces = Workspaces(
+        Path(settings.workspace),
+        schemes=settings.git_schemes,
+        hosts=settings.git_hosts,
+        private=settings.git_private,
+        base=git_environment(),
+    )
+    return Disk(
+        workspaces=workspaces,
+        repos=Repos(workspaces),
+        workflows=Workflows(workspaces),
+        files=Files(workspaces),
+        jobs=Jobs(),
+    )
+
+
+def _parts(disk: Disk | None) -> tuple[Repos | Workflows | Jobs, ...]:
+    """Jobs last, so that they are ended first: they wait for the others."""
+    return (disk.repos, disk.workflows, disk.jobs) if disk else ()
+
+
+def _from_settings(settings: Settings) -> Credentials | None:
+    return from_url(settings.credentials_url, settings.credentials_token) if settings.credentials_url else None
+
+
+async def _no_runner() -> Runner:
+    raise NotImplementedError

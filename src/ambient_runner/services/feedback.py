@@ -1,0 +1,174 @@
+"""Feedback: thumbs up or down for what an agent said. It is a fact of the thread, and a score of the trace where traces are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
+from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.projections.thread import FEEDBACK_OWNER
+from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
+from ambient_runner.services.scores import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ambient_runner.ledger.base import Ledger, ThreadInfo, ThreadKey
+    from ambient_runner.runs.runner import Runner
+    from ambient_runner.services.scores import Scores
+
+__all__ = ["FEEDBACK", "MAX_FEEDBACK", "Feedback", "Payload", "read_feedback", "record"]
+
+FEEDBACK = "feedback"
+MAX_FEEDBACK = 1 << 20
+"""Bytes of a request: some clients send the transcript along, which we have and do not read."""
+_LONGEST = {"comment": 10_000, "reason": 1_000, "workflow": 1_000, "project_name": 256, "session_name": 256}
+_LONGEST_ID = 256
+_THUMBS = {"thumbs_up": True, "thumbs_down": False}
+_STARTS = (b'{"type":"RUN_STARTED"', b'{"type":"TEXT_MESSAGE_START"', b'{"type":"TOOL_CALL_START"')
+
+
+class Payload(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
+    """What the feedback is about, and what else was said. All of it may be left out."""
+
+    user_id: str | None = None
+    project_name: str | None = None
+    session_name: str | None = None
+    message_id: str | None = None
+    trace_id: str | None = None
+    comment: str | None = None
+    reason: str | None = None
+    workflow: str | None = None
+
+
+class Feedback(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A request to `POST /feedback`."""
+
+    type: str
+    meta_type: str
+    payload: Payload
+    thread_id: str | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return _THUMBS[self.meta_type]
+
+
+def read_feedback(body: bytes) -> Feedback:
+    """The feedback in a body. Raises: InvalidInput for its shape, InvalidFeedback for what it says it is."""
+    try:
+        given = msgspec.json.decode(body, type=Feedback)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            'Send {"type": "META", "metaType": "thumbs_up" or "thumbs_down", "threadId": "…", "payload": {"messageId": "…"}}.'
+        ) from error
+    if given.type != "META":
+        raise InvalidFeedback("`type` must be `META`.")
+    if given.meta_type not in _THUMBS:
+        raise InvalidFeedback("`metaType` must be `thumbs_up` or `thumbs_down`.")
+    _check_lengths(given)
+    return given
+
+
+def _check_lengths(given: Feedback) -> None:
+    for name in Payload.__struct_fields__:
+        limit = _LONGEST.get(name, _LONGEST_ID)
+        if len(getattr(given.payload, name) or "") > limit:
+            camel = Payload.__struct_encode_fields__[Payload.__struct_fields__.index(name)]
+            raise InvalidInput(f"`payload.{camel}` may have {limit} characters at most.")
+
+
+async def record(runner: Runner, key: ThreadKey, feedback: Feedback, scores: Scores | None) -> tuple[Payload, bool]:
+    """Keep the feedback; gives what was kept, without secrets, and whether the score has arrived as well.
+
+    Raises: UnknownThread, LedgerError.
+    """
+    info = await runner.ledger.thread(key)
+    if info is None:
+        raise UnknownThread
+    payload: Payload = runner.redactor().redact_value(feedback.payload)
+    trace_id = await _scored_trace(runner.ledger, info, feedback.payload)
+    recorded = False
+    if scores is not None and trace_id:
+        recorded = await scores.send(_score(key, feedback, payload, trace_id))
+    body = {**_given(payload), "metaType": feedback.meta_type, "userId": _user(key, payload), "recorded": recorded}
+    if trace_id:
+        body["traceId"] = trace_id
+    await runner.ledger.note(key, [Fact(owner=FEEDBACK_OWNER, kind=FEEDBACK, body=msgspec.json.encode(body))])
+    return payload, recorded
+
+
+def _score(key: ThreadKey, feedback: Feedback, payload: Payload, trace_id: str) -> Score:
+    about = _given(payload)
+    about.pop("comment", None)
+    subject = [key.tenant, key.owner, key.id, _user(key, payload), payload.message_id or trace_id]
+    digest = hashlib.sha256(msgspec.json.encode(subject)).hexdigest()
+    return Score(
+        # Who changes their mind replaces their score; who sends it twice has said it once.
+        id=f"feedback-{digest[:32]}",
+        trace_id=trace_id,
+        value=feedback.is_up,
+        comment=payload.comment or "",
+        metadata={
+            **about,
+            "feedbackType": feedback.meta_type,
+            "user": _user(key, payload),
+            "owner": key.owner,
+            "thread": key.id,
+        },
+    )
+
+
+def _user(key: ThreadKey, payload: Payload) -> str:
+    """Who says so: the request's own word for it, or else whose thread it is."""
+    return payload.user_id or key.owner
+
+
+def _given(payload: Payload) -> dict[str, Any]:
+    given: dict[str, Any] = msgspec.to_builtins(payload)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+async def _scored_trace(ledger: Ledger, info: ThreadInfo, about: Payload) -> str:
+    """The trace the feedback is about; empty when no run of this thread has it, for nobody scores another's trace.
+
+    It is the one that is named, or that of the run which wrote the message, or that of the newest run when neither is said.
+    """
+    search = _Search(about)
+    after = info.first - 1
+    if not about.trace_id and not about.message_id:
+        newest = await ledger.run_at(info.key, info.last)
+        after = newest.first - 1 if newest else info.last
+    while batches := await ledger.read(info.key, after, until=info.last, epoch=info.epoch):
+        for batch in batches:
+            if batch.owner == RUNTIME and search.finds(batch.lines):
+                return search.trace
+        after = batches[-1].last
+    return ""
+
+
+class _Search:
+    """Reads a thread until the run that is meant. `trace` is that of the run it is in."""
+
+    def __init__(self, about: Payload) -> None:
+        self._about = about
+        self.trace = ""
+
+    def finds(self, lines: Iterable[bytes]) -> bool:
+        """Whether the run that is meant is the one these lines end in; they are read no further."""
+        return any(self._is_meant(line) for line in lines if line.startswith(_STARTS))
+
+    def _is_meant(self, line: bytes) -> bool:
+        about = self._about
+        match decode_event(line):
+            case RunStarted(metadata=metadata):
+                self.trace = str((metadata or {}).get("traceId", ""))
+                named = about.trace_id == self.trace if about.trace_id else not about.message_id
+                return named and bool(self.trace)
+            case TextMessageStart(message_id=written) | ToolCallStart(parent_message_id=written):
+                return not about.trace_id and written is not None and written == about.message_id
+            case _:
+                return False

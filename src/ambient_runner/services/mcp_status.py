@@ -1,0 +1,192 @@
+"""Whether MCP servers answer, and what they offer: each is really connected to, once, and the answer is kept for a while.
+
+Connections are made in tasks this module owns, so whoever asks may leave. Those who ask for the same server at the same time wait for the
+same connection. The official `mcp` package speaks the protocol; it is imported when the first server is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import anyio
+import msgspec
+
+from ambient_runner.runs.isolate import isolate
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import TextIO
+
+    from anyio.abc import TaskGroup
+
+    from ambient_runner.services.mcp import Resolved, Server
+
+__all__ = ["McpStatus"]
+
+_MAX_PAGES = 20
+_NOT_INSTALLED = "The mcp package is not installed, so it was not looked at: pip install 'ambient-runner[mcp]'."
+_FAILED = "It could not be reached, or did not answer as an MCP server does. The log of this server has the reason."
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Look:
+    """One look at one server, under way or done."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    found: dict[str, Any] = field(default_factory=lambda: _failed(_FAILED))
+    at: float = 0.0
+
+
+class McpStatus:
+    """Looks at servers. Use it in `async with`: leaving ends what is under way, child processes included."""
+
+    def __init__(self, *, timeout: float = 10.0, keep: float = 60.0, at_once: int = 8) -> None:
+        self._timeout = timeout
+        self._keep = keep
+        self._places = anyio.CapacityLimiter(at_once)
+        self._looks: dict[str, _Look] = {}
+        self._exit = AsyncExitStack()
+        self._nowhere: TextIO | None = None
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._nowhere = self._exit.enter_context(Path(os.devnull).open("w"))  # noqa: ASYNC230, SIM115  it is no disk
+        self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.call_off()
+        await self._exit.__aexit__(kind, error, trace)
+        self._looks.clear()
+
+    def call_off(self) -> None:
+        """End what is under way. Those who wait hear that it failed."""
+        for look in self._looks.values():
+            look.scope.cancel()
+
+    async def of(self, resolved: Resolved, folder: Path | None = None) -> list[dict[str, Any]]:
+        """Every server of a configuration: `{name, displayName, status, version, tools}`, and `error` where it is not well."""
+        looks = [(server, self._look(server, folder)) for server in resolved.servers]
+        rows: list[dict[str, Any]] = []
+        for server, look in looks:
+            await look.done.wait()
+            rows.append({"name": server.name, "displayName": server.display_name, **look.found})
+        rows += [_row(name, "disabled") for name in resolved.disabled]
+        return rows + [_row(mistake.name, "invalid", mistake.message) for mistake in resolved.mistakes]
+
+    def _look(self, server: Server, folder: Path | None) -> _Look:
+        """The look at this very configuration, begun now unless there is one that counts."""
+        self._forget_old()
+        key = hashlib.sha256(msgspec.json.encode([server.config, str(folder)])).hexdigest()
+        look = self._looks.get(key)
+        if look is None and self._tasks is not None:
+            look = self._looks[key] = _Look()
+            self._tasks.start_soon(self._connect, server, folder, look)
+        assert look is not None
+        return look
+
+    def _forget_old(self) -> None:
+        old = time.monotonic() - self._keep
+        for key in [key for key, look in self._looks.items() if look.done.is_set() and look.at < old]:
+            del self._looks[key]
+
+    async def _connect(self, server: Server, folder: Path | None, look: _Look) -> None:
+        try:
+            with look.scope:
+                async with self._places:
+                    with isolate("looking at an MCP server"):
+                        look.found = await self._ask(server, folder)
+        finally:
+            look.at = time.monotonic()
+            look.done.set()
+
+    async def _ask(self, server: Server, folder: Path | None) -> dict[str, Any]:
+        """What the server says of itself, or in a sentence why it says nothing."""
+        found = _failed(_FAILED)
+        try:
+            import httpx2
+            import mcp
+        except ModuleNotFoundError:
+            return _failed(_NOT_INSTALLED)
+        try:
+            with anyio.fail_after(self._timeout):
+                found = await self._meet(server, folder)
+        except* TimeoutError:
+            found = _failed(f"It did not answer within {self._timeout:g} seconds.")
+        except* OSError as errors:
+            found = _failed(f"It could not be started or reached: {_reason(errors)}.")
+        except* (mcp.MCPError, httpx2.HTTPError):
+            found = _failed("It refused, or could not be reached. Check its URL, its headers and what was granted.")
+        return found
+
+    async def _meet(self, server: Server, folder: Path | None) -> dict[str, Any]:
+        from mcp import Client
+
+        async with AsyncExitStack() as stack:
+            transport = await self._transport(server.config, folder, stack)
+            client = await stack.enter_async_context(Client(transport, read_timeout_seconds=self._timeout))
+            tools: list[dict[str, Any]] = []
+            cursor: str | None = None
+            for _ in range(_MAX_PAGES):
+                page = await client.list_tools(cursor=cursor)
+                tools += [_tool(tool) for tool in page.tools]
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            info = client.server_info
+            return {"status": "connected", "version": info.version if info else "", "tools": tools}
+
+    async def _transport(self, config: dict[str, Any], folder: Path | None, stack: AsyncExitStack) -> Any:
+        """The way to a server. A child's environment is what its configuration says and nothing that this process has."""
+        import httpx2
+        from mcp import StdioServerParameters, stdio_client
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        if config["type"] == "stdio":
+            told = {name: config[name] for name in ("command", "args", "env")}
+            return stdio_client(StdioServerParameters(**told, cwd=folder), errlog=cast("TextIO", self._nowhere))
+        if config["type"] == "sse":
+            return sse_client(config["url"], config["headers"], self._timeout, httpx_client_factory=_http_client)
+        client = _http_client(config["headers"], httpx2.Timeout(self._timeout))
+        return streamable_http_client(config["url"], http_client=await stack.enter_async_context(client))
+
+
+def _http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
+    """One that follows no redirect: the headers may hold a credential."""
+    import httpx2
+
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, follow_redirects=False)
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    notes = tool.annotations
+    return {
+        "name": tool.name,
+        "annotations": notes.model_dump(mode="json", by_alias=True, exclude_none=True) if notes else {},
+    }
+
+
+def _failed(error: str) -> dict[str, Any]:
+    return {"status": "failed", "version": "", "tools": [], "error": error}
+
+
+def _row(name: str, status: str, error: str = "") -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "displayName": name, "status": status, "version": "", "tools": []}
+    return row | ({"error": error} if error else {})
+
+
+def _reason(errors: BaseExceptionGroup[OSError]) -> str:
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+    return (first.strerror if isinstance(first, OSError) else None) or "no connection"

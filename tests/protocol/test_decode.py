@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from ag_ui.encoder import EventEncoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ambient_runner.protocol.agui import to_agui
+from ambient_runner.protocol.decode import EventReader
+from ambient_runner.protocol.encode import ndjson, sse
+from ambient_runner.protocol.events import (
+    Custom,
+    Event,
+    ReasoningMessageStart,
+    ReasoningStart,
+    RunFinished,
+    TextMessageContent,
+    TextMessageStart,
+    encode_event,
+)
+
+EVENTS: list[Event] = [
+    TextMessageStart(message_id="m", role="assistant"),
+    TextMessageContent(message_id="m", delta="naïve 🌍 \u2028 line\nbreak \r\n too"),
+    RunFinished(thread_id="t", run_id="r"),
+]
+LINES = [encode_event(event) for event in EVENTS]
+
+
+def read(*pieces: bytes | str, limit: int = 1 << 20) -> list[Event]:
+    reader = EventReader(limit)
+    return [*(event for piece in pieces for event in reader.feed(piece)), *reader.end()]
+
+
+def dropped(kind: str, reason: str) -> Custom:
+    return Custom(name="ambient:dropped", value={"type": kind, "reason": reason})
+
+
+FORMS = {
+    "sse": sse(LINES, 1, "epoch123"),
+    "ndjson": ndjson(LINES),
+    "crlf": sse(LINES, 1, "epoch123").replace(b"\n", b"\r\n"),
+    "cr": sse(LINES, 1, "epoch123").replace(b"\n", b"\r"),
+    "no space": b"".join(b"data:%b\n\n" % line for line in LINES),
+    "official encoder": "".join(EventEncoder().encode(to_agui(event)) for event in EVENTS).encode(),
+    "comments": b"\xef\xbb\xbf: hello\n\n"
+    + b": ping\n\n".join(b"event: x\nretry: 5\ndata: %b\n\n" % line for line in LINES),
+    "several data lines": b"".join(
+        b"".join(b"data: %b\n" % part for part in json.dumps(json.loads(line), indent=1).encode().split(b"\n")) + b"\n"
+        for line in LINES
+    ),
+    "done marker": sse(LINES, 1, "epoch123") + b"data: [DONE]\n\n",
+    "no last line break": sse(LINES, 1, "epoch123").rstrip(b"\n"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read(form: str) -> None:
+    assert read(FORMS[form]) == EVENTS
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(cuts=st.lists(st.integers(0, 400)))
+def test_it_may_be_cut_anywhere(form: str, cuts: list[int]) -> None:
+    places = [0, *sorted(cuts), None]
+    pieces = [FORMS[form][begin:end] for begin, end in pairwise(places)]
+    assert read(*pieces) == EVENTS
+
+
+def test_text_is_read_like_bytes() -> None:
+    assert read(FORMS["sse"].decode()) == EVENTS
+
+
+def test_the_newest_id_is_known() -> None:
+    reader = EventReader()
+    reader.feed(FORMS["sse"])
+    assert reader.last_id == "epoch123.3"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"not json", dropped("", "not_json")),
+        (b'{"type": "TEXT_MESSAGE_START", "messageId"', dropped("", "not_json")),
+        (b"[1, 2]", dropped("", "not_an_event")),
+        (b"{}", dropped("", "not_an_event")),
+        (b'{"type": "SURPRISE"}', dropped("SURPRISE", "not_an_event")),
+        (b'{"type": "TEXT_MESSAGE_START"}', dropped("TEXT_MESSAGE_START", "not_an_event")),
+        (b'{"type": "CUSTOM", "name": "x", "value": NaN}', dropped("", "not_json")),
+        (b'{"type": "%b"}' % (b"x" * 1000), dropped("x" * 64, "not_an_event")),
+        (b"\xff\xfe", dropped("", "not_json")),
+        (b"[" * 100_000, dropped("", "not_json")),
+    ],
+)
+def test_what_is_not_an_event_is_said_and_the_rest_is_read(data: bytes, said: Custom) -> None:
+    assert read(b"data: %b\n\n" % data + FORMS["sse"]) == [said, *EVENTS]
+
+
+@pytest.mark.parametrize("cut", [10, 1000, 100_000])
+@pytest.mark.parametrize("frame", [b"data: %b\n\n", b"%b\n"])
+def test_an_event_that_is_too_large_is_passed_over(frame: bytes, cut: int) -> None:
+    large = frame % encode_event(TextMessageContent(message_id="m", delta="x" * 50_000))
+    stream = large + FORMS["sse"]
+    pieces = [stream[at : at + cut] for at in range(0, len(stream), cut)]
+    assert read(*pieces, limit=10_000) == [dropped("", "too_large"), *EVENTS]
+
+
+def test_many_lines_of_one_event_are_too_large_together() -> None:
+    assert read(b"data: 1\n" * 5000 + b"\n" + FORMS["sse"], limit=5000) == [dropped("", "too_large"), *EVENTS]
+
+
+def test_what_is_too_large_is_not_kept() -> None:
+    reader = EventReader(1000)
+    for _ in range(1000):
+        reader.feed(b"data: " + b"x" * 1000)
+    held: dict[str, Any] = vars(reader)
+    assert sum(map(len, (*held["_line"], *held["_data"]))) < 3000
+
+
+def test_an_older_protocol_is_understood() -> None:
+    old = [
+        {"type": "THINKING_START"},
+        {"type": "THINKING_TEXT_MESSAGE_START"},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "result": None},
+    ]
+    kinds = [type(event) for event in read(*(f"data: {json.dumps(one)}\n\n" for one in old))]
+    assert kinds == [ReasoningStart, ReasoningMessageStart, RunFinished]

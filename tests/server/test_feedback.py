@@ -1,0 +1,146 @@
+"""The door for feedback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from fastapi import FastAPI, Request
+
+from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints
+from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.config import LangfuseSettings, TracingSettings
+from tests.receiver import LANGFUSE_TRACES, Receiver, receiving
+from tests.server.doors import asking, client_of, demo, frames, refused
+
+
+def settings_for(receiver: Receiver | None = None, **more: Any) -> Settings:
+    langfuse = LangfuseSettings(url=receiver.url, public_key="pk-lf-1", secret_key="sk-lf-1") if receiver else None
+    tracing = TracingSettings(langfuse=langfuse)
+    return Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5), tracing=tracing, **more)
+
+
+def thumbs(meta: str = "thumbs_up", *, thread: str | None = "t", **payload: Any) -> dict[str, Any]:
+    named = {"threadId": thread} if thread else {}
+    return {"type": "META", "metaType": meta, "payload": payload, **named}
+
+
+async def said(client: httpx.AsyncClient, text: str = "say hello", **more: Any) -> tuple[str, str]:
+    """The trace of a run, and the id of what it said."""
+    events = [event for _, event in frames(await client.post("/", json=asking(text, **more)))]
+    message = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
+    return events[0]["metadata"]["traceId"], message
+
+
+async def test_feedback_is_answered_and_becomes_part_of_the_thread() -> None:
+    async with demo() as client:
+        trace, message = await said(client)
+        answer = await client.post(
+            "/feedback", json=thumbs("thumbs_down", messageId=message, comment="meh", userId="ann")
+        )
+        thread = frames(await client.get("/threads/t/events?until=idle"))
+    payload = {"messageId": message, "comment": "meh", "userId": "ann"}
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "type": "RAW",
+        "event": {"name": "ambient:feedback", "metaType": "thumbs_down", "payload": payload, "recorded": False},
+    }
+    cursor, last = thread[-1]
+    assert cursor is not None
+    assert last == {
+        "type": "CUSTOM",
+        "name": "ambient:feedback",
+        "value": payload | {"metaType": "thumbs_down", "recorded": False, "traceId": trace},
+    }
+
+
+async def test_langfuse_gets_the_score_of_the_trace_it_has() -> None:
+    with receiving() as langfuse:
+        async with demo(settings_for(langfuse)) as client:
+            trace, message = await said(client)
+            await said(client, "say more", message="u2")
+            answers = [await client.post("/feedback", json=thumbs(messageId=message)) for _ in range(2)]
+    assert [answer.json()["event"]["recorded"] for answer in answers] == [True, True]
+    assert [(score["traceId"], score["value"], score["name"]) for score in langfuse.scores] == [
+        (trace, 1, "user-feedback")
+    ] * 2
+    assert len({score["id"] for score in langfuse.scores}) == 1
+    assert trace in {span.trace for span in langfuse.spans(LANGFUSE_TRACES)}
+
+
+async def test_a_langfuse_that_refuses_is_said_to_have_recorded_nothing() -> None:
+    with receiving(answer=401) as langfuse:
+        async with demo(settings_for(langfuse)) as client:
+            await said(client)
+            answer = await client.post("/feedback", json=thumbs())
+    assert (answer.status_code, answer.json()["event"]["recorded"]) == (200, False)
+    assert len(langfuse.scores) == 1
+
+
+async def test_the_run_says_its_trace_when_it_is_traced_and_the_clients_can_name_it() -> None:
+    with receiving() as langfuse:
+        async with demo(settings_for(langfuse)) as client:
+            events = [event for _, event in frames(await client.post("/", json=asking("say hi")))]
+            told = [event["value"]["traceId"] for event in events if event.get("name") == "ambient:trace_id"]
+            answer = await client.post("/feedback", json=thumbs(traceId=told[0]))
+    assert told == [events[0]["metadata"]["traceId"]]
+    assert answer.json()["event"]["recorded"] is True
+    assert [score["traceId"] for score in langfuse.scores] == told
+
+
+async def test_what_is_wrong_is_refused_in_our_shape() -> None:
+    async with demo() as client:
+        await said(client)
+        bad = thumbs() | {"type": "CUSTOM"}
+        assert refused(await client.post("/feedback", json=bad)) == (400, "invalid_feedback")
+        assert refused(await client.post("/feedback", json=thumbs("shrug"))) == (400, "invalid_feedback")
+        assert refused(await client.post("/feedback", json={"type": "META"})) == (422, "invalid_input")
+        assert refused(await client.post("/feedback", json=thumbs(thread=None))) == (422, "invalid_input")
+        assert refused(await client.post("/feedback", json=thumbs(thread="unknown"))) == (404, "unknown_thread")
+        assert refused(await client.post("/feedback", content=b"{}")) == (415, "wrong_type")
+        large = thumbs(transcript=["x" * (1 << 20)])
+        assert refused(await client.post("/feedback", json=large)) == (413, "too_large")
+        foreign = {"origin": "https://evil.example"}
+        assert refused(await client.post("/feedback", json=thumbs(), headers=foreign)) == (403, "forbidden")
+
+
+async def test_the_session_names_the_thread_where_the_request_does_not() -> None:
+    async with demo(settings_for(session="t")) as client:
+        await said(client)
+        assert (await client.post("/feedback", json=thumbs(thread=None))).status_code == 200
+    async with demo() as client:
+        await said(client)
+        assert (await client.post("/feedback", json=thumbs(thread=None, sessionName="t"))).status_code == 200
+
+
+@asynccontextmanager
+async def for_several(receiver: Receiver) -> AsyncGenerator[httpx.AsyncClient, None]:
+    """A server that knows people by a header."""
+
+    def who(request: Request) -> Actor | None:
+        name = request.headers.get("x-user")
+        return Actor(owner=name) if name else None
+
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=settings_for(receiver), authorize=who)
+    async with client_of(app) as client:
+        yield client
+
+
+async def test_nobody_gives_feedback_on_another_persons_thread_or_trace() -> None:
+    ann, bob = {"x-user": "ann"}, {"x-user": "bob"}
+    with receiving() as langfuse:
+        async with for_several(langfuse) as client:
+            events = [event for _, event in frames(await client.post("/", json=asking("say hi"), headers=ann))]
+            trace = events[0]["metadata"]["traceId"]
+            assert refused(await client.post("/feedback", json=thumbs(traceId=trace), headers=bob)) == (
+                404,
+                "unknown_thread",
+            )
+            await client.post("/", json=asking("say hi"), headers=bob)
+            stolen = await client.post("/feedback", json=thumbs(traceId=trace), headers=bob)
+            assert (stolen.status_code, stolen.json()["event"]["recorded"]) == (200, False)
+            assert refused(await client.post("/feedback", json=thumbs())) == (401, "unauthorized")
+    assert langfuse.scores == []

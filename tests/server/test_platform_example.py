@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.server.doors import asking, client_of, frames
+from tests.services.remotes import make_repo
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "platform_agent.py"
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("platform_agent_example", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_the_example_reads_the_repository_its_thread_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ambient.toml").write_text('store = "memory://"\n[git]\nschemes = ["file"]\n')
+    origin = make_repo(tmp_path / "origin" / "api", {"README": "hi"})
+    async with client_of(loaded().app) as client:
+        added = await client.post("/repos/add", json={"threadId": "t", "url": origin.as_uri()})
+        response = await client.post("/", json=asking("What is new?"))
+    deltas = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert (added.status_code, deltas) == (200, ["Auth connected", "Workspace validated", "a: first\n"])

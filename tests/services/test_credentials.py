@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import anyio
+import pytest
+
+from ambient_runner.errors import CredentialsError, Unauthorized
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.projections.redact import Redactor, Secrets
+from ambient_runner.runs.run import Actor
+from ambient_runner.services.credentials import Asker, Credentials, Visit, from_url, grant
+
+ALICE = Visit(actor=Actor(tenant="acme", owner="alice & bob"), thread=ThreadKey("acme", "alice & bob", "t/1"))
+
+
+class Backend:
+    """An HTTP server that answers every GET with `status`, `body` and `headers`, and keeps what it was asked."""
+
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        backend = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                backend.asked.append((self.path, self.headers["Authorization"]))
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/credentials"
+
+
+@contextmanager
+def backend(status: int = 200, body: bytes = b"{}", headers: Mapping[str, str] | None = None) -> Generator[Backend]:
+    one = Backend(status, body, headers or {})
+    thread = threading.Thread(target=one.server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield one
+    finally:
+        one.server.shutdown()
+        thread.join()
+        one.server.server_close()
+
+
+def giving(value: object) -> Credentials:
+    async def give(asker: Asker) -> Any:
+        return value
+
+    return give
+
+
+async def refusal(source: Credentials, **options: Any) -> str:
+    with pytest.raises(CredentialsError) as caught:
+        await grant(source, ALICE, Secrets(()), **options)
+    return caught.value.message
+
+
+async def test_without_a_source_nothing_is_granted() -> None:
+    assert await grant(None, ALICE, Secrets(())) == {}
+
+
+async def test_what_is_granted_is_secret_from_then_on_but_a_persons_name_is_not() -> None:
+    secrets = Secrets(())
+    given = {"GITHUB_TOKEN": "ghx-0123456789", "GIT_AUTHOR_NAME": "Alice Example"}
+    assert await grant(giving(given), ALICE, secrets) == given
+    assert Redactor(secrets).redact_text("Alice Example has ghx-0123456789") == "Alice Example has [redacted]"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        ["A"],
+        {"A": 1},
+        {"A": None},
+        {"A-B": "quiet"},
+        {"": "quiet"},
+        {"A=B": "quiet"},
+        {"A": "quiet\0"},
+        {1: "quiet"},
+    ],
+)
+async def test_what_is_no_environment_is_refused_without_being_repeated(given: object) -> None:
+    assert "quiet" not in await refusal(giving(given))
+
+
+async def test_a_source_that_fails_is_a_failure_of_ours_and_its_words_stay_inside() -> None:
+    async def fail(asker: Asker) -> Mapping[str, str]:
+        raise RuntimeError("the token was ghx-0123456789")
+
+    assert await refusal(fail) == str(CredentialsError())
+
+
+async def test_a_source_may_refuse_in_our_own_words() -> None:
+    async def deny(asker: Asker) -> Mapping[str, str]:
+        raise Unauthorized
+
+    with pytest.raises(Unauthorized):
+        await grant(deny, ALICE, Secrets(()))
+
+
+async def test_a_source_that_never_answers_is_given_up() -> None:
+    async def wait(asker: Asker) -> Mapping[str, str]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with anyio.fail_after(5):
+        assert "within 0.05 seconds" in await refusal(wait, timeout=0.05)
+
+
+async def test_a_url_is_asked_for_one_actor_and_thread_with_the_servers_token() -> None:
+    with backend(body=json.dumps({"GITHUB_TOKEN": "of-alice"}).encode()) as one:
+        source = from_url(f"{one.url}?kind=git", "bearer-of-the-server")
+        assert await grant(source, ALICE, Secrets(())) == {"GITHUB_TOKEN": "of-alice"}
+    assert one.asked == [
+        ("/credentials?kind=git&tenant=acme&owner=alice%20%26%20bob&thread=t%2F1", "Bearer bearer-of-the-server")
+    ]
+
+
+async def test_no_content_means_nothing_was_granted() -> None:
+    with backend(204, b"") as one:
+        assert await grant(from_url(one.url), ALICE, Secrets(())) == {}
+    assert one.asked[0][1] is None
+
+
+async def test_a_redirect_is_not_followed_so_the_token_goes_nowhere_else() -> None:
+    with backend() as elsewhere, backend(302, headers={"Location": elsewhere.url}) as one:
+        assert "answered 302" in await refusal(from_url(one.url, "bearer-of-the-server"))
+    assert elsewhere.asked == []
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+async def test_an_answer_that_is_a_refusal_says_so(status: int) -> None:
+    with backend(status, b"details") as one:
+        said = await refusal(from_url(one.url))
+    assert f"answered {status}" in said
+    assert "details" not in said
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"x" * ((1 << 18) + 1)])
+async def test_an_answer_that_is_no_object_of_texts_is_refused(body: bytes) -> None:
+    with backend(body=body) as one:
+        await refusal(from_url(one.url))
+
+
+async def test_a_backend_that_is_not_there_is_said() -> None:
+    with backend() as one:
+        url = one.url
+    assert "cannot be reached" in await refusal(from_url(url))
+
+
+def test_a_visit_does_not_show_its_headers() -> None:
+    visit = Visit(actor=Actor(), thread=ALICE.thread, headers={"x-github-token": "of-alice"})
+    assert "of-alice" not in repr(visit)

@@ -1,0 +1,262 @@
+"""Feedback as a fact of its thread and a score of its trace."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+
+from ambient_runner.config import LangfuseSettings, Settings
+from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.protocol.events import Event, RunStarted
+from ambient_runner.runs.run import Run
+from ambient_runner.runs.runner import Runner
+from ambient_runner.services.feedback import Feedback, Payload, read_feedback, record
+from ambient_runner.services.scores import LangfuseScores, Score
+from tests.receiver import SCORES, receiving
+from tests.scripts import begun, forever, hello
+from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
+
+SECRET = "sk-live-0123456789abcdef"
+SETTINGS = Settings(store="memory://", history="server", secrets=(SECRET,))
+
+
+class Notebook:
+    """Scores kept in a list; `takes` says whether they arrive."""
+
+    def __init__(self, *, takes: bool = True) -> None:
+        self.scores: list[Score] = []
+        self._takes = takes
+
+    async def send(self, score: Score) -> bool:
+        self.scores.append(score)
+        return self._takes
+
+
+def thumbs(up: bool = True, **payload: Any) -> Feedback:
+    return Feedback(type="META", meta_type="thumbs_up" if up else "thumbs_down", payload=Payload(**payload))
+
+
+def langfuse(url: str) -> LangfuseSettings:
+    return LangfuseSettings(url=url, public_key="pk-lf-1", secret_key="sk-lf-1", stage="staging")
+
+
+async def facts(runner: Runner) -> list[dict[str, Any]]:
+    batches = await runner.ledger.read(KEY, 0)
+    return [json.loads(line) for batch in batches if batch.owner == "ambient.feedback" for line in batch.lines]
+
+
+def told(events: list[Event]) -> tuple[str, str]:
+    """The trace of a run and the id of its message."""
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    assert started.metadata is not None
+    [message] = {event.message_id for event in events if hasattr(event, "message_id")}  # type: ignore[attr-defined]
+    return started.metadata["traceId"], message
+
+
+async def test_feedback_on_a_message_scores_the_trace_of_the_run_that_wrote_it() -> None:
+    book = Notebook()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        runs = [told(await run_once(runner, user(f"u{at}"))) for at in range(3)]
+        for _, message in runs:
+            _, recorded = await record(runner, KEY, thumbs(message_id=message), book)
+            assert recorded
+        kept = await facts(runner)
+    assert [score.trace_id for score in book.scores] == [trace for trace, _ in runs]
+    assert kept == [
+        {"messageId": message, "metaType": "thumbs_up", "userId": "local", "recorded": True, "traceId": trace}
+        for trace, message in runs
+    ]
+
+
+async def test_a_trace_that_is_named_is_scored_if_this_thread_has_it() -> None:
+    book = Notebook()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        mine, _ = told(await run_once(runner, user("u1")))
+        newer, message = told(await run_once(runner, user("u2")))
+        others, _ = told(await run_once(runner, user("u1"), thread="other"))
+        assert await record(runner, KEY, thumbs(trace_id=mine, message_id=message), book) == (
+            Payload(trace_id=mine, message_id=message),
+            True,
+        )
+        assert (await record(runner, KEY, thumbs(trace_id=others), book))[1] is False
+    assert [score.trace_id for score in book.scores] == [mine]
+    assert newer != mine
+
+
+async def test_without_a_message_or_a_trace_the_newest_run_is_meant() -> None:
+    book = Notebook()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        newest, _ = told(await run_once(runner, user("u2")))
+        await record(runner, KEY, thumbs(up=False), book)
+        # A fact after the run is not a run.
+        await record(runner, KEY, thumbs(up=True), book)
+    assert [(score.trace_id, score.value) for score in book.scores] == [(newest, False), (newest, True)]
+
+
+async def test_a_message_nobody_knows_is_kept_and_not_scored() -> None:
+    book = Notebook()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        assert (await record(runner, KEY, thumbs(message_id="never-said"), book))[1] is False
+        [kept] = await facts(runner)
+    assert book.scores == []
+    assert kept == {"messageId": "never-said", "metaType": "thumbs_up", "userId": "local", "recorded": False}
+
+
+async def test_a_score_that_did_not_arrive_is_not_recorded() -> None:
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        assert (await record(runner, KEY, thumbs(), Notebook(takes=False)))[1] is False
+        assert (await record(runner, KEY, thumbs(), None))[1] is False
+        assert [fact["recorded"] for fact in await facts(runner)] == [False, False]
+
+
+async def test_who_repeats_it_or_changes_their_mind_has_one_score_and_another_person_has_another() -> None:
+    book = Notebook()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        _, message = told(await run_once(runner, user("u1")))
+        for given in (
+            thumbs(message_id=message, user_id="ann"),
+            thumbs(message_id=message, user_id="ann"),
+            thumbs(up=False, message_id=message, user_id="ann"),
+            thumbs(message_id=message, user_id="bob"),
+        ):
+            await record(runner, KEY, given, book)
+    ids = [score.id for score in book.scores]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+    assert [score.value for score in book.scores] == [True, True, False, True]
+
+
+async def test_secrets_stay_out_of_the_fact_and_the_score() -> None:
+    book = Notebook()
+    async with runner_of(ScriptedAgent(hello), SETTINGS) as runner:
+        await run_once(runner, user("u1"))
+        payload, _ = await record(runner, KEY, thumbs(comment=f"it showed {SECRET}", reason=SECRET), book)
+        kept = await facts(runner)
+    assert payload == Payload(comment="it showed [redacted]", reason="[redacted]")
+    assert [SECRET in str(kept), SECRET in book.scores[0].comment, SECRET in str(book.scores[0].metadata)] == [
+        False
+    ] * 3
+    assert book.scores[0].comment == "it showed [redacted]"
+
+
+async def test_feedback_on_what_was_said_before_may_come_while_a_run_goes_on() -> None:
+    async def script(run: Run) -> AsyncGenerator[Any, None]:
+        async for event in forever(run) if run.is_continuation else hello(run):
+            yield event
+
+    book = Notebook()
+    async with runner_of(ScriptedAgent(script)) as runner:
+        trace, message = told(await run_once(runner, user("u1")))
+        await begun(runner, user("u2"))
+        assert (await record(runner, KEY, thumbs(message_id=message), book))[1] is True
+        await runner.stop(KEY)
+    assert [(score.trace_id, score.metadata["owner"]) for score in book.scores] == [(trace, "local")]
+
+
+async def test_a_thread_of_someone_else_does_not_exist() -> None:
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        for key in (ThreadKey("default", "bob", "t"), ThreadKey("default", "local", "unknown")):
+            with pytest.raises(UnknownThread):
+                await record(runner, key, thumbs(), Notebook())
+
+
+async def test_langfuse_gets_one_request_with_the_score() -> None:
+    score = Score(id="feedback-1", trace_id="ab" * 16, value=False, comment="too long", metadata={"user": "ann"})
+    with receiving() as receiver:
+        assert await LangfuseScores(langfuse(receiver.url)).send(score)
+    [post] = receiver.posts
+    assert (post.path, post.headers["authorization"]) == (SCORES, langfuse("").authorization)
+    assert json.loads(post.body) == {
+        "id": "feedback-1",
+        "traceId": "ab" * 16,
+        "name": "user-feedback",
+        "value": 0,
+        "dataType": "BOOLEAN",
+        "comment": "too long",
+        "metadata": {"user": "ann"},
+        "environment": "staging",
+    }
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 500])
+async def test_an_answer_that_is_no_yes_is_a_no(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    score = Score(id="f", trace_id="ab" * 16, value=True, comment="a private remark")
+    with receiving(answer=status) as receiver:
+        assert not await LangfuseScores(langfuse(receiver.url)).send(score)
+    assert len(receiver.posts) == 1
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "private" not in caplog.text
+
+
+async def test_a_langfuse_that_never_answers_is_not_waited_for_and_the_loop_goes_on() -> None:
+    score = Score(id="f", trace_id="ab" * 16, value=True)
+    ticks = 0
+    began = time.monotonic()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await anyio.sleep(0.01)
+            ticks += 1
+
+    with receiving(answer=0) as hole:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tick)
+            assert not await LangfuseScores(langfuse(hole.url), timeout=0.5).send(score)
+            tasks.cancel_scope.cancel()
+    assert 0.4 < time.monotonic() - began < 2
+    assert ticks > 10
+
+
+async def test_nobody_at_the_address_is_a_no() -> None:
+    assert not await LangfuseScores(langfuse("http://127.0.0.1:1")).send(Score(id="f", trace_id="ab" * 16, value=True))
+
+
+def test_what_feedback_looks_like() -> None:
+    body = {
+        "type": "META",
+        "metaType": "thumbs_down",
+        "threadId": "t",
+        "ts": 1,
+        "payload": {"messageId": "m1", "comment": "no", "transcript": [{"role": "user"}], "includeTranscript": True},
+    }
+    assert read_feedback(json.dumps(body).encode()) == Feedback(
+        type="META", meta_type="thumbs_down", thread_id="t", payload=Payload(message_id="m1", comment="no")
+    )
+
+
+@pytest.mark.parametrize("change", [{"type": "CUSTOM"}, {"metaType": "shrug"}, {"metaType": ""}])
+def test_what_is_no_feedback_is_refused(change: dict[str, str]) -> None:
+    body = {"type": "META", "metaType": "thumbs_up", "payload": {}} | change
+    with pytest.raises(InvalidFeedback):
+        read_feedback(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"type":"META","metaType":"thumbs_up"}',
+        b'{"type":"META","metaType":"thumbs_up","payload":{"comment":1}}',
+        b'{"type":"META","metaType":"thumbs_up","payload":{},"threadId":7}',
+        b'{"type":"META","metaType":"thumbs_up","payload":' + b"[" * 100_000,
+        json.dumps({"type": "META", "metaType": "thumbs_up", "payload": {"comment": "x" * 10_001}}).encode(),
+        json.dumps({"type": "META", "metaType": "thumbs_up", "payload": {"messageId": "x" * 257}}).encode(),
+    ],
+)
+def test_another_shape_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        read_feedback(body)

@@ -1,0 +1,169 @@
+"""Real MCP servers, in processes of their own, over each transport."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from anyio.streams.text import TextReceiveStream
+
+from ambient_runner.services.mcp import Mistake, Resolved, Server
+from ambient_runner.services.mcp_status import McpStatus
+from tests.services.mcp_paths import MCP_SERVER
+
+SCRIPT = MCP_SERVER
+TOOLS = [{"name": "echo", "annotations": {"readOnlyHint": True}}, {"name": "erase", "annotations": {}}]
+WELL = {"status": "connected", "version": "3.2.1", "tools": TOOLS}
+
+
+def stdio(name: str, log: Path, **env: str) -> Server:
+    config = {"type": "stdio", "command": sys.executable, "args": [SCRIPT, "stdio", str(log)], "env": env}
+    return Server(name=name, display_name=name.title(), config=config)
+
+
+def remote(name: str, kind: str, url: str, token: str = "open-sesame") -> Server:
+    config = {"type": kind, "url": url, "headers": {"Authorization": f"Bearer {token}"}}
+    return Server(name=name, display_name=name, config=config)
+
+
+@asynccontextmanager
+async def serving(kind: str) -> AsyncGenerator[str, None]:
+    async with await anyio.open_process([sys.executable, SCRIPT, kind], stderr=None) as process:
+        assert process.stdout is not None
+        try:
+            with anyio.fail_after(30):
+                yield (await TextReceiveStream(process.stdout).receive()).strip()
+        finally:
+            process.kill()
+
+
+def started(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+async def test_a_server_over_stdio_says_its_version_and_tools_and_is_gone_afterwards(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=30) as status:
+            rows = await status.of(Resolved(servers=(stdio("echo", log),)), tmp_path)
+            again = await status.of(Resolved(servers=(stdio("echo", log),)), tmp_path)
+    assert rows == again == [{"name": "echo", "displayName": "Echo", **WELL}]
+    assert [psutil.pid_exists(child["pid"]) for child in started(log)] == [False]
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_a_server_over_http_is_met_with_the_headers_of_its_configuration(kind: str) -> None:
+    with anyio.fail_after(60):
+        async with serving(kind) as url, McpStatus(timeout=20) as status:
+            rows = await status.of(Resolved(servers=(remote("right", kind, url), remote("wrong", kind, url, "guess"))))
+    assert rows[0] == {"name": "right", "displayName": "right", **WELL}
+    assert (rows[1]["name"], rows[1]["status"], rows[1]["tools"]) == ("wrong", "failed", [])
+    assert "guess" not in json.dumps(rows)
+
+
+async def test_those_who_ask_at_once_share_one_process(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    resolved = Resolved(servers=(stdio("echo", log),))
+    found: list[Any] = []
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=30) as status:
+
+            async def ask() -> None:
+                found.append(await status.of(resolved, tmp_path))
+
+            async with anyio.create_task_group() as group:
+                for _ in range(5):
+                    group.start_soon(ask)
+    assert len(started(log)) == 1
+    assert found == [found[0]] * 5
+    assert found[0][0]["status"] == "connected"
+
+
+async def test_another_configuration_is_another_look(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=30) as status:
+            for token in ("first-token", "second-token"):
+                await status.of(Resolved(servers=(stdio("echo", log, TOKEN=token),)), tmp_path)
+    assert [child["env"]["TOKEN"] for child in started(log)] == ["first-token", "second-token"]
+
+
+async def test_a_child_has_what_its_configuration_says_and_nothing_of_the_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMBIENT_CREDENTIALS_TOKEN", "bearer-of-the-server")
+    monkeypatch.setenv("PROVIDER_API_KEY", "key-of-the-server")
+    log = tmp_path / "log"
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=30) as status:
+            await status.of(Resolved(servers=(stdio("echo", log, GITHUB_TOKEN="granted-token"),)), tmp_path)
+    (child,) = started(log)
+    assert child["env"].pop("GITHUB_TOKEN") == "granted-token"
+    assert set(child["env"]) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+
+
+async def test_servers_that_fail_say_why_and_the_others_stay_well(tmp_path: Path) -> None:
+    nowhere = Server(
+        name="gone", display_name="gone", config={"type": "stdio", "command": "no-such-program", "args": [], "env": {}}
+    )
+    silent = Server(
+        name="silent",
+        display_name="silent",
+        config={"type": "stdio", "command": sys.executable, "args": ["-c", "input(); input(); input()"], "env": {}},
+    )
+    closed = remote("closed", "http", "http://127.0.0.1:9/mcp")
+    resolved = Resolved(
+        servers=(nowhere, silent, closed, stdio("echo", tmp_path / "log")),
+        disabled=("off",),
+        mistakes=(Mistake(name="bad", message="The MCP server 'bad' is wrong."),),
+    )
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=8) as status:
+            rows = await status.of(resolved, tmp_path)
+    assert {row["name"]: row["status"] for row in rows} == {
+        "gone": "failed",
+        "silent": "failed",
+        "closed": "failed",
+        "echo": "connected",
+        "off": "disabled",
+        "bad": "invalid",
+    }
+    errors = {row["name"]: row["error"] for row in rows if "error" in row}
+    assert errors["gone"] == "It could not be started or reached: No such file or directory."
+    assert errors["silent"] == "It did not answer within 8 seconds."
+    assert errors["bad"] == "The MCP server 'bad' is wrong."
+
+
+async def test_one_who_leaves_does_not_end_the_look_of_the_others(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    resolved = Resolved(servers=(stdio("echo", log),))
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=30) as status:
+            async with anyio.create_task_group() as group:
+                group.start_soon(status.of, resolved, tmp_path)
+                await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            rows = await status.of(resolved, tmp_path)
+    assert (rows[0]["status"], len(started(log))) == ("connected", 1)
+
+
+async def test_leaving_in_the_middle_leaves_no_process_behind(tmp_path: Path) -> None:
+    fifo = tmp_path / "begun"
+    os.mkfifo(fifo)
+    code = f"import os; open({str(fifo)!r}, 'w').write(str(os.getpid())); input(); input(); input()"
+    config = {"type": "stdio", "command": sys.executable, "args": ["-c", code], "env": {}}
+    server = Server(name="stuck", display_name="stuck", config=config)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group, McpStatus(timeout=50) as status:
+            group.start_soon(status.of, Resolved(servers=(server,)), tmp_path)
+            pid = int(await anyio.to_thread.run_sync(fifo.read_text))
+            assert psutil.pid_exists(pid)
+    assert not psutil.pid_exists(pid)
