@@ -91,6 +91,22 @@ def test_each_event_becomes_its_pieces(event: ev.Event, pieces: list[Piece]) -> 
     assert shown(event) == pieces
 
 
+def test_what_set_up_says_is_set_apart_from_the_answer() -> None:
+    screen = Screen()
+    events = [
+        ev.Custom(name="ambient:capabilities", value={}),
+        ev.TextMessageStart(message_id="d", role="developer"),
+        ev.TextMessageContent(message_id="d", delta="Workspace "),
+        ev.TextMessageContent(message_id="d", delta="validated"),
+        ev.TextMessageEnd(message_id="d"),
+        ev.TextMessageContent(message_id="m", delta="Hello"),
+    ]
+    assert [piece for event in events for piece in screen.feed(event)] == [
+        Noted("setup", "Workspace validated"),
+        Said("Hello"),
+    ]
+
+
 def test_a_tool_call_is_shown_once_with_its_result() -> None:
     assert shown(
         ev.ToolCallStart(tool_call_id="c", tool_call_name="add"),

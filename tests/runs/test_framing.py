@@ -11,7 +11,6 @@ from ambient_runner.errors import BridgeError, Parked, ProtocolViolation
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import (
     Cancelled,
-    Custom,
     Event,
     Interrupt,
     Interrupted,
@@ -72,16 +71,6 @@ async def test_a_silent_agent_is_framed_and_the_frame_holds_only_what_the_run_ad
         input=RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]),
     )
     assert await framing() == [opening, SNAPSHOT_HERE, finished()]
-
-
-async def test_the_trace_id_is_announced_where_someone_traces() -> None:
-    async def silent(run: Run) -> AsyncGenerator[Any, None]:
-        return
-        yield
-
-    events = [event async for event in framed(ScriptedAgent(silent), announce_trace=True)(a_run())]
-    assert events[1] == Custom(name="ambient:trace_id", value={"traceId": "abc"})
-    assert [type(event) for event in events] == [RunStarted, Custom, MessagesSnapshot, RunFinished]
 
 
 async def test_what_the_agent_says_of_the_frame_is_absorbed_and_its_content_kept() -> None:

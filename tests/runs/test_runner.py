@@ -346,6 +346,19 @@ async def test_what_a_run_learns_to_be_secret_is_not_written_from_then_on(caplog
     assert "fetched-token" not in caplog.text
 
 
+async def test_what_the_server_announces_comes_right_after_the_start() -> None:
+    def announce(run: Run) -> list[Custom]:
+        return [Custom(name="ambient:trace_id", value={"traceId": run.trace_id})]
+
+    async with (
+        MemoryLedger() as ledger,
+        Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS, announce=announce) as runner,
+    ):
+        events = await run_once(runner, user("u1"), trace_id="a" * 32)
+    assert bare(events)[1] == Custom(name="ambient:trace_id", value={"traceId": "a" * 32})
+    assert types(events)[:3] == ["RUN_STARTED", "CUSTOM", "TEXT_MESSAGE_START"]
+
+
 async def test_whoever_asked_hears_of_an_erased_thread() -> None:
     erased: list[ThreadKey] = []
 

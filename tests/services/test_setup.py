@@ -85,7 +85,7 @@ async def test_an_agent_without_files_and_mcp_hears_nothing_of_them(tmp_path: Pa
     settings = settings_of(tmp_path, model="large", max_tokens=5, temperature=0.5, system_prompt="Be brief.")
     async with server(bridge, settings, credentials=never) as client:
         events = await talk(client, "hello", "u1")
-    assert (told(events), ending(events)) == ([], ("RUN_FINISHED", "success"))
+    assert (told(events), ending(events)) == (["ambient:capabilities"], ("RUN_FINISHED", "success"))
     assert not (tmp_path / "workspaces").exists()
     assert bridge.contexts == [
         PlatformContext(

@@ -81,9 +81,19 @@ class Screen:
     """Folds a run's events into pieces. A tool call is shown once, with its result, or at the end without one."""
 
     _calls: dict[str, _Call] = field(default_factory=dict[str, _Call])
+    _asides: dict[str, str] = field(default_factory=dict[str, str])
+    """What set-up says, by message: it is not the agent's answer."""
 
     def feed(self, event: ev.Event) -> list[Piece]:
         match event:
+            case ev.TextMessageStart(role="developer"):
+                self._asides[event.message_id] = ""
+                return []
+            case ev.TextMessageContent(message_id=name) if name in self._asides:
+                self._asides[name] += event.delta
+                return []
+            case ev.TextMessageEnd(message_id=name) if name in self._asides:
+                return [Noted("setup", self._asides.pop(name))]
             case ev.TextMessageContent():
                 return [Said(event.delta)]
             case ev.ReasoningMessageContent():
@@ -137,6 +147,8 @@ def _noted(event: ev.Event) -> list[Piece]:
             return [Noted("subagent", event.name)]
         case ev.SubagentError():
             return [Noted("subagent", event.message)]
+        case ev.Custom(name="ambient:capabilities" | "ambient:trace_id"):
+            return []  # for front ends
         case ev.Custom():
             return [Noted(event.name, compact(event.value))]
         case _:

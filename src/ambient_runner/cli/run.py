@@ -15,13 +15,11 @@ import typer
 from anyio.from_thread import start_blocking_portal
 from rich.console import Console
 
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.cli.questions import Field, fields
 from ambient_runner.cli.render import Ended, Piece, Screen, harmless, plain, styled
 from ambient_runner.errors import NothingRunning
-from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol.events import (
     Interrupt,
@@ -32,19 +30,20 @@ from ambient_runner.protocol.events import (
     UserMessage,
 )
 from ambient_runner.runs.run import Actor, Started, StartRequest
-from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.views import load_view
 from ambient_runner.runs.watch import run_events
+from ambient_runner.server.app import service_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from anyio.from_thread import BlockingPortal
 
-    from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.protocol.events import Event, Message
+    from ambient_runner.runs.runner import Runner
+    from ambient_runner.server.service import Service
 
 STOPPED = 130
 _CODES = {"success": 0, "interrupt": 0, "cancelled": STOPPED, "error": 1}
@@ -52,10 +51,11 @@ _CODES = {"success": 0, "interrupt": 0, "cancelled": STOPPED, "error": 1}
 
 def converse(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
     """Say `prompt` to the agent, answer what it asks, and give the exit code."""
-    log_to_stderr(settings)
+    secrets = log_to_stderr(settings)
     name, bridge = load_agent(agent)
+    service = service_of(settings, {name: bridge}, secrets=secrets)
     with start_blocking_portal("asyncio") as portal:
-        opened = portal.wrap_async_context_manager(_open(settings, name, bridge, thread or f"cli-{uuid4().hex[:12]}"))
+        opened = portal.wrap_async_context_manager(_open(service, name, thread or f"cli-{uuid4().hex[:12]}"))
         with opened as talk:
             terminal = Terminal(Console(highlight=False))
             code = _turns(portal, talk, prompt, terminal)
@@ -134,13 +134,11 @@ class Talk:
 
 
 @asynccontextmanager
-async def _open(settings: Settings, name: str, bridge: PlatformBridge, thread: str) -> AsyncGenerator[Talk]:
+async def _open(service: Service, name: str, thread: str) -> AsyncGenerator[Talk]:
     actor = Actor()
-    async with (
-        open_ledger(settings.store, lease=settings.lease) as ledger,
-        Runner(ledger, {name: Hosted(name, bridge)}, settings) as runner,
-    ):
-        yield Talk(ledger, runner, name, ThreadKey(actor.tenant, actor.owner, thread))
+    async with service.running():
+        runner = await service.runner()
+        yield Talk(runner.ledger, runner, name, ThreadKey(actor.tenant, actor.owner, thread))
 
 
 class Terminal:

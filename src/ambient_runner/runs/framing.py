@@ -72,9 +72,7 @@ def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def framed(
-    agent: Agent, remember: Callable[[Custom], None] | None = None, *, announce_trace: bool = False
-) -> RunHandler:
+def framed(agent: Agent, remember: Callable[[Custom], None] | None = None) -> RunHandler:
     """A handler that runs `agent` inside a complete frame. `remember` gets what the agent wants to keep.
 
     The event that says so is passed on like others: middleware can see it, but not make, change or lose one.
@@ -82,8 +80,6 @@ def framed(
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
-        if announce_trace:
-            yield Custom(name="ambient:trace_id", value={"traceId": run.trace_id})
         coerce = Coercer()
         ending = _Ending(frontend={tool.name for tool in run.input.tools})
         try:

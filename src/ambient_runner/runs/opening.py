@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread import ThreadView
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.lowering import Lowered
-    from ambient_runner.runs.run import Agent, StartRequest
+    from ambient_runner.runs.run import Agent, Announce, StartRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,22 +48,28 @@ class Opening:
 
 
 def open_run(
-    request: StartRequest, writer: Writer, view: ThreadView, agent: Agent, history: History, secrets: Secrets
+    request: StartRequest,
+    writer: Writer,
+    view: ThreadView,
+    agent: Agent,
+    history: History,
+    secrets: Secrets,
+    announce: Announce = lambda run: (),
 ) -> Opening:
     """Accept a request on the thread as `view` shows it.
 
     Raises: PendingInterrupts, NothingToResume, InvalidInput, TooLarge.
     """
     lowered = lower(view, request.input, history, prompt=_prompt(request, view, agent))
-    state, announce = seen_state(view, request.input.state, agent.hidden_state)
+    state, is_news = seen_state(view, request.input.state, agent.hidden_state)
     run = _accepted(request, writer, view, lowered, state, secrets)
     redactor = Redactor(secrets)
     known = view.transcript.ids().union(message.id for message in lowered.conversation)
     repairer = Repairer(run.input.thread_id, run.input.run_id, known)
-    first: list[Event] = [run_started(run)]
+    first: list[Event] = [run_started(run), *announce(run)]
     if lowered.replaces and lowered.conversation:
         first.append(MessagesSnapshot(messages=list(lowered.conversation)))
-    if announce:
+    if is_news:
         first.append(StateSnapshot(snapshot=state))
     legal = [one for event in first for one in repairer.feed(event)]
     lines = [_whole(clean) for event in legal for clean in redactor.feed(event)]

@@ -6,7 +6,7 @@ thing here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import OnBusy
     from ambient_runner.ledger.base import KeyClaim, ThreadKey
-    from ambient_runner.protocol.events import Event, Message, RunAgentInput, Terminal
+    from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +103,8 @@ class Run:
     """Set when the run has been asked to stop."""
 
 
+Announce = Callable[[Run], Iterable["Custom"]]
+"""What the server has to say of a run, right after its RUN_STARTED."""
 RunHandler = Callable[[Run], AsyncGenerator["Event", None]]
 Middleware = Callable[[RunHandler], RunHandler]
 

@@ -43,7 +43,7 @@ from ambient_runner.runs.opening import open_run
 from ambient_runner.runs.pipeline import LOOKED_AT, Pipeline, is_written
 from ambient_runner.runs.recovery import close_abandoned
 from ambient_runner.runs.retention import retain
-from ambient_runner.runs.run import Actor, Agent, Middleware, RunHandler, Started, StartRequest, enter_run
+from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, RunHandler, Started, StartRequest, enter_run
 from ambient_runner.runs.views import Life, Views
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ class Runner:
         *,
         secrets: Secrets | None = None,
         on_erase: Sequence[Callable[[ThreadKey], Awaitable[None]]] = (),
-        announce_trace: bool = False,
+        announce: Announce = lambda run: (),
     ) -> None:
         """`secrets` are the server's own when others look for them too; `on_erase` is awaited for every thread that is erased.
 
-        With `announce_trace`, clients that do not read RUN_STARTED's metadata get the trace id as CUSTOM `ambient:trace_id` too.
+        `announce` gives what clients are told right after RUN_STARTED. It is not of the agent, so middleware does not see it.
         """
         self.ledger = ledger
         self.agents = agents
@@ -87,7 +87,7 @@ class Runner:
         self._middleware = tuple(middleware)
         self._secrets = secrets or Secrets(settings.secrets)
         self._on_erase = tuple(on_erase)
-        self._announce_trace = announce_trace
+        self._announce = announce
         self.left_behind: LeftBehind = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
@@ -248,7 +248,8 @@ class Runner:
     async def _open(
         self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
     ) -> tuple[ActiveRun, int]:
-        opening = open_run(request, writer, view, agent, self.settings.history_mode, self._secrets.child())
+        history, secrets = self.settings.history_mode, self._secrets.child()
+        opening = open_run(request, writer, view, agent, history, secrets, self._announce)
         first = await writer.begin(
             opening.facts, run_id=opening.run.input.run_id, agent=request.agent, claim=request.claim
         )
@@ -369,7 +370,7 @@ class Runner:
 
     def _handler(self, active: ActiveRun) -> RunHandler:
         """The agent inside its own middleware, inside the server's."""
-        handler = framed(active.agent, active.pipeline.remember, announce_trace=self._announce_trace)
+        handler = framed(active.agent, active.pipeline.remember)
         for wrap in reversed((*self._middleware, *active.agent.middleware)):
             handler = wrap(handler)
         return handler

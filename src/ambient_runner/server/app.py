@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.services.credentials import Credentials
     from ambient_runner.services.mcp import SessionServers
 
-__all__ = ["add_ambient_endpoints", "create_app"]
+__all__ = ["add_ambient_endpoints", "create_app", "service_of"]
 
 
 def add_ambient_endpoints(
@@ -64,28 +64,15 @@ def add_ambient_endpoints(
     """
     settings = settings or read_settings()
     prefix = _path(prefix)
-    bridges = _named(bridge, agents or {})
-    can = {name: one.capabilities() for name, one in bridges.items()}
-    platform = Platform(
+    service = service_of(
         settings,
-        can,
-        secrets or Secrets(settings.secrets),
+        _named(bridge, agents or {}),
+        context=context,
+        middleware=middleware,
         credentials=credentials,
         mcp=mcp,
         custom_tools=custom_tools,
-    )
-    hosted = {
-        name: Hosted(
-            name, one, context=context or platform.context, kept=settings.adapters_kept, idle=settings.adapter_idle
-        )
-        for name, one in bridges.items()
-    }
-    service = Service(
-        settings,
-        hosted,
-        middleware=(*middleware, platform.setup),
-        platform=platform,
-        tracing=tracing_of(settings.tracing),
+        secrets=secrets,
     )
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
     app.include_router(run_routes(service, guard, bare=bool(prefix)), prefix=prefix)
@@ -96,6 +83,36 @@ def add_ambient_endpoints(
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
     wrap_lifespan(app, service)
     return service
+
+
+def service_of(
+    settings: Settings,
+    bridges: Mapping[str, PlatformBridge],
+    *,
+    context: Callable[[Run], PlatformContext] | None = None,
+    middleware: Sequence[Middleware] = (),
+    credentials: Credentials | None = None,
+    mcp: SessionServers | None = None,
+    custom_tools: Sequence[Any] = (),
+    secrets: Secrets | None = None,
+) -> Service:
+    """A server without its routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError."""
+    platform = Platform(
+        settings,
+        {name: one.capabilities() for name, one in bridges.items()},
+        secrets or Secrets(settings.secrets),
+        credentials=credentials,
+        mcp=mcp,
+        custom_tools=custom_tools,
+    )
+    context, kept, idle = context or platform.context, settings.adapters_kept, settings.adapter_idle
+    return Service(
+        settings,
+        {name: Hosted(name, one, context=context, kept=kept, idle=idle) for name, one in bridges.items()},
+        middleware=(*middleware, platform.setup),
+        platform=platform,
+        tracing=tracing_of(settings.tracing),
+    )
 
 
 def _path(prefix: str) -> str:

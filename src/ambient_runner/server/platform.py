@@ -18,6 +18,7 @@ from ambient_runner.config import git_environment
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.base import Fact
 from ambient_runner.projections.redact import Redactor
+from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import from_url, grant, learn
 from ambient_runner.services.mcp import McpConfig
 from ambient_runner.services.mcp_status import McpStatus
@@ -90,7 +91,6 @@ class Platform:
             credentials=self._credentials,
             messages=self._messages,
             uploads=self._uploads,
-            capabilities=self.capabilities_of,
             system_prompt=settings.system_prompt,
         )
 
@@ -117,8 +117,11 @@ class Platform:
         files = ["repos", "workflows", "files", "artifacts"] if self.disk else []
         return [*files, *(["mcp_diagnostics"] if self.has_mcp else [])]
 
-    def capabilities_of(self, agent: str) -> dict[str, Any]:
-        return {"framework": asdict(self._agents[agent]), "platform": {"features": self.features}}
+    def introduction(self, run: Run) -> list[Custom]:
+        """What the agent and this server can do, so that a front end need not ask for it."""
+        can = self._agents.get(run.agent)
+        value = {"framework": asdict(can), "platform": {"features": self.features}} if can else None
+        return [Custom(name="ambient:capabilities", value=value)] if value else []
 
     def context(self, run: Run) -> PlatformContext:
         """What the adapter of this run is made with. A run that set-up has not seen gets the settings alone."""

@@ -17,16 +17,17 @@ import anyio
 
 from ambient_runner.ledger import open_ledger
 from ambient_runner.projections.redact import Secrets
+from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.runner import Runner
 from ambient_runner.server.platform import Platform
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from ambient_runner.config import Settings
     from ambient_runner.middleware.tracing import Tracing
     from ambient_runner.runs.apart import LeftBehind
-    from ambient_runner.runs.run import Agent, Middleware
+    from ambient_runner.runs.run import Agent, Middleware, Run
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class Service:
                 self._middleware,
                 secrets=self.platform.secrets,
                 on_erase=(self.platform.forget,),
-                announce_trace=self._tracing is not None,
+                announce=self._announce,
             )
             self._left_behind = runner.left_behind
             self._runner = await stack.enter_async_context(runner)
@@ -137,6 +138,13 @@ class Service:
                 await anyio.sleep_forever()
         finally:
             self._opened.set()
+
+    def _announce(self, run: Run) -> Iterable[Custom]:
+        """The trace id where someone traces, for clients that do not read RUN_STARTED's metadata; to a new thread also what there is."""
+        if self._tracing is not None:
+            yield Custom(name="ambient:trace_id", value={"traceId": run.trace_id})
+        if not run.is_continuation:
+            yield from self.platform.introduction(run)
 
     def _forget(self) -> None:
         self._runner = None

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -84,17 +84,15 @@ class Setup:
         credentials: Credentials | None,
         messages: Callable[[ThreadKey], Awaitable[list[Message]]],
         uploads: Callable[[ThreadKey], Awaitable[tuple[str, ...]]],
-        capabilities: Callable[[str], dict[str, Any]],
         system_prompt: str = "",
     ) -> None:
-        """`messages` gives a thread's messages, `uploads` the names of its files, `capabilities` what clients are told of an agent."""
+        """`messages` gives a thread's messages, `uploads` the names of its files."""
         self._agents = agents
         self._workspaces = workspaces
         self._mcp = mcp
         self._credentials = credentials
         self._messages = messages
         self._uploads = uploads
-        self._capabilities = capabilities
         self._extra = system_prompt
         self._prepared: dict[str, Prepared] = {}
         self._said: OrderedDict[ThreadKey, dict[str, str]] = OrderedDict()
@@ -132,8 +130,6 @@ class Setup:
 
     async def _prepare(self, run: Run) -> AsyncGenerator[Event, None]:
         """Each stage's words; after a failure a RUN_ERROR and nothing more."""
-        if not run.is_continuation:
-            yield Custom(name="ambient:capabilities", value=self._capabilities(run.agent))
         prepared = Prepared()
         for name, stage in self._stages(run.agent):
             try:
