@@ -4,6 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CORE := .venv/.core
 CLIENTS := tests/e2e/clients/node_modules/.installed
+ADAPTERS := .venv-adapters/.installed
 MINUTES ?= 10
 
 .PHONY: help run test test-all check bench soak format clean
@@ -20,7 +21,7 @@ test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow o
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest
 
-test-all: $(STAMP) $(CLIENTS) ## All tests, slow ones in their long form
+test-all: $(STAMP) $(CLIENTS) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
 	$(BIN)/python -m pytest --long
 
 soak: $(STAMP) ## Random kills and disconnects for MINUTES minutes (200 kills at least)
@@ -39,7 +40,7 @@ bench: .venv/.bench ## Measure side by side with the usual ways; writes docs/ben
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything the targets made
-	rm -rf .venv .venv-strands .venv-adk tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-adapters .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
 
 # What the demo needs and no more: the frameworks and tools of the tests take a minute to install.
 $(CORE): pyproject.toml constraints.txt
@@ -53,11 +54,17 @@ $(STAMP): $(CORE) requirements-dev.txt
 
 .venv/.bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt sse-starlette psutil
-	@for sdk in strands adk; do \
+	@for sdk in strands adk langgraph; do \
 		echo "Making .venv-$$sdk for the published adapter"; \
 		$(PYTHON) -m venv .venv-$$sdk && \
 		.venv-$$sdk/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/sdk/$$sdk.txt || exit 1; \
 	done
+	@touch $@
+
+# The adapters the ADR names, with this package and nothing else of ours.
+$(ADAPTERS): pyproject.toml constraints.txt tests/adapters/requirements.txt
+	$(PYTHON) -m venv .venv-adapters
+	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r tests/adapters/requirements.txt
 	@touch $@
 
 $(CLIENTS): tests/e2e/clients/package.json

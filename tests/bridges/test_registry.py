@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ambient_runner.bridges.base import PlatformBridge
+from ambient_runner.bridges.agui import AGUIBridge
+from ambient_runner.bridges.base import PlatformBridge, PlatformContext
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.bridges.registry import GROUP, load_agent, load_agents
+from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.errors import ConfigError
+from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.events import RunAgentInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +29,10 @@ class Mine(PlatformBridge):
         return FrameworkCapabilities()
     def create_adapter(self, ctx):
         raise NotImplementedError
+
+class Running(Mine):
+    async def run(self, input):
+        yield input
 
 class Unfinished(PlatformBridge):
     pass
@@ -43,6 +51,22 @@ def make_number():
 
 def needs_argument(value):
     return Mine(value)
+
+class Speaks:
+    async def run(self, input):
+        yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "hi"}
+
+async def speaks(input):
+    yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "hi"}
+
+def make_speaking():
+    return Speaks()
+
+class Answers:
+    async def run(self, prompt):
+        return prompt
+
+speaking, answering = Speaks(), Answers()
 
 def needs_extra():
     raise errors.BridgeUnavailable('Type: pip install "ambient-runner[x]"')
@@ -79,12 +103,30 @@ def test_every_registered_bridge_loads() -> None:
 
 @pytest.mark.parametrize(
     ("target", "made"),
-    [("instance", "instance"), ("Mine", "plain"), ("make", "made"), ("Rooms.inner", "inner")],
+    [("instance", "instance"), ("Mine", "plain"), ("Running", "plain"), ("make", "made"), ("Rooms.inner", "inner")],
 )
 def test_a_bridge_its_class_and_its_factory_can_all_be_named(target: str, made: str) -> None:
     name, bridge = load_agent(f"mine=registry_project:{target}")
     assert isinstance(bridge, PlatformBridge)
     assert (name, vars(bridge)) == ("mine", {"name": made})
+
+
+@pytest.mark.parametrize("target", ["speaking", "Speaks", "speaks", "make_speaking"])
+async def test_an_agui_agent_is_taken_as_it_is(target: str) -> None:
+    _, bridge = load_agent(f"mine=registry_project:{target}")
+    assert isinstance(bridge, AGUIBridge)
+    asked = input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[]))
+    said = [event async for event in bridge.create_adapter(PlatformContext()).run(asked)]
+    assert said == [{"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "hi"}]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["front=http://127.0.0.1:9000/", "front=https://host/agents/a?b=c=d", "front = remote+http://127.0.0.1:9000/"],
+)
+def test_a_url_is_an_agent_of_another_server(spec: str) -> None:
+    name, bridge = load_agent(spec)
+    assert (name, type(bridge)) == ("front", RemoteBridge)
 
 
 def test_a_registered_bridge_can_go_by_another_name() -> None:
@@ -108,6 +150,10 @@ def test_a_registered_bridge_can_go_by_another_name() -> None:
         ("mine=failing_project:x", "KeyError"),
         ("mine=registry_project:absent", "absent"),
         ("mine=registry_project:number", "int"),
+        ("mine=registry_project:answering", "AGUIBridge(agent)"),
+        ("http://127.0.0.1:9000/?a=b", "mine=http://127.0.0.1:9000/?a=b"),
+        ("front=http://user:password@host/", "headers"),
+        ("front=http://", "http://host:port/path"),
         ("mine=registry_project:make_number", "int"),
         ("mine=registry_project:Unfinished", "TypeError"),
         ("mine=registry_project:needs_argument", "TypeError"),

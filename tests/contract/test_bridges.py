@@ -21,20 +21,29 @@ from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.runner import Runner
 from tests.world import KEY, SETTINGS, events_of, request, user
 
-BRIDGES = sorted(point.name for point in entry_points(group="ambient_runner.bridges"))
-
 PROMPTS = {
     "adk": {"text": "say hello there", "crash": "crash", "endless": "hang"},
+    "agui": {"text": "say hello there", "crash": "crash", "endless": "hang"},
+    "claude": {"text": "say hello there", "crash": "gnu crashes", "endless": "gnu goes on"},
     "demo": {"text": "say hello there", "crash": "crash", "endless": "hang"},
+    "langgraph": {"text": "say hello there", "crash": "crash", "endless": "hang"},
+    "remote": {"text": "say hello there", "crash": "crash", "endless": "hang"},
     "strands": {"text": "say hello there", "crash": "crash", "endless": "hang"},
 }
 """What makes each bridge's scripted upstream answer with text, fail in the middle, and go on for ever."""
 
 SCRIPTED = {
     "adk": "tests.bridges.adk.contract:scripted_agent",
+    "claude": "tests.bridges.claude.contract:scripted_bridge",
+    "agui": "tests.bridges.agui.contract:scripted_bridge",
+    "langgraph": "tests.bridges.langgraph.contract:scripted_graph",
+    "remote": "tests.bridges.remote.contract:scripted_bridge",
     "strands": "tests.bridges.strands.contract:scripted_bridge",
 }
 """Where a bridge that needs a framework's agent gets one: the real framework, with a model that is scripted."""
+
+BRIDGES = sorted({point.name for point in entry_points(group="ambient_runner.bridges")} | SCRIPTED.keys())
+"""Those that have a name of their own, and those that are nothing without an agent."""
 
 
 @pytest.fixture(params=BRIDGES)

@@ -114,6 +114,17 @@ def text_of(events: Iterable[Event]) -> str:
     return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
 
 
+def answer_of(events: Iterable[Event]) -> str:
+    """What the agent itself said: not the developer messages of the platform."""
+    said: dict[str, str] = {}
+    for event in events:
+        if event["type"] == "TEXT_MESSAGE_START" and event.get("role", "assistant") == "assistant":
+            said[event["messageId"]] = ""
+        elif event["type"] == "TEXT_MESSAGE_CONTENT" and event["messageId"] in said:
+            said[event["messageId"]] += event["delta"]
+    return "".join(said.values())
+
+
 def numbers(count: int) -> str:
     """What the demo agent says to `count N`."""
     return "".join(f"{number} " for number in range(1, count + 1))

@@ -1,7 +1,8 @@
-"""From a word on the command line to a bridge: registered names, or `name=package.module:attribute`.
+"""From a word on the command line to a bridge: registered names, `name=package.module:attribute`, or `name=http://host:port/`.
 
 Built-in bridges come through the same door as everyone's: the entry-point group `ambient_runner.bridges`. An agent of a framework is taken
-as it is: the group `ambient_runner.objects` says by package which bridge it needs.
+as it is: the group `ambient_runner.objects` says by package which bridge it needs. So is any other AG-UI agent, where it is plain that it
+is one, and an AG-UI server at a URL.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ambient_runner.bridges.agui import AGUIBridge, is_agui
 from ambient_runner.bridges.base import PlatformBridge, agent_name
 from ambient_runner.errors import BridgeUnavailable, ConfigError
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 GROUP = "ambient_runner.bridges"
 OBJECTS = "ambient_runner.objects"
 """Entry points named after a package: the bridge for objects whose class comes from there, called with the object."""
+
+
+_URLS = ("http://", "https://", "remote+http://", "remote+https://")
 
 
 def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
@@ -38,18 +43,32 @@ def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
 
 
 def load_agent(spec: str) -> tuple[str, PlatformBridge]:
-    """The name and the bridge of `demo` (or any registered name), `name=registered` or `name=package.module:attribute`.
+    """The name and the bridge of `demo` (or any registered name), `name=registered`, `name=package.module:attribute` or `name=URL`.
 
-    The attribute is a bridge, a subclass of PlatformBridge, an agent of a framework there is a bridge for, or a function without
-    arguments that makes one of these.
+    The attribute is a bridge, a subclass of PlatformBridge, an agent of a framework there is a bridge for, an AG-UI agent, or a function
+    without arguments that makes one of these. The URL is another AG-UI server's.
     Raises: ConfigError, saying which part of the spec is wrong.
     """
-    name, given, target = spec.partition("=")
-    target = target.strip() if given else name.strip()
+    name, given, target = ("", "", spec) if _is_url(spec) else spec.partition("=")
+    target = target.strip() if given or not name else name.strip()
     name = name.strip()
     if not given and ":" in target:
         raise ConfigError(f"Give {target} a name: mine={target}")
+    if _is_url(target):
+        return agent_name(name), _remote(target)
     return agent_name(name), _bridge(target, _named(target) if ":" in target else _registered(target))
+
+
+def _is_url(target: str) -> bool:
+    return target.strip().startswith(_URLS)
+
+
+def _remote(target: str) -> PlatformBridge:
+    make = _named("ambient_runner.bridges.remote:RemoteBridge")
+    assert callable(make)
+    bridge = make(target.removeprefix("remote+"))
+    assert isinstance(bridge, PlatformBridge)
+    return bridge
 
 
 def _registered(name: str) -> object:
@@ -90,13 +109,18 @@ def _bridge(target: str, found: object) -> PlatformBridge:
     bridge = _adopted(found)
     if bridge is not None:
         return bridge
+    if is_agui(found) and not (isinstance(found, type) and issubclass(found, PlatformBridge)):
+        return AGUIBridge(found)
     made = _made(target, found) if callable(found) else found
     bridge = _adopted(made)
     if bridge is not None:
         return bridge
+    if is_agui(made):
+        return AGUIBridge(made)
     raise ConfigError(
-        f"{target} is not a bridge but {type(made).__name__}. "
-        "It must be a PlatformBridge, a subclass of it, an agent of Strands or ADK, or a function without arguments that makes one."
+        f"{target} is not a bridge but {type(made).__name__}. It must be a PlatformBridge, a subclass of it, an agent of a framework "
+        "that has a bridge, an AG-UI agent, or a function without arguments that makes one. "
+        "For an agent whose `run(input)` gives AG-UI events, make the bridge yourself: AGUIBridge(agent)."
     )
 
 

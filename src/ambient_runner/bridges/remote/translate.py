@@ -1,0 +1,76 @@
+"""What the other server says, made into what this one stores: a legal stream under ids that are free, and its word on the history. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ambient_runner.bridges.remote.history import Conversation
+from ambient_runner.projections.memory import is_memory
+from ambient_runner.protocol.events import Custom, MessagesSnapshot, RunError, RunFinished, RunStarted
+from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.framing import SNAPSHOT_HERE
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable, Sequence
+
+    from ambient_runner.protocol.events import Event, RunAgentInput
+
+__all__ = ["Translation"]
+
+_MOST_DROPPED = 10
+"""Times a run says that something was passed over. A server that sends nothing but rubbish does not fill the thread with it."""
+
+_OF_ITSELF = frozenset({"ambient:capabilities", "ambient:trace_id"})
+"""What a server of ours says of itself. Clients talk to this one, which has other routes and says its own."""
+
+
+class Translation:
+    """One run of the other server. `ended` once it has given its terminal event, `heard` once it has given any event."""
+
+    def __init__(self, asked: RunAgentInput, added: Iterable[str]) -> None:
+        known = {
+            *(message.id for message in asked.messages),
+            *(call.id for message in asked.messages for call in getattr(message, "tool_calls", None) or ()),
+        }
+        self.ended = False
+        self.heard = False
+        self._repairer = Repairer(asked.thread_id, asked.run_id, known)
+        self._conversation = Conversation(asked.messages, added)
+        self._spoken = False
+        self._snapshot_due = False
+        self._dropped = 0
+
+    @property
+    def repairs(self) -> Counter[str]:
+        return self._repairer.repairs
+
+    def feed(self, event: Event) -> list[Event]:
+        """What this event means here."""
+        if isinstance(event, Custom) and self._is_passed_over(event):
+            return []
+        self.heard = self.heard or not (isinstance(event, Custom) and event.name == "ambient:dropped")
+        out: list[Event] = []
+        for legal in self._repairer.feed(event):
+            out += self._kept(legal)
+        return out
+
+    def _kept(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, MessagesSnapshot):
+            restated = self._conversation.told(event.messages)
+            self._snapshot_due = self._spoken or restated is not None
+            return () if restated is None else (restated,)
+        if isinstance(event, RunStarted):  # its messages are those that were sent
+            return (event,)
+        self._spoken = True
+        self._conversation.apply(event)
+        self.ended = isinstance(event, RunFinished | RunError)
+        # The run's own closing snapshot follows by itself; one in the middle is sent where it stood.
+        due, self._snapshot_due = self._snapshot_due and not self.ended, False
+        return (SNAPSHOT_HERE, event) if due else (event,)
+
+    def _is_passed_over(self, event: Custom) -> bool:
+        """Another server may not write what only an adapter of this one does; and rubbish is mentioned only so often."""
+        self._dropped += event.name == "ambient:dropped"
+        too_often = event.name == "ambient:dropped" and self._dropped > _MOST_DROPPED
+        return is_memory(event) or event.name in _OF_ITSELF or too_often

@@ -1,0 +1,30 @@
+"""The scripted upstream of `tests/contract/test_bridges.py`: an AG-UI agent that speaks SSE and does what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+from ag_ui.core import RunAgentInput
+
+from ambient_runner.bridges.agui import AGUIBridge
+from ambient_runner.protocol.encode import sse_bare
+from ambient_runner.protocol.events import encode_event
+from tests.world import said
+
+
+async def _agent(input: RunAgentInput) -> AsyncIterator[bytes]:
+    start, content, end = (sse_bare(encode_event(event)) for event in said(f"{input.messages[-1].id}-answer", "Well"))
+    yield start
+    yield content
+    match input.messages[-1].content:
+        case "crash":
+            raise RuntimeError("upstream is gone")
+        case "hang":
+            await anyio.sleep_forever()
+        case _:
+            yield end
+
+
+def scripted_bridge() -> AGUIBridge:
+    return AGUIBridge(_agent)

@@ -1,0 +1,158 @@
+"""pydantic-ai's own AG-UI adapter behind this server, with a scripted model: what clients get, and what the model saw."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from ambient_runner.bridges.registry import load_agent
+from tests.server.doors import SETTINGS, asking, client_of, frames
+
+BACKGROUND = {
+    "name": "change_background",
+    "description": "Change the background colour of the page",
+    "parameters": {"type": "object", "properties": {"background": {"type": "string"}}},
+}
+Said = str | dict[int, DeltaToolCall]
+
+
+def example(name: str) -> ModuleType:
+    place = Path(__file__).parents[3] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Scripted:
+    """A model that says one list after another and remembers what it was shown."""
+
+    def __init__(self, *turns: list[Said]) -> None:
+        self._turns = list(turns)
+        self.seen: list[list[tuple[str, Any]]] = []
+        self.tools: list[list[str]] = []
+        self.model = FunctionModel(stream_function=self._speak)
+
+    async def _speak(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
+        self.seen.append([part for message in messages for part in _parts(message)])
+        self.tools.append([tool.name for tool in info.function_tools])
+        for piece in self._turns.pop(0):
+            yield piece
+
+
+def _parts(message: ModelMessage) -> list[tuple[str, Any]]:
+    assert isinstance(message, ModelRequest | ModelResponse)
+    return [(part.part_kind, getattr(part, "args", None) or getattr(part, "content", None)) for part in message.parts]
+
+
+def call(name: str, arguments: str, id: str) -> dict[int, DeltaToolCall]:
+    return {0: DeltaToolCall(name=name, json_args=arguments, tool_call_id=id)}
+
+
+async def post(client: Any, body: dict[str, Any]) -> list[dict[str, Any]]:
+    with anyio.fail_after(10):
+        response = await client.post("/", json=body)
+    assert response.status_code == 200, response.text
+    return [event for _, event in frames(response)]
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events if not event.get("name", "").startswith("ambient:")]
+
+
+def words(events: list[dict[str, Any]]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+async def test_two_turns_of_text() -> None:
+    scripted = Scripted(["Hel", "lo."], ["Again."])
+    async with client_of(example("agui_pydantic_ai").create(scripted.model, SETTINGS)) as client:
+        first = await post(client, asking("hi"))
+        second = await post(client, asking("once more", message="u2"))
+    assert kinds(first) == [
+        "RUN_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "MESSAGES_SNAPSHOT",
+        "RUN_FINISHED",
+    ]
+    assert (words(first), words(second)) == ("Hello.", "Again.")
+    assert scripted.seen == [
+        [("user-prompt", "hi")],
+        [("user-prompt", "hi"), ("text", "Hello."), ("user-prompt", "once more")],
+    ]
+    assert [message["content"] for message in second[-2]["messages"]] == ["hi", "Hello.", "once more", "Again."]
+
+
+async def test_a_tool_of_the_agent() -> None:
+    scripted = Scripted([call("weather", '{"city": "Oslo"}', "c1")], ["Sunny."])
+    async with client_of(example("agui_pydantic_ai").create(scripted.model, SETTINGS)) as client:
+        events = await post(client, asking("weather?"))
+    assert [kind for kind in kinds(events) if kind.startswith("TOOL")] == [
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "TOOL_CALL_RESULT",
+    ]
+    assert words(events) == "Sunny."
+    assert scripted.seen[1] == [
+        ("user-prompt", "weather?"),
+        ("tool-call", '{"city": "Oslo"}'),
+        ("tool-return", "It is sunny in Oslo."),
+    ]
+    roles = [message["role"] for message in events[-2]["messages"]]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_tool_of_the_page() -> None:
+    scripted = Scripted([call("change_background", '{"background": "teal"}', "c1")], ["It is teal now."])
+    async with client_of(example("agui_pydantic_ai").create(scripted.model, SETTINGS)) as client:
+        first = await post(client, asking("Make it teal", tools=[BACKGROUND]))
+        result = {"id": "a1", "role": "tool", "toolCallId": "c1", "content": "done"}
+        body = {"threadId": "t", "runId": "r2", "protocolVersion": "1.0", "messages": [result], "tools": [BACKGROUND]}
+        second = await post(client, body)
+    assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
+    assert "TOOL_CALL_RESULT" not in kinds(first)
+    assert words(second) == "It is teal now."
+    assert scripted.tools == [["weather", "change_background"]] * 2
+    assert scripted.seen[1] == [
+        ("user-prompt", "Make it teal"),
+        ("tool-call", '{"background": "teal"}'),
+        ("tool-return", "done"),
+    ]
+
+
+async def test_a_failing_model_is_an_error_without_its_words() -> None:
+    async def fails(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield "Well, "
+        raise RuntimeError("cannot reach db.internal with password sk-demo-5f2a9c71e04b8d36")
+
+    model = FunctionModel(stream_function=fails)
+    async with client_of(example("agui_pydantic_ai").create(model, SETTINGS)) as client:
+        events = await post(client, asking("hi"))
+    assert events[-1]["type"] == "RUN_ERROR"
+    assert "sk-demo-5f2a9c71e04b8d36" not in str(events)
+    assert events[-2]["messages"][-1]["content"] == "Well, "
+
+
+hello = Agent(Scripted(["Hello."]).model)
+
+
+async def test_the_command_line_takes_a_pydantic_ai_agent_as_it_is() -> None:
+    from ambient_runner import create_app
+
+    name, bridge = load_agent("mine=tests.bridges.agui.test_pydantic_ai:hello")
+    async with client_of(create_app(SETTINGS, {name: bridge})) as client:
+        assert words(await post(client, asking("hi"))) == "Hello."

@@ -1,0 +1,180 @@
+"""However the other server fails, the run ends with a code and a calm sentence, and the thread goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import closing
+
+import pytest
+
+from ambient_runner.bridges.remote import RemoteBridge, RemoteLimits, RemoteTimeouts
+from ambient_runner.errors import ConfigError
+from ambient_runner.protocol.events import AssistantMessage, Event, RunError, RunFinished, RunStarted
+from tests.bridges.remote.world import (
+    CHUNKED_HEAD,
+    SSE_HEAD,
+    Answer,
+    Asked,
+    endless,
+    framed,
+    fronting,
+    hosting,
+    raw,
+    status,
+    stream,
+)
+from tests.world import run_once, said, user
+
+STARTED = RunStarted(thread_id="x", run_id="y")
+PART = stream(STARTED, *said("m1", "half an ans")[:2])
+ALREADY_SAID = [user("u1"), AssistantMessage(id="m1", content="half an ans")]
+GZIP_HEAD = SSE_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+
+
+def code(events: list[Event]) -> str | None:
+    assert isinstance(events[-1], RunError)
+    return events[-1].code
+
+
+async def silence(asked: Asked) -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+CUTS = {
+    "a chunk": raw(CHUNKED_HEAD + b"%x\r\n" % (len(PART) + 100) + PART),
+    "between chunks": raw(CHUNKED_HEAD + b"%x\r\n%b\r\n" % (len(PART), PART)),
+    "the proper end": raw(SSE_HEAD, PART),
+    "a frame": raw(SSE_HEAD, PART + b'data: {"type":"TEXT_MESSAGE_CONT'),
+    "a longer body": raw(SSE_HEAD.replace(b"Connection", b"Content-Length: 9999\r\nConnection"), PART),
+}
+
+
+@pytest.mark.parametrize("where", CUTS)
+async def test_an_answer_cut_in_the_middle_is_an_error_and_what_was_said_stays(where: str) -> None:
+    async with fronting(CUTS[where], framed(*said("m2", "well"))) as thread:
+        assert code(await thread.run(user("u1"))) == "remote_ended_early"
+        assert await thread.messages() == ALREADY_SAID
+        assert isinstance((await thread.run(user("u2")))[-1], RunFinished)
+        assert [message["content"] for message in thread.shown()] == ["hi", "half an ans", "hi"]
+
+
+REFUSALS: dict[str, tuple[Answer, str]] = {
+    "busy": (status("409 Conflict", b'{"error":{"code":"thread_busy","message":"x"}}'), "thread_busy"),
+    "plain code": (status("400 Bad Request", b'{"code":"bad_thing"}'), "bad_thing"),
+    "code as error": (status("403 Forbidden", b'{"error":"forbidden"}'), "forbidden"),
+    "code in detail": (status("422 Unprocessable", b'{"detail":{"code":"shape"}}'), "shape"),
+    "words": (status("401 Unauthorized", b'{"detail":"Bad token sk-live-123456"}'), "remote_refused"),
+    "a list": (status("404 Not Found", b"[1]"), "remote_refused"),
+    "html": (status("404 Not Found", b"<h1>nope</h1>", "text/html"), "remote_refused"),
+    "nothing": (status("418 I'm a teapot"), "remote_refused"),
+    "failure": (status("500 Internal Server Error", b"Traceback: password=hunter22"), "remote_failed"),
+    "unavailable": (status("503 Service Unavailable", b'{"error":{"code":"draining"}}'), "draining"),
+    "large": (status("500 Oops", b'{"error":{"code":"late"},"x":"' + b"x" * 1_000_000 + b'"}'), "remote_failed"),
+    "redirect": (
+        raw(b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"),
+        "remote_redirects",
+    ),
+    "page": (status("200 OK", b"<html>hello</html>", "text/html"), "remote_not_agui"),
+    "json": (status("200 OK", b"{}"), "remote_not_agui"),
+    "empty stream": (raw(SSE_HEAD), "remote_not_agui"),
+    "only comments": (raw(SSE_HEAD, b": ping\n\n" * 3), "remote_not_agui"),
+    "compressed": (raw(GZIP_HEAD, gzip.compress(PART)), "remote_not_agui"),
+    "not http": (raw(b"SSH-2.0-OpenSSH\r\n\r\n"), "remote_ended_early"),
+    "hung up": (raw(), "remote_ended_early"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+async def test_a_refusal_becomes_its_code_and_words_of_our_own(how: str) -> None:
+    answer, expected = REFUSALS[how]
+    async with fronting(answer, framed(*said("m2", "well"))) as thread:
+        events = await thread.run(user("u1"))
+        assert isinstance((await thread.run(user("u2")))[-1], RunFinished)
+        assert {asked.path for asked in thread.upstream.asked} == {"/"}
+    last = events[-1]
+    assert isinstance(last, RunError)
+    assert last.code == expected
+    assert last.message.endswith(".")
+    assert not {"sk-live-123456", "hunter22", "teapot", "nope"} & set(last.message.replace(".", " ").split())
+
+
+async def test_nobody_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    async with hosting(RemoteBridge(f"http://127.0.0.1:{port}/")) as runner:
+        assert code(await run_once(runner, user("u1"))) == "remote_unreachable"
+    assert [record.levelno for record in caplog.records if record.name.startswith("ambient_runner")] == [
+        logging.WARNING
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "timeouts"),
+    [
+        (silence, RemoteTimeouts(answer=0.1)),
+        (silence, RemoteTimeouts(idle=0.1)),
+        (endless(*said("m1", "half")), RemoteTimeouts(idle=0.1)),
+    ],
+)
+async def test_a_silent_server_is_given_up(answer: Answer, timeouts: RemoteTimeouts) -> None:
+    async with fronting(answer, timeout=timeouts) as thread:
+        assert code(await thread.run(user("u1"))) == "agent_timeout"
+        await thread.upstream.left.wait()
+
+
+async def test_seconds_are_a_timeout_too() -> None:
+    async with fronting(endless(), timeout=0.1) as thread:
+        assert code(await thread.run(user("u1"))) == "agent_timeout"
+
+
+async def test_a_large_event_is_passed_over_and_an_endless_run_is_cut() -> None:
+    async def floods(asked: Asked) -> AsyncIterator[bytes]:
+        yield SSE_HEAD + stream(STARTED)
+        while True:
+            yield stream(*said("m1", "x" * 10_000)[:2])
+
+    large = stream(*said("m1", "x" * 10_000))
+    limits = RemoteLimits(event=5000, run=200_000)
+    async with fronting(
+        raw(SSE_HEAD, large, stream(STARTED, *said("m2", "small"), RunFinished(thread_id="x", run_id="y"))),
+        floods,
+        limits=limits,
+    ) as thread:
+        assert isinstance((await thread.run(user("u1")))[-1], RunFinished)
+        assert [message.content for message in await thread.messages()] == ["hi", "", "small"]
+        assert code(await thread.run(user("u2"))) == "remote_too_large"
+        await thread.upstream.left.wait()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "demo",
+        "ftp://host/",
+        "http://",
+        "http:///path",
+        "//host/",
+        "http://host:port/",
+        "http://host/#part",
+        "file:///etc/passwd",
+        "http://user:secret-pass@host/",
+    ],
+)
+def test_what_is_not_the_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        RemoteBridge(url)
+    assert "secret-pass" not in refused.value.message
+
+
+async def test_an_error_of_its_own_without_a_code_is_for_the_log() -> None:
+    slipped = raw(SSE_HEAD, stream(STARTED, RunError(message="no route to db.internal:5432")))
+    async with fronting(slipped) as thread:
+        last = (await thread.run(user("u1")))[-1]
+    assert isinstance(last, RunError)
+    assert (last.code, "db.internal" in last.message) == ("agent_error", False)

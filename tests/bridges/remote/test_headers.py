@@ -1,0 +1,111 @@
+"""Headers: sent as they were given, for all runs or for one, and never seen again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from ambient_runner.bridges.remote import RemoteBridge
+from ambient_runner.bridges.remote.config import secret_values
+from ambient_runner.errors import ConfigError
+from ambient_runner.protocol.events import RunError, RunFinished
+from ambient_runner.runs.run import Run
+from tests.bridges.remote.world import OUR_HEAD, framed, fronting, status
+from tests.world import KEY, said, user
+
+TOKEN = "tok-4f9d1c77aa02"
+SECRET = {"Authorization": f"Bearer {TOKEN}", "X-Team": "blue-whales"}
+
+
+def sent(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: headers[name] for name in ("authorization", "x-team")}
+
+
+async def test_the_headers_of_the_agent_go_with_every_request() -> None:
+    async with fronting(framed(head=OUR_HEAD), status("204 No Content"), headers=SECRET) as thread:
+        await thread.run(user("u1"))
+        await thread.runner.erase(KEY)
+        assert [sent(asked.headers) for asked in thread.upstream.asked] == [
+            {"authorization": f"Bearer {TOKEN}", "x-team": "blue-whales"}
+        ] * 2
+
+
+async def test_headers_can_be_made_for_each_run() -> None:
+    async def passed_on(run: Run) -> dict[str, str]:
+        return {"Authorization": run.headers["authorization"], "X-Team": run.thread.id}
+
+    async with fronting(framed(), headers=passed_on) as thread:
+        for name in ("one", "two"):
+            await thread.run(user(name), headers={"authorization": f"Bearer of {name}"})
+        assert [sent(asked.headers) for asked in thread.upstream.asked] == [
+            {"authorization": "Bearer of one", "x-team": "t"},
+            {"authorization": "Bearer of two", "x-team": "t"},
+        ]
+
+
+async def test_a_function_that_fails_ends_the_run_without_a_request() -> None:
+    def fails(run: Run) -> dict[str, str]:
+        raise RuntimeError(f"no vault, was {TOKEN}")
+
+    async with fronting(framed(), headers=fails) as thread:
+        last = (await thread.run(user("u1")))[-1]
+        assert thread.upstream.asked == []
+    assert isinstance(last, RunError)
+    assert (last.code, TOKEN in last.message) == ("agent_error", False)
+
+
+async def test_a_credential_that_comes_back_is_not_stored_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    echo = status("401 Unauthorized", f'{{"error":{{"code":"{TOKEN}","message":"{TOKEN}"}}}}'.encode())
+    async with fronting(framed(*said("m1", f"you sent {TOKEN[:8]}", TOKEN[8:])), echo, headers=SECRET) as thread:
+        told = await thread.run(user("u1"))
+        refused = await thread.run(user("u2"))
+        batches = await thread.runner.ledger.read(KEY, 0)
+        stored = b"".join(line for batch in batches for line in batch.lines)
+    assert (type(told[-1]), type(refused[-1])) == (RunFinished, RunError)
+    shown = msgspec.json.encode([told, refused]) + stored
+    assert TOKEN.encode() not in shown
+    assert TOKEN not in caplog.text
+    assert b"blue-whales" not in stored
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Bad Name": TOKEN},
+        {"": TOKEN},
+        {"X-Broken": f"{TOKEN}\r\nX-Injected: 1"},
+        {"X-Broken": f"{TOKEN}\x00"},
+        {"X-Broken": f"{TOKEN}é"},
+        {"X-Broken": f" {TOKEN}"},
+        {"Host": TOKEN},
+        {"Content-Length": TOKEN},
+        {"accept": TOKEN},
+    ],
+)
+async def test_a_header_that_cannot_be_sent_is_refused_without_its_value(
+    headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        RemoteBridge("http://127.0.0.1:1/", headers=headers)
+    assert TOKEN not in refused.value.message
+    async with fronting(framed(), headers=lambda run: headers) as thread:
+        last = (await thread.run(user("u1")))[-1]
+        assert thread.upstream.asked == []
+    assert isinstance(last, RunError)
+    assert TOKEN not in last.message + caplog.text
+
+
+def test_only_credentials_are_secrets() -> None:
+    headers: dict[str, Any] = {
+        "Authorization": "Basic dXNlcjpwYXNz",
+        "X-Api-Key": "key-12345678",
+        "Cookie": "a=b; c=d",
+        "X-Team": "blue-whales",
+        "Accept-Language": "en",
+    }
+    assert secret_values(headers) == ["Basic dXNlcjpwYXNz", "dXNlcjpwYXNz", "key-12345678", "a=b; c=d", "c=d"]

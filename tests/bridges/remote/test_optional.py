@@ -1,0 +1,36 @@
+"""httpx is optional: nothing imports it unasked, and without it the pip line is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+UNASKED = """
+import sys
+import ambient_runner, ambient_runner.bridges.registry
+from ambient_runner.bridges.registry import load_agent
+load_agent("demo")
+assert not [name for name in sys.modules if name.partition(".")[0] in ("httpx", "pydantic_ai")]
+"""
+MISSING = """
+import sys
+sys.modules["httpx"] = None
+from ambient_runner.errors import ConfigError
+from ambient_runner.bridges.registry import load_agent
+try:
+    load_agent("front=http://127.0.0.1:9000/")
+except ConfigError as error:
+    print(error.message)
+"""
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_nothing_imports_it_unasked() -> None:
+    assert run(UNASKED) == ""
+
+
+def test_a_missing_package_says_how_to_get_it() -> None:
+    assert "pip install 'ambient-runner[remote]'" in run(MISSING)

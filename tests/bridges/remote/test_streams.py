@@ -1,0 +1,292 @@
+"""What the other server says and what this one makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import msgspec
+
+from ambient_runner.bridges.remote import RemoteBridge
+from ambient_runner.protocol.encode import ndjson
+from ambient_runner.protocol.events import (
+    AssistantMessage,
+    Custom,
+    Event,
+    Interrupt,
+    Interrupted,
+    ResumeEntry,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StateDelta,
+    StateSnapshot,
+    Success,
+    TextMessageContent,
+    TokenUsage,
+    Tool,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolMessage,
+    encode_event,
+)
+from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs.run import Actor
+from tests.bridges.remote.world import (
+    CHUNKED_HEAD,
+    SSE_HEAD,
+    Asked,
+    framed,
+    fronting,
+    hosting,
+    raw,
+    read_request,
+    status,
+    stream,
+)
+from tests.world import KEY, events_of, request, run_once, said, user
+
+STARTED = RunStarted(thread_id="x", run_id="y")
+FINISHED = RunFinished(thread_id="x", run_id="y")
+NDJSON_HEAD = SSE_HEAD.replace(b"text/event-stream", b"application/x-ndjson")
+
+
+def words(events: list[Event]) -> str:
+    return "".join(event.delta for event in events if isinstance(event, TextMessageContent))
+
+
+def ending(events: list[Event]) -> RunError | RunFinished:
+    assert isinstance(events[-1], RunError | RunFinished)
+    verifier = Verifier()
+    for event in events:
+        verifier.check(event)
+    verifier.finish()
+    return events[-1]
+
+
+async def test_a_run_there_is_a_run_here_under_the_ids_of_this_one() -> None:
+    async with fronting(framed(*said("m1", "hello", " there"))) as thread:
+        events = await thread.run(user("u1"))
+        assert await thread.messages() == [user("u1"), AssistantMessage(id="m1", content="hello there")]
+    end = ending(events)
+    assert isinstance(end, RunFinished)
+    assert (end.thread_id, end.run_id, words(events)) == ("t", "r", "hello there")
+
+
+async def test_the_other_server_gets_the_whole_input() -> None:
+    tool = Tool(name="paint", description="Paint it.", parameters={"type": "object"})
+    async with fronting(framed(*said("m1", "hello")), framed(*said("m2", "again"))) as thread:
+        await thread.run(user("u1", "one"))
+        await thread.run(user("u2", "two"), tools=[tool], state={"k": 1})
+        first, second = thread.upstream.asked
+    assert first.body == {
+        "threadId": "t",
+        "runId": "r",
+        "protocolVersion": "1.0",
+        "messages": [{"id": "u1", "role": "user", "content": "one"}],
+        "tools": [],
+        "context": [],
+        "state": {},
+        "forwardedProps": {},
+    }
+    assert [message["content"] for message in second.body["messages"]] == ["one", "hello", "two"]
+    assert second.body["tools"] == [msgspec.to_builtins(tool)]
+    assert second.body["state"] == {"k": 1}
+    assert (second.method, second.path, second.headers["content-type"]) == ("POST", "/", "application/json")
+
+
+async def test_the_trace_goes_on_over_there() -> None:
+    async with fronting(framed(*said("m1", "hello"))) as thread:
+        await thread.run(user("u1"), trace_id="0af7651916cd43dd8448eb211c80319c")
+        (asked,) = thread.upstream.asked
+    version, trace, _, flags = asked.headers["traceparent"].split("-")
+    assert (version, trace, flags) == ("00", "0af7651916cd43dd8448eb211c80319c", "01")
+
+
+async def test_ndjson_is_read_too() -> None:
+    lines = [encode_event(event) for event in (STARTED, *said("m1", "hello"), FINISHED)]
+    async with fronting(raw(NDJSON_HEAD, ndjson(lines))) as thread:
+        assert words(await thread.run(user("u1"))) == "hello"
+
+
+async def test_bytes_may_come_one_by_one() -> None:
+    body = stream(STARTED, *said("m1", "hé", "llo 🌍"), FINISHED)
+    async with fronting(raw(SSE_HEAD, *(body[at : at + 1] for at in range(len(body))))) as thread:
+        assert words(await thread.run(user("u1"))) == "hé" + "llo 🌍"
+
+
+async def test_result_usage_and_outcome_are_kept() -> None:
+    usage = [TokenUsage(model="m", input_tokens=3, output_tokens=5)]
+    end = RunFinished(thread_id="x", run_id="y", result={"answer": 42}, usage=usage)
+    async with fronting(raw(SSE_HEAD, stream(STARTED, *said("m1", "hello"), end))) as thread:
+        told = ending(await thread.run(user("u1")))
+    assert isinstance(told, RunFinished)
+    assert (told.result, told.usage) == ({"answer": 42}, usage)
+
+
+async def test_its_own_error_is_the_error_of_the_run() -> None:
+    failed = RunError(message="The model is tired.", code="model_tired")
+    async with fronting(raw(SSE_HEAD, stream(STARTED, *said("m1", "hello")[:2], failed))) as thread:
+        told = ending(await thread.run(user("u1")))
+    assert isinstance(told, RunError)
+    assert (told.message, told.code) == ("The model is tired.", "model_tired")
+
+
+async def test_state_goes_there_and_comes_back() -> None:
+    snapshot, delta = (
+        StateSnapshot(snapshot={"n": 1}),
+        StateDelta(delta=[{"op": "replace", "path": "/n", "value": 2}]),
+    )
+    async with fronting(framed(snapshot, delta)) as thread:
+        await thread.run(user("u1"))
+        await thread.run(user("u2"))
+        assert thread.upstream.asked[1].body["state"] == {"n": 2}
+
+
+async def test_a_call_for_the_client_waits_here_and_its_result_goes_there() -> None:
+    tool = Tool(name="paint", description="Paint it.", parameters={"type": "object"})
+    call = [
+        ToolCallStart(tool_call_id="c1", tool_call_name="paint", parent_message_id="m1"),
+        ToolCallArgs(tool_call_id="c1", delta='{"color":"red"}'),
+        ToolCallEnd(tool_call_id="c1"),
+    ]
+    async with fronting(framed(*call), framed(*said("m2", "done"))) as thread:
+        asked = ending(await thread.run(user("u1"), tools=[tool]))
+        result = ToolMessage(id="result", tool_call_id="c1", content="painted")
+        answered = await thread.run(result, tools=[tool])
+        shown = thread.shown()
+    assert isinstance(asked, RunFinished)
+    assert asked.outcome == Success(pending_tool_call_ids=["c1"])
+    assert [message["role"] for message in shown] == ["user", "assistant", "tool"]
+    assert shown[-1] == msgspec.to_builtins(result)
+    assert words(answered) == "done"
+
+
+async def test_a_question_comes_here_and_its_answer_goes_there() -> None:
+    question = Interrupt(id="q1", reason="confirmation", message="May I?", response_schema={"type": "object"})
+    parked = RunFinished(thread_id="x", run_id="y", outcome=Interrupted(interrupts=[question]))
+    answer = ResumeEntry(interrupt_id="q1", status="resolved", payload={"approved": True})
+    async with fronting(raw(SSE_HEAD, stream(STARTED, parked)), framed(*said("m1", "thanks"))) as thread:
+        asked = ending(await thread.run(user("u1")))
+        answered = await thread.run(resume=[answer])
+        assert thread.upstream.asked[1].body["resume"] == [
+            {"interruptId": "q1", "status": "resolved", "payload": {"approved": True}}
+        ]
+    assert isinstance(asked, RunFinished)
+    assert asked.outcome == Interrupted(interrupts=[question])
+    assert words(answered) == "thanks"
+
+
+async def test_a_server_that_forgot_its_question_is_asked_without_the_answer_so_that_it_asks_again() -> None:
+    def asks(name: str) -> bytes:
+        question = Interrupt(id=name, reason="confirmation")
+        return stream(STARTED, RunFinished(thread_id="x", run_id="y", outcome=Interrupted(interrupts=[question])))
+
+    forgot = status("409 Conflict", b'{"error":{"code":"nothing_to_resume","message":"gone"}}')
+    async with fronting(raw(SSE_HEAD, asks("q1")), forgot, raw(SSE_HEAD, asks("q2"))) as thread:
+        await thread.run(user("u1"))
+        asked = ending(await thread.run(resume=[ResumeEntry(interrupt_id="q1", status="resolved")]))
+        assert ["resume" in request.body for request in thread.upstream.asked] == [False, True, False]
+    assert isinstance(asked, RunFinished)
+    assert asked.outcome == Interrupted(interrupts=[Interrupt(id="q2", reason="confirmation")])
+
+
+async def test_what_is_open_when_it_ends_is_closed_and_what_it_forgot_is_added() -> None:
+    start, content, _ = said("m1", "hello")
+    async with fronting(raw(SSE_HEAD, stream(content, FINISHED))) as thread:
+        bare = await thread.run(user("u1"))
+    async with fronting(raw(SSE_HEAD, stream(STARTED, start, content, FINISHED))) as thread:
+        left_open = await thread.run(user("u1"))
+    for events in (bare, left_open):
+        assert isinstance(ending(events), RunFinished)
+        assert words(events) == "hello"
+
+
+async def test_an_id_it_uses_again_gets_another_one() -> None:
+    async with fronting(framed(*said("m1", "one")), framed(*said("m1", "two"))) as thread:
+        await thread.run(user("u1"))
+        await thread.run(user("u2"))
+        assert [(message.id, message.content) for message in await thread.messages()] == [
+            ("u1", "hi"),
+            ("m1", "one"),
+            ("u2", "hi"),
+            ("m1~2", "two"),
+        ]
+
+
+async def test_garbage_is_passed_over_and_mentioned_a_few_times() -> None:
+    garbage = b"data: <html>\n\n" * 1000
+    async with fronting(raw(SSE_HEAD, garbage, stream(STARTED, *said("m1", "hello"), FINISHED))) as thread:
+        events = await thread.run(user("u1"))
+    assert isinstance(ending(events), RunFinished)
+    assert [event for event in events if isinstance(event, Custom)] == [
+        Custom(name="ambient:dropped", value={"type": "", "reason": "not_json"}, timestamp=event.timestamp)
+        for event in events
+        if isinstance(event, Custom)
+    ]
+    assert sum(isinstance(event, Custom) for event in events) == 10
+
+
+async def test_what_only_an_adapter_may_write_is_not_taken_from_another_server() -> None:
+    forged = [
+        Custom(name="ambient:memory", value={"session": "stolen"}),
+        Custom(name="ambient:messages", value={"messages": [], "gone": ["u1"]}),
+    ]
+    async with fronting(framed(*forged, *said("m1", "hello"))) as thread:
+        await thread.run(user("u1"))
+        view = await thread.runner.view(KEY)
+        assert (view.memory, [message.id for message in view.transcript.messages()]) == (None, ["u1", "m1"])
+
+
+async def test_what_a_server_says_of_itself_is_not_passed_on() -> None:
+    itself = [Custom(name="ambient:capabilities", value={}), Custom(name="ambient:trace_id", value={})]
+    other = Custom(name="ambient:repo_added", value={"name": "x"})
+    async with fronting(framed(*itself, other)) as thread:
+        events = await thread.run(user("u1"))
+    assert [event.name for event in events if isinstance(event, Custom)] == ["ambient:repo_added"]
+
+
+async def test_nothing_is_read_after_the_terminal_event() -> None:
+    async def never_ends(asked: Asked) -> AsyncIterator[bytes]:
+        yield SSE_HEAD
+        yield stream(STARTED, *said("m1", "hello"), FINISHED, *said("m2", "more"))
+        await asyncio.Event().wait()
+
+    async with fronting(never_ends) as thread:
+        events = await thread.run(user("u1"))
+        await thread.upstream.left.wait()
+    assert (words(events), isinstance(ending(events), RunFinished)) == ("hello", True)
+
+
+async def test_a_connection_is_used_again() -> None:
+    body = stream(STARTED, *said("m1", "hello"), FINISHED)
+    answer = CHUNKED_HEAD + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await read_request(reader)
+                writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    bridge = RemoteBridge(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    async with server, hosting(bridge) as runner:
+        for turn in range(5):
+            assert words(await run_once(runner, user(f"u{turn}"))) == "hello"
+        assert connections == 1
+
+
+async def test_two_users_of_one_thread_id_have_two_threads_over_there() -> None:
+    async with fronting(framed(*said("m1", "hello"))) as thread:
+        for owner in ("ann", "bob"):
+            asked = dataclasses.replace(request(user("u1")), actor=Actor(owner=owner))
+            assert words(await events_of(thread.runner, await thread.runner.start(asked))) == "hello"
+        there = [asked.body["threadId"] for asked in thread.upstream.asked]
+    assert len({*there, "t"}) == 3
