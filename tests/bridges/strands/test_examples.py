@@ -53,7 +53,7 @@ async def test_the_chat_calls_a_tool_of_the_page_and_goes_on_with_its_result() -
     async with client_of(example("strands_agentic_chat").create(model, SETTINGS)) as client:
         page = Page(client)
         first = await page.post(asking("Make it teal", tools=[BACKGROUND]))
-        assert kinds(first)[1:4] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+        assert kinds(first)[2:5] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
         assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
         result = {"id": "a1", "role": "tool", "toolCallId": "c1", "content": "done"}
         second = await page.post({"threadId": "t", "runId": "r2", "protocolVersion": "1.0", "messages": [result]})
@@ -102,6 +102,7 @@ async def test_the_plan_is_predicted_shown_and_carried_out(monkeypatch: pytest.M
     told = [kind for kind in kinds(events) if kind != "MESSAGES_SNAPSHOT"]
     assert told == [
         "RUN_STARTED",
+        "CUSTOM",  # ambient:capabilities
         "CUSTOM",
         "TOOL_CALL_START",
         "TOOL_CALL_ARGS",

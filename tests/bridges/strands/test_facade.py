@@ -46,6 +46,7 @@ async def test_an_app_serves_the_agent_and_says_that_it_is_there() -> None:
             assert list((await client.get("/capabilities")).json()["agents"]) == ["helper"]
     assert kinds(response) == [
         "RUN_STARTED",
+        "CUSTOM",  # ambient:capabilities
         "TEXT_MESSAGE_START",
         "TEXT_MESSAGE_CONTENT",
         "TEXT_MESSAGE_END",
