@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
@@ -16,14 +16,13 @@ from google.adk.tools import FunctionTool, LongRunningFunctionTool
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.errors import InvalidInput, NothingToResume, RunnerError, ThreadBusy
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import events as e
-from ambient_runner.runs.runner import Runner
 from tests.bridges.adk.scripted import Scripted, Seen, call
 from tests.bridges.adk.world import Talk, questions, served, short, yes
+from tests.bridges.held import held_by, still_there
 from tests.world import user
 
 STORES = ["memory", "database"]
@@ -191,19 +190,6 @@ async def test_d24_what_was_given_up_at_one_replica_is_given_up_at_the_other(sto
     ]
     assert b.model.saw == [seen[:4]]
     assert a.model.saw == [seen[:1], seen]
-
-
-async def still_there(tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-    """Those that do not end by themselves."""
-    return (await asyncio.wait(tasks, timeout=5))[1] if tasks else set()
-
-
-async def held_by(runner: Runner) -> list[Any]:
-    """What the server holds for runs: tasks of theirs, leases, adapters at work."""
-    hosted = cast("Hosted", runner.agents["agent"])
-    working = [slot for slot, kept in hosted._adapters.items() if kept.running]
-    leases = [info.key for info in await runner.ledger.threads("default", "local", limit=1000) if info.active]
-    return [*runner._active, *runner._by_thread, *working, *leases, *runner.left_behind]
 
 
 async def test_two_hundred_threads_wait_hold_nothing_and_are_answered_after_a_restart(tmp_path: Path) -> None:

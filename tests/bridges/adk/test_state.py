@@ -27,6 +27,12 @@ def read(tool_context: ToolContext) -> dict[str, Any]:
     return {"state": {key: value for key, value in tool_context.state.to_dict().items() if value is not None}}
 
 
+HELLO = [("user", "hi")]
+WRITTEN = [*HELLO, ("model", ("call", "write", {})), ("user", ("result", "write", {}))]
+SHOWN = "SS {'a/b': 1, 'c~d': 1}"
+"""What `write` leaves, as clients see it."""
+
+
 async def test_d6_changes_are_patches_with_escaped_pointers_and_private_keys_stay_private() -> None:
     root, model = agent([call("write", "s1")], ["Done."], tools=[write])
     async with talking(root) as talk:
@@ -40,13 +46,10 @@ async def test_d6_changes_are_patches_with_escaped_pointers_and_private_keys_sta
             "TS m1",
             "TC Done.",
             "TE",
-            "SS {'a/b': 1, 'c~d': 1}",
+            SHOWN,
             "RF",
         ]
-    assert model.saw == [
-        [("user", "hi")],
-        [("user", "hi"), ("model", ("call", "write", {})), ("user", ("result", "write", {}))],
-    ]
+    assert model.saw == [HELLO, WRITTEN]
 
 
 async def test_d6_a_client_reads_and_writes_visible_keys_only() -> None:
@@ -55,17 +58,16 @@ async def test_d6_a_client_reads_and_writes_visible_keys_only() -> None:
         first = await talk.say("u1")
         forged = {"a/b": 2, "user:x": 9, "app:y": 9, "_internal": 9, "mine": True}
         second = await talk.say("u2", state=forged)
-    assert first[-2:] == ["SS {'a/b': 1, 'c~d': 1}", "RF"]
+    assert first[-2:] == [SHOWN, "RF"]
     [told] = [word for word in second if word.startswith("CR s2 ")]
     assert second == [
         *("RS", "SS {'a/b': 2, 'mine': True}", "CS s2 read", "CA s2 {}", "CE s2", told, "TS m1", "TC B", "TE", "RF")
     ]
-    written = [("user", "hi"), ("model", ("call", "write", {})), ("user", ("result", "write", {}))]
     state = {"a/b": 2, "mine": True, "user:x": 1, "app:y": 1, "_internal": 1}
-    then = [*written, ("model", "A"), ("user", "hi")]
+    then = [*WRITTEN, ("model", "A"), *HELLO]
     assert model.saw == [
-        [("user", "hi")],
-        written,
+        HELLO,
+        WRITTEN,
         then,
         [*then, ("model", ("call", "read", {})), ("user", ("result", "read", {"state": state}))],
     ]
@@ -123,8 +125,8 @@ async def test_d16_artifacts_and_metadata_are_custom_events() -> None:
             "RF",
         ]
     assert model.saw == [
-        [("user", "hi")],
-        [("user", "hi"), ("model", ("call", "save", {})), ("user", ("result", "save", {}))],
+        HELLO,
+        [*HELLO, ("model", ("call", "save", {})), ("user", ("result", "save", {}))],
     ]
 
 

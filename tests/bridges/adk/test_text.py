@@ -28,6 +28,15 @@ def look(city: str) -> dict[str, Any]:
     return {"sky": "clear", "city": city}
 
 
+LOOK = call("look", "c1", city="Rome")
+TOLD_LOOK = ["CS c1 look", 'CA c1 {"city":"Rome"}', "CE c1", 'CR c1 {"sky":"clear","city":"Rome"}']
+SEEN_LOOK = [
+    ("model", ("call", "look", {"city": "Rome"})),
+    ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
+]
+HELLO = [("user", "hi")]
+
+
 def whole() -> RunnerConfig:
     """A run configuration without streaming."""
     return RunnerConfig(run_config=RunConfig())
@@ -41,58 +50,31 @@ async def session_events(bridge: ADKBridge) -> list[Event]:
     return session.events if session else []
 
 
-async def test_d1_streamed_text_is_one_message() -> None:
+@pytest.mark.parametrize(
+    ("config", "told"), [(None, ["TC Hel", "TC lo"]), (whole(), ["TC Hello"])], ids=["streamed", "whole"]
+)
+async def test_d1_text_is_one_message_with_the_id_of_its_adk_event(
+    config: RunnerConfig | None, told: list[str]
+) -> None:
     root, model = agent(["Hel", "lo"])
-    async with talking(root) as talk:
-        assert await talk.say("u1") == ["RS", "TS m1", "TC Hel", "TC lo", "TE", "RF"]
-    assert model.saw == [[("user", "hi")]]
-
-
-async def test_d1_text_that_is_not_streamed_is_one_message() -> None:
-    root, model = agent(["Hel", "lo"])
-    async with talking(root, runner_config=whole()) as talk:
-        assert await talk.say("u1") == ["RS", "TS m1", "TC Hello", "TE", "RF"]
-    assert model.saw == [[("user", "hi")]]
-
-
-async def test_d1_a_message_has_the_id_of_its_adk_event() -> None:
-    root, _ = agent(["Hel", "lo"])
-    bridge = ADKBridge(root)
+    bridge = ADKBridge(root, runner_config=config)
     async with talking(bridge) as talk:
         events = await talk.run(user("u1"))
         stored = [message.id for message in await talk.messages()]
         said = [event.id for event in await session_events(bridge) if event.author == "root"]
+    assert short(events) == ["RS", "TS m1", *told, "TE", "RF"]
     assert [event.message_id for event in events if isinstance(event, e.TextMessageStart)] == said
     assert stored == ["u1", *said]
+    assert model.saw == [HELLO]
 
 
 async def test_d2_text_before_a_call_is_said_once() -> None:
-    root, model = agent(["Let me ", "check.", call("look", "c1", city="Rome")], ["Clear."], tools=[look])
+    root, model = agent(["Let me ", "check.", LOOK], ["Clear."], tools=[look])
     async with talking(root) as talk:
-        assert await talk.say("u1") == [
-            "RS",
-            "TS m1",
-            "TC Let me ",
-            "TC check.",
-            "TE",
-            "CS c1 look",
-            'CA c1 {"city":"Rome"}',
-            "CE c1",
-            'CR c1 {"sky":"clear","city":"Rome"}',
-            "TS m2",
-            "TC Clear.",
-            "TE",
-            "RF",
-        ]
-    assert model.saw == [
-        [("user", "hi")],
-        [
-            ("user", "hi"),
-            ("model", "Let me check."),
-            ("model", ("call", "look", {"city": "Rome"})),
-            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
-        ],
-    ]
+        stream = await talk.say("u1")
+    before = ["TS m1", "TC Let me ", "TC check.", "TE"]
+    assert stream == ["RS", *before, *TOLD_LOOK, "TS m2", "TC Clear.", "TE", "RF"]
+    assert model.saw == [HELLO, [*HELLO, ("model", "Let me check."), *SEEN_LOOK]]
 
 
 async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_final_id() -> None:
@@ -103,17 +85,7 @@ async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_fina
         events = await talk.run(user("u1"))
         view = await talk.messages()
         [stored] = [one.id for event in await session_events(bridge) for one in event.get_function_calls()]
-    assert short(events) == [
-        "RS",
-        "CS c1 look",
-        'CA c1 {"city":"Rome"}',
-        "CE c1",
-        'CR c1 {"sky":"clear","city":"Rome"}',
-        "TS m1",
-        "TC Clear.",
-        "TE",
-        "RF",
-    ]
+    assert short(events) == ["RS", *TOLD_LOOK, "TS m1", "TC Clear.", "TE", "RF"]
     assert [type(message).__name__ for message in view] == [
         "UserMessage",
         "AssistantMessage",
@@ -121,14 +93,7 @@ async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_fina
         "AssistantMessage",
     ]
     assert [event.tool_call_id for event in events if isinstance(event, e.ToolCallStart)] == [stored]
-    assert model.saw == [
-        [("user", "hi")],
-        [
-            ("user", "hi"),
-            ("model", ("call", "look", {"city": "Rome"})),
-            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
-        ],
-    ]
+    assert model.saw == [HELLO, [*HELLO, *SEEN_LOOK]]
 
 
 async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
@@ -150,39 +115,18 @@ async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
         ]
         assert await talk.say("u2", "more") == ["RS", "TS m1", "TC C", "TE", "RF"]
     assert model.saw == [
-        [("user", "hi")],
-        [("user", "hi"), ("model", ("thought", "hmm")), ("model", "AB"), ("user", "more")],
+        HELLO,
+        [*HELLO, ("model", ("thought", "hmm")), ("model", "AB"), ("user", "more")],
     ]
 
 
 async def test_d5_reasoning_ends_before_a_call() -> None:
-    root, model = agent([thought("hm"), call("look", "c1", city="Rome")], ["Clear."], tools=[look])
+    root, model = agent([thought("hm"), LOOK], ["Clear."], tools=[look])
     async with talking(root) as talk:
-        assert await talk.say("u1") == [
-            "RS",
-            "ZS",
-            "ZMS",
-            "ZMC hm",
-            "ZME",
-            "ZE",
-            "CS c1 look",
-            'CA c1 {"city":"Rome"}',
-            "CE c1",
-            'CR c1 {"sky":"clear","city":"Rome"}',
-            "TS m1",
-            "TC Clear.",
-            "TE",
-            "RF",
-        ]
-    assert model.saw == [
-        [("user", "hi")],
-        [
-            ("user", "hi"),
-            ("model", ("thought", "hm")),
-            ("model", ("call", "look", {"city": "Rome"})),
-            ("user", ("result", "look", {"sky": "clear", "city": "Rome"})),
-        ],
-    ]
+        stream = await talk.say("u1")
+    before = ["ZS", "ZMS", "ZMC hm", "ZME", "ZE"]
+    assert stream == ["RS", *before, *TOLD_LOOK, "TS m1", "TC Clear.", "TE", "RF"]
+    assert model.saw == [HELLO, [*HELLO, ("model", ("thought", "hm")), *SEEN_LOOK]]
 
 
 SIGNED = ["ZV message z1 dA==", "ZV message m1 dw=="]
@@ -214,7 +158,7 @@ async def test_signatures_are_shown_with_what_they_sign(config: RunnerConfig | N
 
 
 async def test_parts_that_are_not_streamed_keep_their_order() -> None:
-    root, model = agent([thought("hm"), "A", call("look", "c1", city="Rome"), "B"], ["C"], tools=[look])
+    root, model = agent([thought("hm"), "A", LOOK, "B"], ["C"], tools=[look])
     async with talking(root, runner_config=whole()) as talk:
         assert await talk.say("u1") == [
             "RS",
@@ -239,9 +183,9 @@ async def test_parts_that_are_not_streamed_keep_their_order() -> None:
             "RF",
         ]
     assert model.saw == [
-        [("user", "hi")],
+        HELLO,
         [
-            ("user", "hi"),
+            *HELLO,
             ("model", ("thought", "hm")),
             ("model", "A"),
             ("model", ("call", "look", {"city": "Rome"})),
@@ -278,14 +222,14 @@ async def test_d9_an_agent_with_an_output_schema_gives_data_instead_of_words() -
         "SS {'out': {'city': 'Rome'}}",
         "RF",
     ]
-    assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", '{"city":"Paris"}'), ("user", "again")]]
+    assert model.saw == [HELLO, [*HELLO, ("model", '{"city":"Paris"}'), ("user", "again")]]
 
 
 async def test_d9_an_output_schema_beside_tools_hides_the_call_that_hands_it_over() -> None:
     root, model = agent([call("set_model_response", "s1", city="Rome")], output_schema=Weather, tools=[look])
     async with talking(root) as talk:
         assert await talk.say("u1") == ["RS", "X adk:output {'agent': 'root', 'value': {'city': 'Rome'}}", "RF"]
-    assert model.saw == [[("user", "hi")]]
+    assert model.saw == [HELLO]
 
 
 def begun(name: str) -> Any:
@@ -327,9 +271,9 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
             "RF",
         ]
     assert model.saw == [
-        [("user", "hi")],
+        HELLO,
         [
-            ("user", "hi"),
+            *HELLO,
             ("model", ("call", "look", {"city": 'Paris "2"'})),
             ("user", ("result", "look", {"sky": "clear", "city": 'Paris "2"'})),
         ],
@@ -388,8 +332,8 @@ async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
         ]
     assert msgspec.json.decode("".join(said)).keys() == arguments.keys()
     assert model.saw == [
-        [("user", "hi")],
-        [("user", "hi"), ("model", ("call", "anything", arguments)), ("user", ("result", "anything", {}))],
+        HELLO,
+        [*HELLO, ("model", ("call", "anything", arguments)), ("user", ("result", "anything", {}))],
     ]
 
 
@@ -449,4 +393,4 @@ async def test_a_system_message_of_a_trusted_client_is_an_instruction() -> None:
     assert [event async for event in adapter.run(input_to_agui(given))]
     instruction = str(model.requests[0].config.system_instruction)
     assert all(words in instruction for words in ("Be kind.", "Be brief.", "Be formal."))
-    assert model.saw == [[("user", "hi")]]
+    assert model.saw == [HELLO]

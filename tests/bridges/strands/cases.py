@@ -73,11 +73,12 @@ class Case:
 
 
 def _player(turns: list[Turn]) -> Callable[[list[Any]], Turn]:
-    left = list(turns)
+    """Which turn it is, the messages tell: many threads may talk to one model."""
 
     def play(messages: list[Any]) -> Turn:
         again = any("again" in str(block.get("text", "")) for message in messages for block in message["content"])
-        return says("ok") if again or not left else left.pop(0)
+        said = sum(message["role"] == "assistant" for message in messages)
+        return says("ok") if again or said >= len(turns) else turns[said]
 
     return play
 
@@ -113,7 +114,7 @@ WEATHER = call("c1", "get_weather", ROME[:6], ROME[6:])
 EVERYWHERE = {
     "text": Case(turns={"main": [says("Hel", "lo", " there")]}, build=_single()),
     "tool": Case(turns={"main": [calls(text("Look:"), WEATHER), says("sun", "ny")]}, build=_single(get_weather)),
-    "frontend and backend": Case(
+    "frontend_and_backend": Case(
         turns={"main": [calls(call("f1", "change_background", '{"color": "red"}'), WEATHER)]},
         build=_single(get_weather),
         tools=[TOOL],
@@ -158,7 +159,7 @@ SOMEWHERE = {
         },
         build=_swarm,
     ),
-    "agent as tool": Case(
+    "agent_as_tool": Case(
         turns={
             "main": [calls(call("o1", "helper", '{"input": "do"}')), says("outer")],
             "helper": [calls(text("in:"), WEATHER), says("inner")],

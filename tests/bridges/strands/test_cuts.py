@@ -88,7 +88,7 @@ async def test_a17_a_stop_anywhere_ends_the_run_as_cancelled_and_the_thread_goes
                     assert isinstance(events[-1], e.RunFinished)
                     assert_all_closed(models)
                     again = await events_of(runner, await runner.start(request(user("u2", "again"))))
-                    assert isinstance(again[-1], e.RunFinished)
+                    assert_is_answered(again)
                 assert stopping.asked == (events[-1].outcome == e.Cancelled())
 
 
@@ -167,5 +167,11 @@ def assert_all_closed(models: dict[str, ScriptedModel]) -> None:
 def assert_works(case: Case, events: list[e.Event]) -> None:
     frame: list[e.Event] = [e.RunStarted(thread_id="t", run_id="r"), *events]
     verify(frame)
+    assert_is_answered(events)
+
+
+def assert_is_answered(events: list[e.Event]) -> None:
+    """Every agent that speaks says what it says to "again", and nothing else: a stop that came late would be heard here."""
     assert isinstance(events[-1], e.RunFinished)
     assert isinstance(events[-1].outcome, e.Success)
+    assert {event.delta for event in events if isinstance(event, e.TextMessageContent)} == {"ok"}

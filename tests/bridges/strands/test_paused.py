@@ -1,9 +1,11 @@
-"""Many threads that wait for people hold nothing, and each goes on after a restart."""
+"""Many threads that wait for people hold nothing, and each goes on, when its agent is long gone and after a restart."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,17 @@ import anyio
 from strands import tool
 
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
+from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import events as e
+from ambient_runner.runs.runner import Runner
+from tests.bridges.held import held_by, hosted_of, still_there
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, says
-from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, tasks_since, yes
+from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, yes
 from tests.world import SETTINGS
 
 COUNT = 200
+EVICTED = 6
+"""Threads more, which are answered without a restart, when their adapters have been given up."""
 CONFIG = StrandsAgentConfig(tool_behaviors={"pay": ToolBehavior(interrupt_on_call=True)})
 FEW_ADAPTERS = dataclasses.replace(SETTINGS, adapters_kept=8)
 
@@ -33,35 +40,65 @@ def played(messages: list[Any]) -> Turn:
     results = [block["toolResult"]["content"][0]["text"] for block in last if "toolResult" in block]
     if results:
         return says(f"got {results[0]}")
+    if last[0]["text"] == "free":
+        return says("free")
     number = int(last[0]["text"])
     name, arguments = ("change_background", "{}") if number % 2 else ("pay", f'{{"amount": {number}}}')
     return calls(call(f"c{number}", name, arguments))
 
 
-async def test_two_hundred_paused_threads_block_nobody_and_each_is_answered_after_a_restart(tmp_path: Path) -> None:
+@asynccontextmanager
+async def server(store: Path) -> AsyncGenerator[tuple[Runner, ScriptedModel], None]:
+    """One that keeps few adapters, and holds nothing for any run when all is done."""
+    model = ScriptedModel(script=played)
+    async with strands(agent_of(model, pay), CONFIG, store=store, settings=FEW_ADAPTERS) as thread:
+        before = asyncio.all_tasks()
+        yield thread.runner, model
+        assert await still_there(asyncio.all_tasks() - before) == set()
+        assert await held_by(thread.runner) == []
+        assert model.closed == len(model.saw)
+
+
+async def pause(runner: Runner, number: int) -> e.Interrupt | None:
+    """Let a thread run until it waits; what it asks, if it asks."""
+    thread = thread_of(runner, number)
+    end = (await thread.say(str(number)))[-1]
+    assert end == (f"RF waits for c{number}" if number % 2 else "RF asks tool_call")
+    return None if number % 2 else thread.interrupts[0]
+
+
+async def answer(runner: Runner, number: int, question: e.Interrupt | None) -> None:
+    thread = thread_of(runner, number)
+    if question is None:
+        stream, result = await thread.answer(**{f"c{number}": f"red {number}"}), f"red {number}"
+    else:
+        stream, result = await thread.resume(yes(question, {"approved": True})), f"paid {number}"
+        assert f'CR c{number} "{result}"' in stream
+    assert f'TC m1 "got {result}"' in stream
+    assert stream[-1] == "RF success"
+    assert not (await runner.view(ThreadKey("default", "local", thread.name))).open_interrupts
+
+
+def thread_of(runner: Runner, number: int) -> Thread:
+    return Thread(runner, name=f"t{number}", tools=[TOOL])
+
+
+async def test_two_hundred_paused_threads_hold_nothing_and_each_is_answered_after_a_restart(tmp_path: Path) -> None:
     store = tmp_path / "ledger.db"
-    questions: dict[int, e.Interrupt] = {}
-    with anyio.fail_after(60):
-        async with strands(agent_of(ScriptedModel(script=played), pay), CONFIG, store=store, tools=[TOOL]) as first:
+    with anyio.fail_after(100):
+        async with server(store) as (first, model):
             before = asyncio.all_tasks()
-            for number in range(COUNT):
-                thread = Thread(first.runner, name=f"t{number}", tools=[TOOL])
-                end = (await thread.say(str(number)))[-1]
-                assert end == (f"RF waits for c{number}" if number % 2 else "RF asks tool_call")
-                if number % 2 == 0:
-                    (questions[number],) = thread.interrupts
-            while first.runner._active:  # The last run gives its lease back after its last event.
-                await anyio.sleep(0.001)
-            assert await tasks_since(before) == set()
-        model = ScriptedModel(script=played)
-        async with strands(agent_of(model, pay), CONFIG, store=store, tools=[TOOL], settings=FEW_ADAPTERS) as second:
-            for number in reversed(range(COUNT)):
-                thread = Thread(second.runner, name=f"t{number}", tools=[TOOL])
-                if number % 2:
-                    stream = await thread.answer(**{f"c{number}": f"red {number}"})
-                    assert f'TC m1 "got red {number}"' in stream
-                else:
-                    stream = await thread.resume(yes(questions[number], {"approved": True}))
-                    assert f'TC m1 "got paid {number}"' in stream
-                assert stream[-1] == "RF success"
-    assert len(model.saw) == COUNT
+            questions = {number: await pause(first, number) for number in range(COUNT + EVICTED)}
+            assert await still_there(asyncio.all_tasks() - before) == set()
+            assert await held_by(first) == []
+            assert model.closed == len(model.saw) == COUNT + EVICTED
+            kept = {thread.id for thread, _ in hosted_of(first)._adapters}
+            assert kept == {f"t{number}" for number in range(COUNT + EVICTED - 8, COUNT + EVICTED)}
+            assert (await Thread(first, name="free").say("free"))[-1] == "RF success"
+            for number in range(EVICTED):
+                await answer(first, number, questions.pop(number))
+        async with server(store) as (second, model):
+            for number, question in reversed(questions.items()):
+                await answer(second, number, question)
+            assert len(model.saw) == COUNT
+            assert [len(messages) for messages in model.saw] == [3] * COUNT

@@ -225,20 +225,17 @@ async def test_a3_where_the_sdk_cannot_say_it_sooner_results_come_together(monke
     assert stream[5:9] == ['CR tu1 "noon"', "MS", 'CR tu2 "sunny in x"', "MS"]
 
 
+TOLD_NOON = [
+    *("CS tu1 now < m1", "CE tu1", 'CR tu1 "noon"', "MS"),
+    *("TS m2", 'TC m2 "noon"', "TE m2", "MS", "RF success"),
+]
+"""A call of `now`, and then its result as text."""
+
+
 async def test_a4_a_tool_without_arguments_has_a_start_and_an_end() -> None:
     model = ScriptedModel(calls(call("tu1", "now")), says("noon"))
     async with strands(agent_of(model, now)) as thread:
-        assert await thread.say("time?") == [
-            "CS tu1 now < m1",
-            "CE tu1",
-            'CR tu1 "noon"',
-            "MS",
-            "TS m2",
-            'TC m2 "noon"',
-            "TE m2",
-            "MS",
-            "RF success",
-        ]
+        assert await thread.say("time?") == TOLD_NOON
     assert model.saw[1][1:] == [said_assistant(tool_use("tu1", "now")), said_user(tool_result("tu1", "noon"))]
 
 
@@ -267,39 +264,25 @@ async def test_a_call_without_an_id_has_a_result_too() -> None:
     assert len({result[1] for result in results}) == 2
 
 
+SIGNED = thought("Let me", " think.", signature="sig-1")
+REASONED = ["ZS z1", "ZMS z1", 'ZMC z1 "Let me"', 'ZMC z1 " think."', "ZME z1", "ZE z1"]
+
+
 async def test_a5_reasoning_ends_before_text_and_a_signature_is_never_told() -> None:
-    model = ScriptedModel(turn(thought("Let me", " think.", signature="sig-1"), redacted(b"secret"), text("Yes.")))
+    model = ScriptedModel(turn(SIGNED, redacted(b"secret"), text("Yes.")))
     async with strands(agent_of(model)) as thread:
-        assert await thread.say("well?") == [
-            "ZS z1",
-            "ZMS z1",
-            'ZMC z1 "Let me"',
-            'ZMC z1 " think."',
-            "ZME z1",
-            "ZE z1",
-            "ENC message z1 c2VjcmV0",
-            "TS m1",
-            'TC m1 "Yes."',
-            "TE m1",
-            "MS",
-            "RF success",
-        ]
+        stream = await thread.say("well?")
         assert not any("sig-1" in repr(event) for event in thread.told)
+    said = ["TS m1", 'TC m1 "Yes."', "TE m1"]
+    assert stream == [*REASONED, "ENC message z1 c2VjcmV0", *said, "MS", "RF success"]
 
 
 async def test_a5_reasoning_before_a_call_goes_back_to_the_model_in_the_same_run() -> None:
-    model = ScriptedModel(calls(thought("Hm.", signature="sig-1"), call("tu1", "now")), says("noon"))
+    model = ScriptedModel(calls(SIGNED, call("tu1", "now")), says("noon"))
     async with strands(agent_of(model, now)) as thread:
-        assert (await thread.say("time?"))[:6] == [
-            "ZS z1",
-            "ZMS z1",
-            'ZMC z1 "Hm."',
-            "ZME z1",
-            "ZE z1",
-            "CS tu1 now < m1",
-        ]
+        assert await thread.say("time?") == [*REASONED, *TOLD_NOON]
     assert model.saw[1][1]["content"][0] == {
-        "reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "sig-1"}}
+        "reasoningContent": {"reasoningText": {"text": "Let me think.", "signature": "sig-1"}}
     }
 
 
@@ -321,17 +304,19 @@ def many() -> dict[str, Any]:
     return {"status": "success", "content": [{"text": "it's one"}, {"json": {"two": 2}}, picture]}
 
 
+async def results_of(model: ScriptedModel, *tools: Any) -> list[str]:
+    """What is told of results, in the order of their calls. The model is asked once more in a second run."""
+    async with strands(agent_of(model, *tools)) as thread:
+        stream = await thread.say("go")
+        assert [stream[-1], (await thread.say("and?"))[-1]] == ["RF success"] * 2
+    return sorted(word for word in stream if word.startswith("CR"))
+
+
 async def test_a6_whatever_a_tool_gives_is_kept_and_an_error_is_marked() -> None:
     names = ["nothing", "fails", "many", "unknown"]
-    model = ScriptedModel(
-        calls(*(call(f"tu{at}", name, "{}") for at, name in enumerate(names)), call("tu4", "get_weather", "{oh no")),
-        says("ok"),
-        says("again"),
-    )
-    async with strands(agent_of(model, nothing, fails, many, get_weather)) as thread:
-        stream = await thread.say("go")
-        results = sorted(word for word in stream if word.startswith("CR"))
-        await thread.say("and?")
+    made = [call(f"tu{at}", name, "{}") for at, name in enumerate(names)]
+    model = ScriptedModel(calls(*made, call("tu4", "get_weather", "{oh no")), says("ok"), says("again"))
+    results = await results_of(model, nothing, fails, many, get_weather)
     assert results[:4] == [
         'CR tu0 "null"',
         'CR tu1 "Error: RuntimeError - it\'s broken" error',
@@ -355,9 +340,8 @@ async def test_a6_a_result_nested_without_end_is_only_text() -> None:
         """A page of someone who means no good."""
         return "[" * 100_000
 
-    model = ScriptedModel(calls(call("tu0", "fetch")), says("ok"))
-    async with strands(agent_of(model, fetch)) as thread:
-        assert (await thread.say("go"))[-1] == "RF success"
+    model = ScriptedModel(calls(call("tu0", "fetch")), says("ok"), says("again"))
+    assert await results_of(model, fetch) == [f"CR tu0 {json.dumps('[' * 100_000)}"]
 
 
 async def test_a7_a_tool_that_yields_state_changes_the_whole_state() -> None:

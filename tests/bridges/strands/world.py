@@ -112,7 +112,7 @@ async def strands(
 ) -> AsyncGenerator[Thread, None]:
     """A thread on a Runner of its own; with `store` on a file that another one may open later."""
     taps: dict[str, list[e.Event]] = {}
-    hosted = Hosted("agent", StrandsBridge(agent, config))
+    hosted = Hosted("agent", StrandsBridge(agent, config), kept=settings.adapters_kept)
     url = f"sqlite:///{store}" if store else "memory://"
     async with open_ledger(url) as ledger, Runner(ledger, {"agent": hosted}, settings, [_tap(taps)]) as runner:
         runner.taps = taps  # type: ignore[attr-defined]

@@ -13,6 +13,8 @@ from typing import Any
 
 from ambient_runner.bridges.adk.content import json_text
 
+__all__ = ["GrowingArguments"]
+
 _MEMBER = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)")
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from google.adk.plugins.base_plugin import BasePlugin
     from google.adk.sessions import BaseSessionService
 
+__all__ = ["HIDDEN", "ConfigContext", "InputTransformer", "RunnerConfig", "SessionLockConfig"]
+
 HIDDEN = frozenset({"app:*", "user:*", "temp:*", "_*"})
 """State that belongs to the app, the user, one invocation or ADK itself: clients neither see nor write it."""
 

@@ -27,6 +27,20 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Content, ContentPart
     from ambient_runner.protocol.turns import Call, Result
 
+__all__ = [
+    "call_part",
+    "is_failure",
+    "is_too_deep",
+    "json_or_text",
+    "json_text",
+    "parts_of",
+    "response_part",
+    "result_part",
+    "shown_result",
+    "text_part",
+    "user_content",
+]
+
 _MEDIA: dict[str, type[ImagePart | AudioPart | VideoPart]] = {
     "image": ImagePart,
     "audio": AudioPart,

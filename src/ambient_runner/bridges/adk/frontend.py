@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from google.adk.tools import BaseTool
 from google.genai import types
 
-from ambient_runner.bridges.adk.asks import ASKS, INTERNAL
+from ambient_runner.bridges.adk.questions import INTERNAL, QUESTIONS
 from ambient_runner.protocol.tools import clean_schema
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Tool
 
+__all__ = ["ClientTool", "callable_tools", "offer"]
 
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_RESERVED = ASKS | INTERNAL | {"transfer_to_agent"}
+_RESERVED = QUESTIONS | INTERNAL | {"transfer_to_agent"}
 """Calls that mean something to ADK itself."""
 
 

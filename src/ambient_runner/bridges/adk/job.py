@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from ambient_runner.bridges.adk.asks import ASKS, CANCELLED, CREDENTIAL, answer_part, asked_about, has_secrets
 from ambient_runner.bridges.adk.config import HIDDEN
 from ambient_runner.bridges.adk.content import (
     is_failure,
@@ -17,6 +16,7 @@ from ambient_runner.bridges.adk.content import (
     shown_result,
     user_content,
 )
+from ambient_runner.bridges.adk.questions import CANCELLED, CREDENTIAL, QUESTIONS, answer_part, asked_about, has_secrets
 from ambient_runner.bridges.adk.sync import live_events
 from ambient_runner.bridges.hooks import call_hook
 from ambient_runner.errors import BridgeError, NothingToResume
@@ -130,8 +130,8 @@ def _split(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[types.Pa
 
     It keeps the whole message that answers a question from the model, so results beside the answer go before it.
     """
-    asked = [part for part in parts if part.function_response and part.function_response.name in ASKS]
-    last = [part for part in asked if not _is_lost(part)] or [part for part in parts if part not in asked]
+    answers = [part for part in parts if part.function_response and part.function_response.name in QUESTIONS]
+    last = [part for part in answers if not _is_lost(part)] or [part for part in parts if part not in answers]
     return [part for part in parts if part not in last], last
 
 
@@ -153,7 +153,7 @@ def _answers(session: Session, waiting: Mapping[str, _OpenCall], news: Incoming,
             parts.append(response_part(lost, _name_of(session, lost), _LOST))
             part = response_part(call.id or "", CREDENTIAL, _LOST)
             job.opening.append(_said(lost, part))
-        elif call.name not in ASKS:
+        elif call.name not in QUESTIONS:
             job.opening.append(_said(call.id or "", part))
         elif entry.status == "cancelled" and news.user is not None:
             parts += _given_up(session, call, job)
@@ -179,9 +179,9 @@ def _waiting(session: Session) -> dict[str, _OpenCall]:
     }
 
 
-def _given_up(session: Session, ask: types.FunctionCall, job: Job) -> list[types.Part]:
+def _given_up(session: Session, question: types.FunctionCall, job: Job) -> list[types.Part]:
     """The end of the call a question was about, when its person has gone on to something else: nobody will run it."""
-    call_id = asked_about(ask)
+    call_id = asked_about(question)
     if call_id is None:
         return []
     part = response_part(call_id, _name_of(session, call_id), CANCELLED)
@@ -222,7 +222,9 @@ def _calls_of_last_turn(messages: Sequence[Message]) -> dict[str, str]:
     answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.tool_calls), None)
     calls = (last.tool_calls or []) if last else []
-    return {call.id: call.function.name for call in calls if call.id not in answered and call.function.name not in ASKS}
+    return {
+        call.id: call.function.name for call in calls if call.id not in answered and call.function.name not in QUESTIONS
+    }
 
 
 def _told(result: Result) -> ToolCallResult:

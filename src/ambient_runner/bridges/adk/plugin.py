@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Tool
 
+__all__ = ["PAUSED", "RunPlugin"]
+
 PAUSED = "ambient_paused"
 """In an event's custom metadata: the model was not asked, because a call waits."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.adk.asks import call_question, interrupt_of
 from ambient_runner.bridges.adk.plugin import PAUSED, RunPlugin
+from ambient_runner.bridges.adk.questions import call_question, interrupt_of
 from ambient_runner.bridges.adk.sessions import Sessions, paused_invocation
 from ambient_runner.bridges.adk.translate import Translator
 from ambient_runner.errors import BridgeError
@@ -119,10 +119,10 @@ class AdkRun:
         return kept if paused is None else {**kept, "paused": {"since": paused.since, "events": paused.events}}
 
     def _interrupts(self) -> list[Interrupt]:
-        asked = [interrupt_of(one.call, one.lane) for one in self.translator.asks.values()]
-        if not asked:
+        questions = [interrupt_of(one.call, one.lane) for one in self.translator.questions.values()]
+        if not questions:
             return []
-        return [*asked, *(call_question(one.call, one.lane) for one in self.translator.pending.values())]
+        return [*questions, *(call_question(one.call, one.lane) for one in self.translator.pending.values())]
 
     def _finished(self, **said: Any) -> RunFinished:
         return RunFinished(thread_id=self._posted.thread_id, run_id=self._posted.run_id, **said)

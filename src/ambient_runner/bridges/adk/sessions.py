@@ -11,9 +11,9 @@ import pydantic_core
 from google.adk.events import Event, EventActions
 from google.genai import types
 
-from ambient_runner.bridges.adk.asks import ASKS, CREDENTIAL, without_secrets
 from ambient_runner.bridges.adk.config import HIDDEN
 from ambient_runner.bridges.adk.content import call_part, parts_of, result_part, text_part, user_content
+from ambient_runner.bridges.adk.questions import CREDENTIAL, QUESTIONS, without_secrets
 from ambient_runner.bridges.adk.sync import Paused, live_events, plan, unanswered
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, UserTurn
@@ -94,8 +94,8 @@ class Sessions:
 
         Answers to questions stand apart: ADK keeps a whole event from the model when one of them is in it.
         """
-        asked = [part for part in parts if part.function_response and part.function_response.name in ASKS]
-        for group in ([part for part in parts if part not in asked], asked):
+        answers = [part for part in parts if part.function_response and part.function_response.name in QUESTIONS]
+        for group in ([part for part in parts if part not in answers], answers):
             responses = [part.function_response for part in group if part.function_response]
             if responses:
                 invocation = _invocation_of(session, responses[0].id or "") or new_invocation()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.bridges.adk.asks import is_provisional
+from ambient_runner.bridges.adk.questions import is_provisional
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, UserTurn
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from google.adk.events import Event as AdkEvent
 
     from ambient_runner.protocol.turns import Result, Turn
+
+__all__ = ["Memory", "Paused", "Plan", "live_events", "plan", "read_memory", "unanswered"]
 
 
 class Paused(msgspec.Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 ADK streams a message as partial events that share one id, then repeats it whole under the same id: what was said is left out. Message
 ids are ADK's event ids. Agents that run beside or below the one that talks to the user have lanes of their own, one per ADK branch.
-Calls that wait for a client (`pending`) and questions to a person (`asks`) are kept for whoever ends the run.
+Calls that wait for a client (`pending`) and questions to a person (`questions`) are kept for whoever ends the run.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.arguments import GrowingArguments
-from ambient_runner.bridges.adk.asks import ASKS, INTERNAL, is_provisional
 from ambient_runner.bridges.adk.content import is_failure, json_or_text, shown_result
+from ambient_runner.bridges.adk.questions import INTERNAL, QUESTIONS, is_provisional
 from ambient_runner.bridges.adk.usage import Usage
 from ambient_runner.protocol.compose import Composer, random_id
 
@@ -56,7 +56,7 @@ class Translator:
         new_id: Callable[[str], str] = random_id,
     ) -> None:
         self.pending: dict[str, Waiting] = {}
-        self.asks: dict[str, Waiting] = {}
+        self.questions: dict[str, Waiting] = {}
         self.usage = Usage()
         self.failure: str | None = None
         """The code of an error the model reported as its last word."""
@@ -89,7 +89,7 @@ class Translator:
 
     def is_halted(self, branch: str | None) -> bool:
         """Whether an agent there has to wait: it, or one below it, has left a call or a question open."""
-        return any(_is_below(one.branch, branch) for one in (*self.pending.values(), *self.asks.values()))
+        return any(_is_below(one.branch, branch) for one in (*self.pending.values(), *self.questions.values()))
 
     def _partial(self, event: AdkEvent) -> list[Event]:
         parts = event.content.parts if event.content else None
@@ -169,10 +169,10 @@ class Translator:
             return []
         waiting = Waiting(call=call, branch=event.branch, lane=lane)
         waits = call.id in (event.long_running_tool_ids or ())
-        if call.name in ASKS and waits:
-            self.asks[call.id] = waiting
+        if call.name in QUESTIONS and waits:
+            self.questions[call.id] = waiting
             return []
-        if call.name in ASKS:
+        if call.name in QUESTIONS:
             self._pretended.add(call.id)
         growing = self._arguments.pop(call.id, None) or GrowingArguments()
         said = self._compose.tool_start(call.id, call.name or "", lane, message_id=event.id)
@@ -185,7 +185,7 @@ class Translator:
 
     def _result(self, event: AdkEvent, response: types.FunctionResponse, lane: str | None) -> list[Event]:
         name, call_id = response.name or "", response.id or ""
-        is_answer = name in ASKS and call_id not in self._pretended
+        is_answer = name in QUESTIONS and call_id not in self._pretended
         if is_answer or name in INTERNAL or is_provisional(event, call_id):
             return []
         self.pending.pop(call_id, None)
@@ -212,7 +212,7 @@ class Translator:
         value, call = base64.b64encode(part.thought_signature or b"").decode(), part.function_call
         if part.thought:
             return self._compose.reasoning_encrypted(value, lane=lane)
-        if call is not None and call.id not in self.asks and call.name not in INTERNAL:
+        if call is not None and call.id not in self.questions and call.name not in INTERNAL:
             return self._compose.reasoning_encrypted(value, subtype="tool-call", entity_id=call.id, lane=lane)
         if call is None and event.author not in self._structured and _has_words(event):
             return self._compose.reasoning_encrypted(value, entity_id=event.id, lane=lane)

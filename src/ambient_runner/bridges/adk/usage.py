@@ -9,6 +9,8 @@ from ambient_runner.protocol.events import TokenUsage
 if TYPE_CHECKING:
     from google.genai import types
 
+__all__ = ["Usage"]
+
 _COUNTS = {
     "input_tokens": "prompt_token_count",
     "output_tokens": "candidates_token_count",

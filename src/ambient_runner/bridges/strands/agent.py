@@ -17,6 +17,7 @@ from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.conversation import Conversation
 from ambient_runner.bridges.strands.drivers import AgentDriver
 from ambient_runner.bridges.strands.orchestra import OrchestraDriver
+from ambient_runner.bridges.strands.spelling import warn_of_misspelt
 from ambient_runner.bridges.strands.template import check_template, clone
 from ambient_runner.errors import BridgeError, ConfigError
 from ambient_runner.projections.transcript import Transcript
@@ -62,6 +63,7 @@ class StrandsAgent:
         self.description = description
         self.config = config or StrandsAgentConfig()
         self._agent = _checked(agent)
+        self._names_are_checked = False
         self._limit = threads
         self._threads: OrderedDict[str, Conversation] = OrderedDict()
 
@@ -69,7 +71,9 @@ class StrandsAgent:
         """A new thread of this agent; `instructions` are added to its system prompt."""
 
         async def make(first: RunAgentInput) -> Driver:
-            return await self._driver(first, instructions)
+            driver = await self._driver(first, instructions)
+            self._check_names(driver, first)
+            return driver
 
         return Conversation(make, self.config)
 
@@ -113,6 +117,12 @@ class StrandsAgent:
     async def _drop(self, thread_id: str) -> None:
         with isolate("closing a Strands agent"):
             await self._threads.pop(thread_id).aclose()
+
+    def _check_names(self, driver: Driver, first: RunAgentInput) -> None:
+        """Say once what in the configuration is for no tool: before the first run nobody knows which tools there are."""
+        if not self._names_are_checked:
+            self._names_are_checked = True
+            warn_of_misspelt(self.config, driver.all_tool_names, {tool.name for tool in first.tools or ()})
 
     async def _driver(self, first: RunAgentInput, instructions: str) -> Driver:
         made = await self._made(first, instructions)

@@ -56,6 +56,11 @@ class Driver(Protocol):
         """The agent's own tools: where the client has one of the same name, the agent's wins."""
         ...
 
+    @property
+    def all_tool_names(self) -> Collection[str]:
+        """Those, and the tools of agents that are used as tools."""
+        ...
+
     async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
         """The SDK's events for this run; whoever takes them closes them."""
         ...

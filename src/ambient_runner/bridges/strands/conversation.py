@@ -78,6 +78,8 @@ class Conversation:
                         async with aclosing(telling.expand(said)) as events:
                             async for event in events:
                                 yield event
+            if self._running is driver:
+                self._running = None  # Nothing is left to stop, and the SDK would stop the next run instead.
             for event in telling.end():
                 yield event
             self._idle = driver

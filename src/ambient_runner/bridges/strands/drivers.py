@@ -12,7 +12,7 @@ from ambient_runner.bridges.strands.errors import InterruptLost, NothingToAnswer
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, messages_of, system_text
 from ambient_runner.bridges.strands.pending import NOTHING_PENDING, Pending, responses
 from ambient_runner.bridges.strands.template import session_manager_of
-from ambient_runner.bridges.strands.wiring import Request, Wires
+from ambient_runner.bridges.strands.wiring import Request, Wires, all_tool_names
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class AgentDriver:
     @property
     def tool_names(self) -> Collection[str]:
         return self._agent.tool_names
+
+    @property
+    def all_tool_names(self) -> Collection[str]:
+        return all_tool_names(self._agent)
 
     async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
         aside = _aside(ask)

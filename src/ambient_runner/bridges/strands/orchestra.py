@@ -10,7 +10,7 @@ from strands import Agent
 from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, result_block, system_text, text_of
 from ambient_runner.bridges.strands.pending import answer, open_questions, responses
-from ambient_runner.bridges.strands.wiring import FRONTEND, Request, Wires
+from ambient_runner.bridges.strands.wiring import FRONTEND, Request, Wires, all_tool_names
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
 from ambient_runner.protocol.turns import result_of
 
@@ -36,6 +36,10 @@ class OrchestraDriver:
     @property
     def tool_names(self) -> Collection[str]:
         return {name for agent in _agents(self._running) for name in agent.tool_names}
+
+    @property
+    def all_tool_names(self) -> Collection[str]:
+        return {name for agent in _agents(self._running) for name in all_tool_names(agent)}
 
     async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
         self._running, self._fresh = self._fresh or await self._make(), None

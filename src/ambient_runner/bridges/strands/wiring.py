@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["APPROVAL", "FRONTEND", "Request", "Wires", "callable_tools"]
+__all__ = ["APPROVAL", "FRONTEND", "Request", "Wires", "all_tool_names", "callable_tools"]
 
 FRONTEND = "ambient-frontend"
 """The name of the interrupt that waits for a tool of the client."""
@@ -131,6 +131,11 @@ class Wires:
             return
         if not _approves(event.interrupt(APPROVAL, reason={"call": dict(event.tool_use)})):
             event.cancel_tool = DECLINED
+
+
+def all_tool_names(agent: Agent) -> set[str]:
+    """The tools of an agent and of those inside it."""
+    return {name for one in (agent, *_agents_inside(agent)) for name in one.tool_names}
 
 
 def _agents_inside(agent: Agent) -> list[Agent]:

@@ -16,9 +16,23 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ResumeEntry
 
+__all__ = [
+    "CANCELLED",
+    "CREDENTIAL",
+    "INTERNAL",
+    "QUESTIONS",
+    "answer_part",
+    "asked_about",
+    "call_question",
+    "has_secrets",
+    "interrupt_of",
+    "is_provisional",
+    "without_secrets",
+]
+
 CONFIRM, CREDENTIAL, INPUT = "adk_request_confirmation", "adk_request_credential", "adk_request_input"
-ASKS = frozenset({CONFIRM, CREDENTIAL, INPUT})
-"""Names of the calls by which ADK asks. They are never shown as tool calls."""
+QUESTIONS = frozenset({CONFIRM, CREDENTIAL, INPUT})
+"""Names of the calls that are questions. They are never shown as tool calls."""
 INTERNAL = frozenset({"set_model_response", "finish_task"})
 """Tools by which ADK's own agents hand over what they made."""
 
@@ -39,11 +53,11 @@ CANCELLED = {"error": "This was cancelled by the user."}
 _SECRETS = ("rawAuthCredential", "exchangedAuthCredential")
 
 
-def interrupt_of(ask: types.FunctionCall, lane: str | None = None) -> Interrupt:
+def interrupt_of(question: types.FunctionCall, lane: str | None = None) -> Interrupt:
     """The question as clients see it. Nothing of a credential's configuration is in it but where to sign in."""
-    args = ask.args or {}
-    make = {CONFIRM: _confirmation, CREDENTIAL: _credential}.get(ask.name or "", _input)
-    return make(ask.id or "", args, lane)
+    args = question.args or {}
+    make = {CONFIRM: _confirmation, CREDENTIAL: _credential}.get(question.name or "", _input)
+    return make(question.id or "", args, lane)
 
 
 def call_question(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
@@ -57,9 +71,9 @@ def call_question(call: types.FunctionCall, lane: str | None = None) -> Interrup
     )
 
 
-def asked_about(ask: types.FunctionCall) -> str | None:
+def asked_about(question: types.FunctionCall) -> str | None:
     """The id of the call a question is about; None for a question of its own."""
-    args = ask.args or {}
+    args = question.args or {}
     about = _object(args.get("originalFunctionCall")).get("id") or args.get("functionCallId")
     return about if isinstance(about, str) else None
 
@@ -100,12 +114,12 @@ def has_secrets(args: dict[str, Any]) -> bool:
 
 
 def _confirmation(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
-    original, asked = _object(args.get("originalFunctionCall")), _object(args.get("toolConfirmation"))
+    original, confirmation = _object(args.get("originalFunctionCall")), _object(args.get("toolConfirmation"))
     tool = str(original.get("name", "the tool"))
-    hint = asked.get("hint")
+    hint = confirmation.get("hint")
     metadata: dict[str, Any] = {"toolName": tool, "toolArguments": original.get("args") or {}}
-    if asked.get("payload") is not None:
-        metadata["payload"] = asked["payload"]
+    if confirmation.get("payload") is not None:
+        metadata["payload"] = confirmation["payload"]
     default = not hint or "FunctionResponse" in str(hint)  # ADK's own hint speaks to programmers
     return Interrupt(
         id=name,

@@ -1,0 +1,97 @@
+"""Inside a server under test: runs that are held where a message says, and doors that tell what the server holds.
+
+A message `cut 3` holds its run after three events until it is stopped or `POST /go/{thread}` comes. `leaving.py` is the client's side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ambient_runner.protocol.events import RunStarted, UserMessage
+from ambient_runner.runs.pipeline import is_written
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from fastapi import FastAPI
+
+    from ambient_runner.protocol.events import Event
+    from ambient_runner.runs.run import Run, RunHandler
+    from ambient_runner.server.service import Service
+
+gates: dict[str, anyio.Event] = defaultdict(anyio.Event)
+
+
+def holding(handler: RunHandler) -> RunHandler:
+    """Middleware: hold a run where its message says."""
+
+    async def handle(run: Run) -> AsyncGenerator[Event, None]:
+        at, count = _place(run), 0
+        async with aclosing(handler(run)) as events:
+            async for event in events:
+                yield event
+                count += isinstance(event, RunStarted) or is_written(event)
+                if count == at:
+                    at = 0
+                    await _released(run)
+
+    return handle
+
+
+def _place(run: Run) -> int:
+    newest = run.input.messages[-1]
+    words = str(newest.content) if isinstance(newest, UserMessage) else ""
+    return int(words.removeprefix("cut ")) if words.startswith("cut ") else 0
+
+
+async def _released(run: Run) -> None:
+    async with anyio.create_task_group() as tasks:
+        for event in (gates[run.thread.id], run.stopping):
+            tasks.start_soon(_first, event, tasks.cancel_scope)
+
+
+async def _first(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+def add_doors(app: FastAPI, service: Service, *, sdk: str, playing: Callable[[], int]) -> None:
+    """`POST /go/{thread}` and `GET /held`. `playing` counts the answers models have begun; `sdk` is the folder the SDK's code is in."""
+
+    @app.post("/go/{thread}")
+    async def go(thread: str) -> None:
+        """Let a run go on that is held."""
+        gates[thread].set()
+
+    @app.get("/held")
+    async def held(wait: bool = False) -> dict[str, Any]:
+        """What the server holds for runs; with `wait`, of those that do not end."""
+        runner = await service.runner()
+        if wait and (tasks := _tasks_of_runs(sdk)):
+            await asyncio.wait(tasks, timeout=5)
+        return {
+            "active": len(runner._active),
+            "left_behind": len(runner.left_behind),
+            "playing": playing(),
+            "tasks": sorted(task.get_name() for task in _tasks_of_runs(sdk)),
+            "sdk_tasks": sum(_is_of(task, sdk) for task in asyncio.all_tasks()),
+        }
+
+
+def _tasks_of_runs(sdk: str) -> list[asyncio.Task[Any]]:
+    return [
+        task
+        for task in asyncio.all_tasks()
+        if "_own" in task.get_name() or "_contained" in repr(task.get_coro()) or _is_of(task, sdk)
+    ]
+
+
+def _is_of(task: asyncio.Task[Any], sdk: str) -> bool:
+    """Whether the SDK began this task."""
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and f"/site-packages/{sdk}/" in code.co_filename

@@ -1,0 +1,59 @@
+"""Clients that leave a Strands run in the middle: it is stopped or goes on as they said, nothing stays behind, and the next run works."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from tests.bridges.strands.cases import EVERYWHERE, SOMEWHERE
+
+from .leaving import (
+    Client,
+    check_a_hanging_model_goes_on_until_it_is_stopped,
+    check_a_hanging_model_is_stopped,
+    check_leaving,
+    check_tasks_of_the_sdk_are_seen,
+    serving,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from .server import Child
+
+CASES = EVERYWHERE | SOMEWHERE
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Child]:
+    with serving("tests.e2e.strands_app:app", tmp_path_factory.mktemp("strands")) as child:
+        yield child
+
+
+def client_of(server: Child, case: str) -> Client:
+    tools = msgspec.to_builtins(CASES[case].tools) if case in CASES else []
+    return Client(url=server.url, agent=case, fine="ok", answer={"approved": True}, tools=tools)
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+@pytest.mark.parametrize("case", CASES)
+async def test_a_client_that_leaves_decides_what_becomes_of_its_run(server: Child, case: str, policy: str) -> None:
+    def places(anywhere: range) -> list[int]:
+        return list(anywhere) if case in EVERYWHERE else Random(case).sample(anywhere, min(5, len(anywhere)))
+
+    await check_leaving(client_of(server, case), policy, places)
+
+
+async def test_a_model_that_hangs_is_stopped_within_the_grace(server: Child) -> None:
+    await check_a_hanging_model_is_stopped(client_of(server, "hanging"))
+
+
+async def test_a_model_that_hangs_goes_on_when_its_client_says_so(server: Child) -> None:
+    await check_a_hanging_model_goes_on_until_it_is_stopped(client_of(server, "hanging"))
+
+
+async def test_tasks_the_sdk_leaves_behind_would_be_seen(server: Child) -> None:
+    await check_tasks_of_the_sdk_are_seen(client_of(server, "hanging_graph"), "hang")
