@@ -15,6 +15,13 @@ def strands() -> PlatformBridge:
     return StrandsBridge(agent())
 
 
+def langgraph() -> PlatformBridge:
+    from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
+    from benchmarks.sdk.langgraph_agent import agent
+
+    return LangGraphBridge(agent())
+
+
 def adk() -> PlatformBridge:
     from ambient_runner.bridges.adk.bridge import ADKBridge
     from benchmarks.sdk.adk_agent import agent

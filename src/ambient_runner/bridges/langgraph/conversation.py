@@ -1,0 +1,224 @@
+"""One thread of a graph: an adapter. It gives the graph what is new, tells what it does, and keeps where it stands."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from ambient_runner.bridges.base import remember
+from ambient_runner.bridges.hooks import call_hook
+from ambient_runner.bridges.langgraph.errors import CheckpointerNeeded, failure
+from ambient_runner.bridges.langgraph.memory import Memory
+from ambient_runner.bridges.langgraph.opening import RESERVED, Ask, open_run
+from ambient_runner.bridges.langgraph.questions import asked, at_breakpoint
+from ambient_runner.bridges.langgraph.translate import Plan, Translator
+from ambient_runner.bridges.state import StateStore
+from ambient_runner.protocol.agui import input_from_agui
+from ambient_runner.protocol.events import Interrupted, RunError, RunFinished, Success, ToolMessage
+from ambient_runner.protocol.tools import Toolbox
+from ambient_runner.protocol.turns import calls_of
+from ambient_runner.runs.run import run_if_any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+
+    from ag_ui.core import RunAgentInput as AguiInput
+
+    from ambient_runner.bridges.langgraph.config import LangGraphConfig
+    from ambient_runner.bridges.langgraph.graphs import Graph, Shape
+    from ambient_runner.bridges.langgraph.opening import Opening
+    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
+
+__all__ = ["Conversation", "place_of"]
+
+
+def place_of(thread: ThreadKey) -> str:
+    """The name of a thread in a store that many owners share: two of them may choose the same id."""
+    return "/".join(quote(part, safe="") for part in (thread.tenant, thread.owner, thread.id))
+
+
+class Conversation:
+    """The adapter of one thread. `make` gives its graph, once; `platform` is what the platform asks for."""
+
+    def __init__(
+        self, make: Callable[[], Awaitable[Graph]], config: LangGraphConfig, platform: Mapping[str, Any]
+    ) -> None:
+        self._make = make
+        self._config = config
+        self._platform = platform
+        self._graph: Graph | None = None
+        self._memory: Memory | None = None
+
+    async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+        """The events of one run, with a RUN_FINISHED at the end and no other frame. Raises: BridgeError."""
+        graph, shape = await self._ready()
+        telling = Telling(input_from_agui(input), self._config, shape, self._remembered())
+        try:
+            opening = await open_run(graph, telling.ask(graph, self._platform))
+            context = await self._context(input) if shape.has_context else None
+            for event in telling.beginning(opening):
+                yield event
+            for one in opening.inputs:
+                async with aclosing(graph.stream(one, telling.settings(opening), context)) as natives:
+                    async for native in natives:
+                        for event in telling.feed(native):
+                            yield event
+                if telling.waits:
+                    break
+                opening.configurable.pop("checkpoint_id", None)
+            for event in telling.end(keeps=graph.keeps):
+                yield event
+        except Exception as error:
+            known = failure(error)
+            for event in telling.close(RunError(message=known.message)):
+                yield event
+            raise known from error
+        finally:
+            self._memory = telling.memory
+
+    async def aclose(self) -> None:
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            await graph.aclose()
+
+    def _remembered(self) -> Memory | None:
+        """What the run before left: on a server the thread has it, also after a restart."""
+        run = run_if_any()
+        return self._memory if run is None else Memory.of(run.memory)
+
+    async def _ready(self) -> tuple[Graph, Shape]:
+        """The graph, made for the first run. Raises: BridgeError."""
+        try:
+            graph = self._graph = self._graph or await self._make()
+            return graph, await graph.shape()
+        except Exception as error:
+            raise failure(error) from error
+
+    async def _context(self, posted: AguiInput) -> dict[str, Any]:
+        """The run's context: what the client may set, and what the hook gives."""
+        props: Any = posted.forwarded_props
+        wanted: Any = cast("dict[str, Any]", props).get("context") if isinstance(props, dict) else None
+        allowed = _allowed(wanted, self._config.client_context)
+        hook = self._config.context
+        given: dict[str, Any] = await call_hook(hook, posted) if hook else {}
+        return {**allowed, **given}
+
+
+class Telling:
+    """One run, told: `beginning`, then `feed` for whatever the SDK says, then `end`."""
+
+    def __init__(self, given: RunAgentInput, config: LangGraphConfig, shape: Shape, memory: Memory | None) -> None:
+        self.memory = memory
+        self._tools = Toolbox(given.tools, shape.tools).frontend
+        self._input = given
+        self._config = config
+        hidden = frozenset({config.messages_key, *RESERVED, *config.hidden_state})
+        self._store = StateStore(given.state, hidden.__contains__)
+        self._translator = Translator(self._store, _plan(given, self._tools, config, hidden))
+        self._checkpoint: str | None = None
+        self._next: list[str] = []
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._translator.questions) or self._translator.is_paused
+
+    def ask(self, graph: Graph, platform: Mapping[str, Any]) -> Ask:
+        run = run_if_any()
+        return Ask(
+            input=self._input,
+            place=graph.place(self._input.thread_id if run is None else place_of(run.thread)),
+            config=self._config,
+            memory=self.memory,
+            new=None if run is None else {message.id for message in run.accepted},
+            tools=list(self._tools.values()),
+            platform=platform,
+        )
+
+    def settings(self, opening: Opening) -> dict[str, Any]:
+        """The run's configuration. What a client sets is what it may set, and never what we set."""
+        props = self._input.forwarded_props
+        wanted: Any = cast("dict[str, Any]", props).get("configurable") if isinstance(props, dict) else None
+        allowed = _allowed(wanted, self._config.configurable)
+        limit = self._config.recursion_limit
+        return {
+            "configurable": {**allowed, **opening.configurable},
+            **({} if limit is None else {"recursion_limit": limit}),
+        }
+
+    def beginning(self, opening: Opening) -> list[Event]:
+        self._checkpoint = opening.checkpoint
+        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
+        return [*snapshot, *self._remember(is_whole=False)]
+
+    def feed(self, native: Any) -> list[Event]:
+        if native[1] == "checkpoints":
+            return self._moved(native[0], native[2])
+        return self._translator.feed(native)
+
+    def end(self, *, keeps: bool) -> list[Event]:
+        """The last words. Raises: CheckpointerNeeded."""
+        if self.waits and not keeps:
+            raise CheckpointerNeeded
+        end = RunFinished(
+            thread_id=self._input.thread_id,
+            run_id=self._input.run_id,
+            outcome=self._outcome(),
+            usage=self._translator.usage.told(),
+            metadata={"checkpointId": self._checkpoint} if self._checkpoint else None,
+        )
+        self._store.keep(self._translator.visible())
+        return [
+            *self._translator.close(end),
+            *self._store.closing(),
+            *self._remember(is_whole=True),
+            end,
+        ]
+
+    def close(self, end: RunError) -> list[Event]:
+        return [*self._translator.close(end), *self._store.closing()]
+
+    def _outcome(self) -> Outcome:
+        seconds = self._config.interrupt_seconds
+        if self._translator.questions:
+            return Interrupted(interrupts=asked(self._translator.questions.values(), seconds))
+        if self._translator.is_paused:
+            return Interrupted(interrupts=[at_breakpoint(self._checkpoint or "", self._next, seconds)])
+        return Success(pending_tool_call_ids=self._translator.waiting() or None)
+
+    def _moved(self, ns: tuple[str, ...], payload: Mapping[str, Any]) -> list[Event]:
+        """The graph has taken a step and stored it."""
+        if ns:
+            return []
+        self._checkpoint = payload["config"]["configurable"]["checkpoint_id"]
+        self._next = list(payload["next"])
+        return self._remember(is_whole=False)
+
+    def _remember(self, *, is_whole: bool) -> list[Event]:
+        before = self.memory.adopted if self.memory else ()
+        adopted = tuple(dict.fromkeys([*before, *sorted(self._translator.adopted)]))
+        now = Memory(checkpoint=self._checkpoint, is_whole=is_whole, adopted=adopted)
+        if now == self.memory:
+            return []
+        self.memory = now
+        return [] if run_if_any() is None else [remember(now.to_store())]
+
+
+def _allowed(wanted: Any, names: Any) -> dict[str, Any]:
+    if not isinstance(wanted, dict):
+        return {}
+    return {name: item for name, item in cast("dict[str, Any]", wanted).items() if name in names}
+
+
+def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig, hidden: frozenset[str]) -> Plan:
+    answered = frozenset(message.tool_call_id for message in given.messages if isinstance(message, ToolMessage))
+    return Plan(
+        frontend=frozenset(tools),
+        messages=frozenset(message.id for message in given.messages),
+        open_calls=frozenset(call.id for call in calls_of(given.messages)) - answered,
+        answered=answered,
+        messages_key=config.messages_key,
+        hidden=hidden,
+        predictions=[mapping.to_payload() for mapping in config.predict_state],
+    )

@@ -1,0 +1,114 @@
+"""A graph as this bridge uses it: its stream, its stored state, and what its state is made of. Here those of this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from langgraph.channels.binop import BinaryOperatorAggregate  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.channels.delta import DeltaChannel  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from ambient_runner.bridges.langgraph.inside import TOOLS
+from ambient_runner.bridges.langgraph.wiring import DispatchedEvents
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Mapping
+
+
+__all__ = ["Graph", "LocalGraph", "Shape"]
+
+MODES = ["messages", "custom", "tasks", "updates", "values"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """What is known of a graph's state. It is found out once for each graph."""
+
+    inputs: frozenset[str] | None
+    """Keys of the input; None when the graph takes anything."""
+    reduced: frozenset[str] = frozenset()
+    """Keys whose updates are combined with what is there, so that setting one needs a word of its own."""
+    has_context: bool = False
+    tools: frozenset[str] = frozenset()
+    """The graph's own tools, as far as they are known: a client's tool of the same name is left out, or it could answer in their place."""
+
+
+class Graph(Protocol):
+    """A graph here or elsewhere."""
+
+    keeps: bool
+    """Whether it has a checkpointer: then it knows the conversation, and is given only what is new."""
+
+    async def shape(self) -> Shape: ...
+
+    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Any, None]:
+        """The native events of a run: `(namespace, mode, data)`."""
+        ...
+
+    async def state(self, config: dict[str, Any]) -> Any:
+        """The stored state, as LangGraph's StateSnapshot; one without `created_at` when there is none."""
+        ...
+
+    def place(self, thread: str) -> str:
+        """The id under which a thread is stored."""
+        ...
+
+    async def forget(self, place: str) -> None:
+        """Erase what is stored there."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class LocalGraph:
+    """A compiled graph in this process."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        saver: Any = graph.checkpointer
+        self._saver: Any = saver if isinstance(saver, BaseCheckpointSaver) else None
+        self.keeps = self._saver is not None
+        self._shape = _shape(graph)
+
+    async def shape(self) -> Shape:
+        return self._shape
+
+    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Any, None]:
+        modes = [*MODES, "checkpoints"] if self.keeps else MODES
+        config = {**config, "callbacks": [DispatchedEvents()]}
+        return self._graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
+
+    async def state(self, config: dict[str, Any]) -> Any:
+        return await self._graph.aget_state(config)
+
+    def place(self, thread: str) -> str:
+        return thread
+
+    async def forget(self, place: str) -> None:
+        if self._saver is not None:
+            await self._saver.adelete_thread(place)
+
+    async def aclose(self) -> None: ...
+
+
+def _shape(graph: Any) -> Shape:
+    channels: Mapping[str, Any] = graph.channels
+    builder: Any = getattr(graph, "builder", None)
+    schemas: Mapping[Any, Mapping[str, Any]] = getattr(builder, "schemas", {})
+    inputs = schemas.get(getattr(builder, "input_schema", None))
+    reduced = (BinaryOperatorAggregate, DeltaChannel)
+    return Shape(
+        inputs=None if inputs is None else frozenset(inputs),
+        reduced=frozenset(name for name, channel in channels.items() if isinstance(channel, reduced)),
+        has_context=getattr(graph, "context_schema", None) is not None,
+        tools=frozenset(_tools(graph)),
+    )
+
+
+def _tools(graph: Any) -> Iterator[str]:
+    """The names of the tools in the graph's tool nodes, and in those of its subgraphs."""
+    for one in [graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))]:
+        for node in getattr(one, "nodes", {}).values():
+            wrapped: Any = getattr(node.bound, "afunc", None)
+            yield from getattr(node.bound, "tools_by_name", None) or getattr(wrapped, TOOLS, ())

@@ -1,0 +1,233 @@
+"""What a run puts into a graph: the new messages for one that has the conversation stored, all of them for one that has not.
+
+A graph's checkpointer feeds the model and the ledger feeds clients, so the two are compared here: by the ids of messages, which are the
+same in both, and by what the thread remembers of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
+from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.types import Command, Overwrite
+
+from ambient_runner.bridges.langgraph.errors import InterruptLost, NoSuchCheckpoint
+from ambient_runner.bridges.langgraph.inside import KEY
+from ambient_runner.bridges.langgraph.messages import messages_of, plain, result_message, tool_specs, unanswered
+from ambient_runner.bridges.langgraph.questions import answers_of, is_breakpoint
+from ambient_runner.protocol.turns import incoming, no_result, turns
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from langchain_core.messages import BaseMessage
+
+    from ambient_runner.bridges.langgraph.config import LangGraphConfig
+    from ambient_runner.bridges.langgraph.graphs import Graph, Shape
+    from ambient_runner.bridges.langgraph.memory import Memory
+    from ambient_runner.protocol.events import Message, RunAgentInput, Tool
+    from ambient_runner.protocol.turns import Incoming
+
+__all__ = ["Ask", "Opening", "open_run"]
+
+RESERVED = frozenset({"tools", "copilotkit", "remaining_steps", "is_last_step"})
+"""Keys of the state that are never a client's to set or to see."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    """One run as the thread sees it."""
+
+    input: RunAgentInput
+    place: str
+    """Where the graph's checkpointer has the thread."""
+    config: LangGraphConfig
+    memory: Memory | None
+    new: Collection[str] | None
+    """Ids of the messages this run adds; None without a server."""
+    tools: Sequence[Tool] = ()
+    """The client's tools, without those the graph has itself."""
+    platform: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """What the graph is given, one after the other, and its configuration. Nothing to give: there is nothing to do."""
+
+    inputs: list[Any]
+    configurable: dict[str, Any]
+    checkpoint: str | None
+    """Where the graph stands before."""
+
+
+async def open_run(graph: Graph, ask: Ask) -> Opening:
+    """Decide what the graph is given. Raises: InterruptLost, NoSuchCheckpoint."""
+    shape = await graph.shape()
+    said = messages_of(turns(_own(ask.input.messages, ask.memory)))
+    configurable: dict[str, Any] = {"thread_id": ask.place, KEY: _request(ask)}
+    if not graph.keeps:
+        if ask.input.resume:
+            raise InterruptLost
+        return Opening(inputs=[_input(ask, shape, said, {})], configurable=configurable, checkpoint=None)
+    return await _stored(graph, ask, shape, said, configurable)
+
+
+async def _stored(
+    graph: Graph, ask: Ask, shape: Shape, said: list[BaseMessage], configurable: dict[str, Any]
+) -> Opening:
+    state, is_latest = await _standing(graph, ask)
+    values = _members(state.values)
+    checkpoint = _checkpoint_id(state)
+    if checkpoint and not is_latest:
+        configurable["checkpoint_id"] = checkpoint
+    about = incoming(ask.input, new=ask.new)
+    if ask.input.resume:
+        inputs = _resumed(ask, state, about)
+        later = _input(ask, shape, _asked(said, about), values)
+        inputs += [later] if about.user is not None else []
+    else:
+        inputs = [_command(ask) or _input(ask, shape, _news(ask, shape, said, about, values), values)]
+    return Opening(inputs=inputs, configurable=configurable, checkpoint=checkpoint)
+
+
+async def _standing(graph: Graph, ask: Ask) -> tuple[Any, bool]:
+    """The state to go on from, and whether it is the latest there is."""
+    latest = await graph.state({"configurable": {"thread_id": ask.place}})
+    newest = _checkpoint_id(latest)
+    wanted = _travel(ask) or (ask.memory.checkpoint if ask.memory else None) or newest
+    if wanted is None or (wanted == newest and (ask.input.resume or not latest.tasks)):
+        return latest, True
+    # In the middle of a step the latest state shows what some nodes have written; a new input makes them begin anew, without it.
+    found = await graph.state({"configurable": {"thread_id": ask.place, "checkpoint_id": wanted}})
+    if found.created_at is not None:
+        return found, wanted == newest
+    if _travel(ask):
+        raise NoSuchCheckpoint
+    return latest, True
+
+
+def _travel(ask: Ask) -> str | None:
+    """The checkpoint a client wants to go on from, where it may say so."""
+    given = _forwarded(ask, "checkpointId") if ask.config.time_travel else None
+    return given if isinstance(given, str) and given else None
+
+
+def _command(ask: Ask) -> Command[Any] | None:
+    """Where a client wants the graph to go on, where it may say so."""
+    given = _forwarded(ask, "command") if ask.config.time_travel else None
+    if not isinstance(given, dict):
+        return None
+    said = cast("dict[str, Any]", given)
+    goto, update = said.get("goto"), said.get("update")
+    return Command(goto=goto or (), update=update) if goto or update else None
+
+
+def _forwarded(ask: Ask, name: str) -> Any:
+    props = ask.input.forwarded_props
+    return cast("dict[str, Any]", props).get(name) if isinstance(props, dict) else None
+
+
+def _checkpoint_id(state: Any) -> str | None:
+    return state.config.get("configurable", {}).get("checkpoint_id") if state.created_at is not None else None
+
+
+def _resumed(ask: Ask, state: Any, about: Incoming) -> list[Any]:
+    """What takes a graph on that waits. Raises: InterruptLost."""
+    entries = about.resume
+    if any(is_breakpoint(entry) for entry in entries):
+        if not state.next:
+            raise InterruptLost
+        return [None] if all(entry.status == "resolved" for entry in entries) else []
+    answers = answers_of(entries)
+    if not answers.keys() <= {one.id for one in state.interrupts}:
+        raise InterruptLost
+    return [Command(resume=answers)]
+
+
+def _news(
+    ask: Ask, shape: Shape, said: list[BaseMessage], about: Incoming, values: Mapping[str, Any]
+) -> list[BaseMessage]:
+    """The messages a graph with a stored conversation does not have yet."""
+    key = ask.config.messages_key
+    stored: list[Any] = list(values.get(key) or ())
+    if not stored or (shape.inputs is not None and key not in shape.reduced):
+        return said
+    if ask.memory is None and ask.new is not None:
+        return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *said]  # The thread knows nothing of what is stored there.
+    known = {_name(message) for message in stored}
+    last = max((at for at, message in enumerate(said) if _name(message) in known), default=None)
+    was_cut = ask.memory is not None and not ask.memory.is_whole and last is not None
+    results = _results(stored, said)
+    given = {_name(result) for result in results}
+    rest = said[last + 1 :] if was_cut and last is not None else _asked(said, about)
+    return [*results, *(message for message in rest if _name(message) not in given)]
+
+
+def _name(message: BaseMessage) -> str | None:
+    return message.tool_call_id if isinstance(message, ToolMessage) else message.id
+
+
+def _results(stored: list[Any], said: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """A result for every call in the graph's conversation that has none: no provider takes a call without one."""
+    given = {message.tool_call_id: message for message in said if isinstance(message, ToolMessage)}
+    return [
+        given.get(call["id"] or "") or result_message(no_result(call["id"] or "", call["name"]))
+        for call in unanswered(stored)
+    ]
+
+
+def _asked(said: Sequence[BaseMessage], about: Incoming) -> list[BaseMessage]:
+    asked = about.user.id if about.user else None
+    return [message for message in said if isinstance(message, HumanMessage) and message.id == asked]
+
+
+def _own(messages: Sequence[Message], memory: Memory | None) -> list[Message]:
+    """The thread's messages, with those of subgraphs that the graph has taken over."""
+    adopted = set(memory.adopted) if memory else set[str]()
+    return [
+        msgspec.structs.replace(message, subagent_run_id=None)
+        if message.subagent_run_id and (message.id in adopted or getattr(message, "tool_call_id", None) in adopted)
+        else message
+        for message in messages
+    ]
+
+
+def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Messages, and what of the client's state the graph takes and does not have yet."""
+    given: dict[str, Any] = {}
+    key, inputs = ask.config.messages_key, shape.inputs
+    if inputs is None or key in inputs:
+        given[key] = list(messages)
+    hidden = {key, *RESERVED, *ask.config.hidden_state}
+    for name, item in _members(ask.input.state).items():
+        if name not in hidden and (inputs is None or name in inputs) and _differs(values, name, item):
+            given[name] = Overwrite(item) if name in shape.reduced and name in values else item
+    request = _request(ask)
+    if inputs is not None and "tools" in inputs:
+        given["tools"] = Overwrite(request["tools"]) if "tools" in shape.reduced else request["tools"]
+    if inputs is not None and "copilotkit" in inputs:
+        given["copilotkit"] = {"actions": request["tools"], "context": request["context"]}
+    return given
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """The keys and values of an object; none of anything else."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _differs(values: Mapping[str, Any], name: str, item: Any) -> bool:
+    if name not in values:
+        return True
+    return plain(values[name]) != item
+
+
+def _request(ask: Ask) -> dict[str, Any]:
+    """What nodes can ask for (`inside.py`)."""
+    return {
+        "tools": tool_specs(ask.tools),
+        "context": [{"description": one.description, "value": one.value} for one in ask.input.context],
+        "platform": dict(ask.platform),
+    }

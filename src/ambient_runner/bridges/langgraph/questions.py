@@ -1,0 +1,74 @@
+"""Questions to people: a graph's interrupts as AG-UI has them, and the answers as the graph wants them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from ambient_runner.bridges.langgraph.messages import plain
+from ambient_runner.protocol.events import Interrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ambient_runner.bridges.langgraph.translate import Question
+    from ambient_runner.protocol.events import ResumeEntry
+
+__all__ = ["answers_of", "asked", "at_breakpoint", "is_breakpoint"]
+
+REASON = "input_required"
+BREAKPOINT = "breakpoint-"
+_MESSAGES = ("message", "question", "description", "prompt")
+_SCHEMAS = ("response_schema", "responseSchema")
+_CALLS = ("tool_call_id", "toolCallId")
+
+
+def asked(questions: Iterable[Question], seconds: float | None) -> list[Interrupt]:
+    """The questions as clients get them; open for so many seconds, or for ever."""
+    return [_asked(question, _expiry(seconds)) for question in questions]
+
+
+def _asked(question: Question, expires_at: str | None) -> Interrupt:
+    value = plain(question.value)
+    said = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    schema = question.response_schema or _first(said, _SCHEMAS, dict)
+    return Interrupt(
+        id=question.id,
+        reason=_first(said, ("reason",), str) or REASON,
+        message=value if isinstance(value, str) else _first(said, _MESSAGES, str),
+        tool_call_id=_first(said, _CALLS, str) or question.tool_call_id,
+        response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
+        expires_at=_first(said, ("expires_at", "expiresAt"), str) or expires_at,
+        metadata={"value": value},
+        subagent_run_id=question.lane,
+    )
+
+
+def at_breakpoint(checkpoint: str, nodes: Sequence[str], seconds: float | None) -> Interrupt:
+    """The question of a graph that stops before or after a node (`interrupt_before`): whether to go on."""
+    return Interrupt(
+        id=f"{BREAKPOINT}{checkpoint}",
+        reason="confirmation",
+        message=f"Go on with {', '.join(nodes)}?" if nodes else "Go on?",
+        expires_at=_expiry(seconds),
+        metadata={"next": list(nodes)},
+    )
+
+
+def is_breakpoint(entry: ResumeEntry) -> bool:
+    return entry.interrupt_id.startswith(BREAKPOINT)
+
+
+def answers_of(entries: Iterable[ResumeEntry]) -> dict[str, Any]:
+    """The answers by the id of their question. One that was cancelled is told so."""
+    return {
+        entry.interrupt_id: {"cancelled": True} if entry.status == "cancelled" else entry.payload for entry in entries
+    }
+
+
+def _expiry(seconds: float | None) -> str | None:
+    return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def _first(said: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:
+    return next((said[name] for name in names if isinstance(said.get(name), kind)), None)

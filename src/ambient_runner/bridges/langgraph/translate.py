@@ -1,0 +1,331 @@
+"""What a LangGraph stream says, as AG-UI events. Pure: native events in, events out, nothing awaited.
+
+A native event is `(namespace, mode, data)`, as `astream` gives them with several modes and subgraphs. A subgraph is a lane, told as a
+subagent; a node is a step; a model's message is a `Speech`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
+
+from ambient_runner.bridges.langgraph.lanes import Lanes
+from ambient_runner.bridges.langgraph.messages import plain, result_content, said_in, unanswered
+from ambient_runner.bridges.langgraph.predict import Predictions, mappings_of
+from ambient_runner.bridges.langgraph.speech import Call, Speech
+from ambient_runner.bridges.langgraph.usage import Usage
+from ambient_runner.protocol.compose import Composer, random_id
+from ambient_runner.protocol.events import TextMessageContent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from ambient_runner.bridges.state import StateStore
+    from ambient_runner.protocol.events import Event, Terminal
+    from ambient_runner.protocol.open import Owner
+
+__all__ = ["Dispatched", "Plan", "Question", "Translator"]
+
+Namespace = tuple[str, ...]
+Native = tuple[Namespace, str, Any]
+
+CUSTOM = "langgraph:custom"
+"""The name of what a node writes to its stream without a name."""
+_OURS = "ambient:"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """An event of `adispatch_custom_event`, as `wiring.py` puts it into the stream."""
+
+    name: str
+    data: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """An interrupt of the graph: who asks, and for which call if that is known."""
+
+    id: str
+    value: Any
+    response_schema: Any = None
+    lane: Owner = None
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What is known before the run begins."""
+
+    frontend: frozenset[str] = frozenset()
+    """Tools the client executes."""
+    messages: frozenset[str] = frozenset()
+    """Ids of the thread's messages: what has them has been told."""
+    open_calls: frozenset[str] = frozenset()
+    """Calls of earlier runs that may be answered now."""
+    answered: frozenset[str] = frozenset()
+    """Calls of earlier runs that have their result."""
+    messages_key: str = "messages"
+    hidden: Collection[str] = ()
+    """Keys of the state that are never told."""
+    predictions: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(slots=True)
+class _Hot:
+    """The message that is being written: its plain deltas need nothing but an id."""
+
+    native: str | None = None
+    message_id: str = ""
+    lane: Owner = None
+
+
+class Translator:
+    """One run. `questions` are what it waits for; `is_paused` whether it stopped at a breakpoint; `values` is the graph's last state."""
+
+    def __init__(self, store: StateStore, plan: Plan) -> None:
+        self.questions: dict[str, Question] = {}
+        self.is_paused = False
+        self.values: Mapping[str, Any] = {}
+        self.adopted: set[str] = set()
+        """Messages and calls of subgraphs that have become part of the graph's own conversation."""
+        self.usage = Usage()
+        self._store = store
+        self._plan = plan
+        self._say = Composer()
+        self._lanes = Lanes(self._say)
+        self._predicted = Predictions(store)
+        self._speeches: dict[str, Speech] = {}
+        self._open: dict[str, Speech] = {}
+        self._callers: dict[str, Speech] = {}
+        self._running: Counter[tuple[Owner, str]] = Counter()
+        self._hot = _Hot()
+        self._modes: dict[str, Callable[[Namespace, Any], list[Event]]] = {
+            "custom": self._custom,
+            "tasks": self._task,
+            "updates": self._updates,
+            "values": self._values,
+        }
+        for call_id in plan.open_calls:
+            self._say.recall(call_id)
+
+    def feed(self, native: Native) -> list[Event]:
+        """What this event says. Plain text is nearly all of a stream, so it comes first and costs little."""
+        ns, mode, data = native
+        if mode != "messages":
+            step = self._modes.get(mode)
+            return step(ns, data) if step else []
+        message = data[0]
+        hot = self._hot
+        if message.id == hot.native and _is_plain(message):
+            text = message.content
+            return [TextMessageContent(message_id=hot.message_id, delta=text, subagent_run_id=hot.lane)]
+        return self._message(ns, message, data[1])
+
+    def close(self, terminal: Terminal) -> list[Event]:
+        """The ends of everything open."""
+        self._hot.native = None
+        ends = [event for speech in self._speeches.values() for event in speech.composer.close(terminal)]
+        return [*ends, *self._say.close(terminal)]
+
+    def _message(self, ns: Namespace, message: Any, meta: Mapping[str, Any]) -> list[Event]:
+        self._hot.native = None
+        match message:
+            case AIMessageChunk():
+                return self._chunk(ns, message, meta)
+            case AIMessage():
+                return self._whole(ns, message, meta)
+            case ToolMessage():
+                return self._result(ns, message)
+            case _:
+                return []
+
+    def _chunk(self, ns: Namespace, message: AIMessageChunk, meta: Mapping[str, Any]) -> list[Event]:
+        events = self._lanes.enter(ns)
+        speech = self._speech(message, ns, meta)
+        self.usage.add(message, meta)
+        said = speech.say(message)
+        events += said
+        for call, delta in speech.chunks(message):
+            events += self._call(speech, call, delta, meta)
+        if message.chunk_position == "last":
+            events += self._end(speech, is_whole=False)
+        elif said and type(last := said[-1]) is TextMessageContent and not message.tool_call_chunks:
+            self._hot = _Hot(message.id, last.message_id, speech.lane)
+        return events
+
+    def _whole(self, ns: Namespace, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
+        """A message that nobody streamed. One the thread has already is an old one, seen again."""
+        if message.id in self._plan.messages or message.id in self._speeches:
+            return []
+        events = self._lanes.enter(ns)
+        speech = self._speech(message, ns, meta)
+        self.usage.add(message, meta)
+        return [*events, *speech.say(message), *self._rest(speech, message, meta)]
+
+    def _rest(self, speech: Speech, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
+        events: list[Event] = []
+        for call, arguments in speech.missing(message):
+            events += self._call(speech, call, arguments, meta)
+        return [*events, *self._end(speech)]
+
+    def _speech(self, message: AIMessage, ns: Namespace, meta: Mapping[str, Any]) -> Speech:
+        native = message.id or random_id("message")
+        known = self._speeches.get(native)
+        if known is not None:
+            return known
+        speech = self._speeches[native] = self._open[native] = Speech(
+            random_id("message") if native in self._plan.messages else native,
+            self._lanes.of(ns),
+            str(meta.get("langgraph_checkpoint_ns", "")),
+            shows_text=meta.get("emit-messages", True) is not False,
+            shows_calls=meta.get("emit-tool-calls", True) is not False,
+        )
+        return speech
+
+    def _call(self, speech: Speech, call: Call, delta: str, meta: Mapping[str, Any]) -> list[Event]:
+        """A call begins or goes on. Its arguments may be state that is shown before it is there."""
+        events: list[Event] = []
+        if not call.begun:
+            if call.id in self._plan.open_calls or call.id in self._plan.answered:
+                return []
+            call.begun = True
+            self._callers[call.id] = speech
+            mappings = [*self._plan.predictions, *mappings_of(meta)]
+            events += self._predicted.begin(call.id, call.name, mappings)
+            events += speech.composer.tool_start(call.id, call.name, speech.lane, message_id=speech.message_id)
+        return [*events, *speech.composer.tool_args(call.id, delta), *self._predicted.more(call.id, delta)]
+
+    def _end(self, speech: Speech, *, is_whole: bool = True) -> list[Event]:
+        """The message is complete. Calls of the client's tools stay open to the end of the run: then they are carried out."""
+        events: list[Event] = []
+        for call in speech.calls.values():
+            events += self._predicted.more(call.id, "", complete=True)
+        kept_open = self._plan.frontend if speech.lane is None else frozenset[str]()
+        return [*events, *speech.end(kept_open, is_whole=is_whole)]
+
+    def _result(self, ns: Namespace, message: ToolMessage) -> list[Event]:
+        call_id = message.tool_call_id
+        if call_id in self._plan.answered:
+            return []
+        self._predicted.settle(call_id)
+        caller = self._callers.get(call_id)
+        return [
+            *(self._lanes.enter(ns) if caller is None else []),
+            *(caller.composer if caller else self._say).tool_result(
+                call_id,
+                result_content(cast("Any", message.content)),
+                name=message.name,
+                lane=self._lanes.of(ns) if caller is None else caller.lane,
+                is_error=message.status == "error",
+            ),
+        ]
+
+    def _custom(self, ns: Namespace, data: Any) -> list[Event]:
+        name, value = CUSTOM, data
+        match data:
+            case Dispatched():
+                name, value = data.name, data.data
+            case {"name": str(given), "value": said} if len(cast("Mapping[str, Any]", data)) == 2:
+                name, value = given, said
+            case _:
+                pass
+        name = f"langgraph:{name}" if name.startswith(_OURS) else name
+        return [*self._lanes.enter(ns), *self._say.custom(name, plain(value), self._lanes.of(ns))]
+
+    def _task(self, ns: Namespace, data: Mapping[str, Any]) -> list[Event]:
+        """A node begins or ends."""
+        name: str = data["name"]
+        if name.startswith("__"):
+            return []
+        place = (*ns, f"{name}:{data['id']}")
+        if "input" in data:
+            return self._begun(ns, name, place, data["input"])
+        for asked in data.get("interrupts") or ():
+            self._ask(asked, ns, place)
+        return [] if data.get("interrupts") else self._ended(ns, name, place, has_failed=bool(data.get("error")))
+
+    def _begun(self, ns: Namespace, name: str, place: Namespace, given: Any) -> list[Event]:
+        self._lanes.called(place, given)
+        events, lane = self._lanes.enter(ns), self._lanes.of(ns)
+        self._running[lane, name] += 1
+        return [*events, *self._say.step(name, lane)]
+
+    def _ended(self, ns: Namespace, name: str, place: Namespace, *, has_failed: bool) -> list[Event]:
+        """The node's messages are over, and the subgraphs it ran. The step is when no other run of the node goes on beside it."""
+        lane, task = self._lanes.of(ns), "|".join(place)
+        self._running[lane, name] -= 1
+        events: list[Event] = []
+        for native, speech in list(self._open.items()):
+            if speech.task.startswith(task):
+                events += self._end(self._open.pop(native))
+                if self._hot.native == native:
+                    self._hot.native = None
+        events += self._lanes.leave(place, has_failed=has_failed)
+        return [*events, *(self._say.end_step(name, lane) if self._running[lane, name] <= 0 else [])]
+
+    def _ask(self, asked: Any, ns: Namespace, place: Namespace) -> None:
+        """The innermost graph that asks says it first; those around it repeat it."""
+        said = cast("Mapping[str, Any]", asked)
+        if said["id"] not in self.questions:
+            self.questions[said["id"]] = Question(
+                id=said["id"],
+                value=said["value"],
+                response_schema=said.get("response_schema"),
+                lane=self._lanes.of(ns),
+                tool_call_id=self._lanes.call_of(place),
+            )
+
+    def _updates(self, ns: Namespace, data: Any) -> list[Event]:
+        """What a node has written: here a message is whole, and what its chunks left out can be told."""
+        events: list[Event] = []
+        for node, update in data.items() if isinstance(data, Mapping) else ():  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            if node == "__interrupt__":
+                self.is_paused = not ns and not update
+                continue
+            for message in said_in(update):
+                speech = self._speeches.get(message.id or "")
+                if speech is not None and (message.id or "") in self._open:
+                    events += [*speech.complete(message), *self._rest(speech, message, {})]
+        return events
+
+    def _values(self, ns: Namespace, data: Any) -> list[Event]:
+        """The state after a step: of the graph itself, and of no subgraph."""
+        if ns or not isinstance(data, Mapping):
+            return []
+        self.values = cast("Mapping[str, Any]", data)
+        self._adopt(self.values.get(self._plan.messages_key))
+        return self._store.delta({key: item for key, item in self.visible().items() if not self._predicted.covers(key)})
+
+    def waiting(self) -> list[str]:
+        """The client's calls in the graph's conversation that have no result: of this run, or of one before that stopped to ask."""
+        calls = unanswered(self.values.get(self._plan.messages_key))
+        return [call["id"] for call in calls if call["id"] and call["name"] in self._plan.frontend]
+
+    def visible(self) -> dict[str, Any]:
+        """What of the graph's state is shared."""
+        hidden = {self._plan.messages_key, *self._plan.hidden}
+        return {key: item for key, item in self.values.items() if key not in hidden and not key.startswith("__")}
+
+    def _adopt(self, messages: Any) -> None:
+        for message in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():
+            speech = self._speeches.get(message.id or "") if isinstance(message, AIMessage) else None
+            if speech is not None and speech.lane is not None:
+                self.adopted.update([speech.message_id, *(call.id for call in speech.calls.values())])
+
+
+def _is_plain(message: Any) -> bool:
+    """Whether a chunk is text and nothing else."""
+    return (
+        type(message) is AIMessageChunk
+        and type(message.content) is str
+        and message.content != ""
+        and not message.tool_call_chunks
+        and not message.additional_kwargs
+        and message.usage_metadata is None
+        and message.chunk_position is None
+    )

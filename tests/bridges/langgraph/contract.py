@@ -1,0 +1,26 @@
+"""The scripted upstream of `tests/contract/test_bridges.py`: the real SDK, and a model that does what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+from langgraph.checkpoint.memory import InMemorySaver
+
+from tests.bridges.langgraph.scripted import ScriptedModel, Turn, says
+from tests.bridges.langgraph.world import agent_graph
+
+
+def scripted_graph() -> Any:
+    """A compiled graph as it is: the server finds the bridge by its class."""
+    return agent_graph(ScriptedModel(script=_played), checkpointer=InMemorySaver())
+
+
+def _played(messages: list[Any]) -> Turn:
+    match messages[-1].content:
+        case "crash":
+            return [*says("Well, "), RuntimeError("upstream is gone")]
+        case "hang":
+            return [*says("Well, "), anyio.Event()]
+        case _:
+            return says("hello ", "there")

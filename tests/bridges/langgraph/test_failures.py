@@ -1,0 +1,155 @@
+"""How runs fail, and what a run may be given: limits, context, configuration, wrong graphs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.runtime import Runtime
+
+from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
+from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
+from ambient_runner.bridges.langgraph.config import LangGraphConfig
+from ambient_runner.bridges.registry import load_agent
+from ambient_runner.errors import ConfigError
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.agui import input_to_agui
+from tests.bridges.langgraph.scripted import ScriptedModel, call, says, text
+from tests.bridges.langgraph.world import agent_graph, get_weather, langgraph, verify
+
+
+async def test_a_graph_that_goes_round_for_ever_ends_at_its_limit() -> None:
+    graph = StateGraph(MessagesState)
+    graph.add_node("round", lambda state: {"messages": []})
+    graph.add_edge(START, "round")
+    graph.add_edge("round", "round")
+    async with langgraph(graph.compile(), LangGraphConfig(recursion_limit=5)) as thread:
+        await thread.say("go")
+    assert thread.error == "RECURSION_LIMIT"
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        [RuntimeError("secret reason")],
+        [*text("Well, "), RuntimeError("secret reason")],
+        [*call("c1", "get_weather", '{"ci'), RuntimeError("secret reason")],
+    ],
+    ids=["at once", "in a text", "in a call"],
+)
+async def test_a_model_that_fails_ends_what_it_began_and_says_nothing_of_why(turn: Any) -> None:
+    async with langgraph(agent_graph(ScriptedModel(turn), get_weather)) as thread:
+        await thread.say("go")
+    assert thread.error == "LANGGRAPH_ERROR"
+    assert "secret reason" not in repr(thread.told)
+
+
+async def test_a_node_that_fails_in_a_subgraph_fails_its_subagent() -> None:
+    def broken(state: Any) -> Any:
+        raise ValueError("no")
+
+    inner = StateGraph(MessagesState).add_node("broken", broken).add_edge(START, "broken").compile()
+    outer = StateGraph(MessagesState).add_node("helper", inner).add_edge(START, "helper").compile()
+    async with langgraph(outer) as thread:
+        assert await thread.say("go") == ["SUB s1 helper", "FAILED SUB s1"]
+    assert thread.error == "LANGGRAPH_ERROR"
+
+
+class Context(TypedDict, total=False):
+    user: str
+    tone: str
+
+
+async def test_the_context_is_what_the_server_gives_and_what_a_client_may_set() -> None:
+    seen: list[Any] = []
+
+    async def node(state: MessagesState, runtime: Runtime[Context]) -> Any:
+        seen.append(runtime.context)
+        return {}
+
+    graph = StateGraph(MessagesState, context_schema=Context).add_node("node", node).add_edge(START, "node").compile()
+    config = LangGraphConfig(context=lambda posted: {"user": "ada"}, client_context=["tone", "user"])
+    async with langgraph(graph, config) as thread:
+        await thread.say("a", forwarded_props={"context": {"tone": "kind", "user": "eve", "role": "admin"}})
+    assert seen == [{"tone": "kind", "user": "ada"}]
+
+
+async def test_a_client_configures_what_is_listed_and_nothing_else() -> None:
+    seen: list[Any] = []
+
+    async def node(state: MessagesState, config: RunnableConfig) -> Any:
+        seen.append({name: config["configurable"].get(name) for name in ("model", "admin", "thread_id")})
+        return {}
+
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
+    async with langgraph(graph, LangGraphConfig(configurable=["model", "thread_id"])) as thread:
+        props = {"configurable": {"model": "small", "admin": True, "thread_id": "another"}}
+        await thread.say("a", forwarded_props=props)
+    assert seen == [{"model": "small", "admin": None, "thread_id": "default/local/t"}]
+
+
+async def test_a_command_of_the_client_is_obeyed_where_that_is_allowed() -> None:
+    class State(TypedDict):
+        messages: Annotated[list[Any], add_messages]
+        where: str
+
+    graph = StateGraph(State)
+    graph.add_node("a", lambda state: {"where": "a"})
+    graph.add_node("b", lambda state: {"where": f"b after {state.get('where')}"})
+    graph.add_edge(START, "a")
+    config = LangGraphConfig(time_travel=True)
+    async with langgraph(graph.compile(checkpointer=InMemorySaver()), config) as thread:
+        await thread.say("go")
+        stream = await thread.say("again", forwarded_props={"command": {"goto": "b", "update": {"where": "x"}}})
+    assert 'SD [{"op": "replace", "path": "/where", "value": "b after x"}]' in stream
+
+
+def test_what_is_no_graph_is_refused_with_what_to_do() -> None:
+    builder = StateGraph(MessagesState)
+    for wrong, word in ((builder, "compile()"), (7, "int"), (None, "url")):
+        with pytest.raises(ConfigError) as refused:
+            LangGraphBridge(wrong)
+        assert word in refused.value.message
+
+
+async def test_a_factory_that_makes_no_graph_is_refused_when_it_is_asked() -> None:
+    async with langgraph(lambda: StateGraph(MessagesState)) as thread:
+        await thread.say("go")
+    assert thread.error == "LANGGRAPH_ERROR"
+
+
+def test_a_compiled_graph_is_served_as_it_is() -> None:
+    name, bridge = load_agent("mine=tests.bridges.langgraph.contract:scripted_graph")
+    assert (name, type(bridge), bridge.capabilities()) == (
+        "mine",
+        LangGraphBridge,
+        FrameworkCapabilities(session_persistence=True, thinking=True),
+    )
+
+
+def test_without_the_package_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.startswith("ambient_runner.bridges.langgraph"):
+            monkeypatch.delitem(sys.modules, name)
+    for name in ("langgraph.pregel", "langgraph"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError) as refused:
+        load_agent("langgraph")
+    assert "pip install 'ambient-runner[langgraph]'" in refused.value.message
+
+
+async def test_it_also_runs_without_a_server_and_keeps_its_thread() -> None:
+    model = ScriptedModel(says("one"), says("two"))
+    adapter = LangGraphBridge(agent_graph(model, checkpointer=InMemorySaver())).create_adapter(PlatformContext())
+    said: list[e.Message] = []
+    for at, words in enumerate("ab"):
+        said.append(e.UserMessage(id=f"u{at}", content=words))
+        posted = e.RunAgentInput(thread_id="t", run_id="r", messages=list(said))
+        events = [event async for event in adapter.run(input_to_agui(posted))]
+        verify([e.RunStarted(thread_id="t", run_id="r"), *events])
+    assert model.saw == [["user: a"], ["user: a", "ai: one", "user: b"]]

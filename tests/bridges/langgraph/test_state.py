@@ -1,0 +1,240 @@
+"""Shared state: what of the graph's state clients see, what of theirs it takes, and state that is shown before it is there."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command
+from pydantic import BaseModel
+
+from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
+from ambient_runner.bridges.langgraph.predict import Predictions
+from ambient_runner.bridges.state import StateStore
+from tests.bridges.langgraph.scripted import ScriptedModel, call, calls
+from tests.bridges.langgraph.world import langgraph
+from tests.world import KEY
+
+
+class State(TypedDict, total=False):
+    messages: Annotated[list[Any], add_messages]
+    recipe: dict[str, Any]
+    log: Annotated[list[str], operator.add]
+    secret: str
+
+
+class Recipe(BaseModel):
+    title: str
+
+
+SERDE = JsonPlusSerializer(allowed_msgpack_modules=[(__name__, "Recipe")])
+
+
+class Typed(BaseModel):
+    messages: Annotated[list[Any], add_messages] = []
+    recipe: Recipe | None = None
+
+
+def graph_of(*nodes: Any, schema: Any = State, **options: Any) -> Any:
+    """Nodes one after the other."""
+    inputs = {"input_schema": options.pop("input_schema")} if "input_schema" in options else {}
+    graph = StateGraph(schema, **inputs)
+    before = START
+    for at, node in enumerate(nodes):
+        graph.add_node(f"n{at}", node)
+        graph.add_edge(before, f"n{at}")
+        before = f"n{at}"
+    return graph.compile(**options)
+
+
+def state_words(stream: list[str]) -> list[str]:
+    return [word for word in stream if word.startswith(("SS", "SD"))]
+
+
+async def test_each_step_tells_what_it_changed_and_messages_are_not_state() -> None:
+    graph = graph_of(
+        lambda state: {"recipe": {"title": "Soup"}},
+        lambda state: {"recipe": {"title": "Soup", "salt": True}, "log": ["salted"], "messages": [AIMessage("Done.")]},
+    )
+    async with langgraph(graph) as thread:
+        assert state_words(await thread.say("cook")) == [
+            'SD [{"op": "add", "path": "/log", "value": []}]',
+            'SD [{"op": "add", "path": "/recipe", "value": {"title": "Soup"}}]',
+            'SD [{"op": "replace", "path": "/recipe", "value": {"title": "Soup", "salt": true}}, '
+            '{"op": "replace", "path": "/log", "value": ["salted"]}]',
+        ]
+
+
+async def test_what_the_client_sets_reaches_the_graph_once_also_where_updates_are_added_up() -> None:
+    seen: list[Any] = []
+
+    def node(state: State) -> Any:
+        seen.append((state.get("recipe"), state.get("log")))
+        return {"log": ["seen"]}
+
+    async with langgraph(graph_of(node, checkpointer=InMemorySaver())) as thread:
+        first = await thread.say("a", state={"recipe": {"n": 1}, "log": ["mine"], "page": "home"})
+        await thread.say("b")
+        await thread.say("c", state={"recipe": {"n": 2}, "log": ["new"], "page": "home"})
+    assert state_words(first) == [
+        'SS {"recipe": {"n": 1}, "log": ["mine"], "page": "home"}',
+        'SD [{"op": "replace", "path": "/log", "value": ["mine", "seen"]}]',
+    ]
+    assert seen == [({"n": 1}, ["mine"]), ({"n": 1}, ["mine", "seen"]), ({"n": 2}, ["new"])]
+
+
+async def test_without_a_checkpointer_the_shared_state_carries_over() -> None:
+    seen: list[Any] = []
+
+    def node(state: State) -> Any:
+        seen.append(state.get("log"))
+        return {"log": ["seen"]}
+
+    async with langgraph(graph_of(node)) as thread:
+        await thread.say("a")
+        await thread.say("b")
+    assert seen == [[], ["seen"]]
+
+
+async def test_only_keys_of_the_input_schema_flow_in() -> None:
+    class Input(TypedDict):
+        messages: Annotated[list[Any], add_messages]
+        recipe: dict[str, Any]
+
+    seen: list[Any] = []
+
+    def node(state: State) -> Any:
+        seen.append({key: item for key, item in state.items() if key != "messages"})
+        return {}
+
+    async with langgraph(graph_of(node, input_schema=Input)) as thread:
+        await thread.say("a", state={"recipe": {"n": 1}, "secret": "forged", "other": 1})
+    assert seen == [{"recipe": {"n": 1}, "log": []}]
+
+
+async def test_hidden_keys_are_neither_told_nor_taken() -> None:
+    seen: list[Any] = []
+
+    def node(state: State) -> Any:
+        seen.append(state.get("secret"))
+        return {"secret": "hush", "recipe": {"n": 1}}
+
+    graph = graph_of(node, checkpointer=InMemorySaver())
+    async with langgraph(graph, LangGraphConfig(hidden_state=["secret"])) as thread:
+        await thread.say("a", state={"secret": "forged"})
+        assert "hush" not in repr(thread.told)
+        await thread.say("b")
+    assert seen == [None, "hush"]
+
+
+async def test_a_state_of_pydantic_models_is_told_as_json() -> None:
+    async with langgraph(graph_of(lambda state: {"recipe": Recipe(title="Soup")}, schema=Typed)) as thread:
+        assert 'SD [{"op": "add", "path": "/recipe", "value": {"title": "Soup"}}]' in await thread.say("cook")
+
+
+async def test_what_the_client_did_not_change_stays_the_object_it_is_in_the_graph() -> None:
+    class Mixed(TypedDict, total=False):
+        messages: Annotated[list[Any], add_messages]
+        recipe: Any
+
+    seen: list[Any] = []
+
+    def node(state: Mixed) -> Any:
+        seen.append(type(state.get("recipe")))
+        return {"recipe": Recipe(title="Soup")}
+
+    async with langgraph(graph_of(node, schema=Mixed, checkpointer=InMemorySaver(serde=SERDE))) as thread:
+        await thread.say("a")
+        await thread.say("b")
+        await thread.say("c", state={"recipe": {"title": "Stew"}})
+    assert seen == [type(None), Recipe, dict]
+
+
+def writing(model: Any, after: Any = None) -> Any:
+    """A graph whose tool writes the document."""
+
+    @tool
+    def write(document: str) -> Command[Any]:
+        """Writes."""
+        raise NotImplementedError
+
+    class Doc(TypedDict, total=False):
+        messages: Annotated[list[Any], add_messages]
+        document: str
+
+    async def agent(state: Doc) -> Any:
+        return {"messages": [await model.bind_tools([write]).ainvoke(state["messages"])]}
+
+    def save(state: Doc) -> Any:
+        made = state["messages"][-1].tool_calls[0]
+        return {"document": made["args"]["document"], "messages": [ToolMessage("written", tool_call_id=made["id"])]}
+
+    graph = StateGraph(Doc).add_node("agent", agent).add_node("save", after or save)
+    return graph.add_edge(START, "agent").add_edge("agent", "save").compile()
+
+
+PIECES = ['{"document": "Once upon', " a time there was", ' a king"}']
+PREDICTED = [
+    'CUSTOM PredictState [{"state_key": "document", "tool": "write", "tool_argument": "document"}]',
+    "CS w1 write < m1",
+    f"CA w1 {PIECES[0]}",
+    'SD [{"op": "add", "path": "/document", "value": "Once upon"}]',
+    f"CA w1 {PIECES[1]}",
+    'SD [{"op": "replace", "path": "/document", "value": "Once upon a time there was"}]',
+    f"CA w1 {PIECES[2]}",
+    'SD [{"op": "replace", "path": "/document", "value": "Once upon a time there was a king"}]',
+    "CE w1",
+]
+MAPPING = PredictStateMapping(state_key="document", tool="write", tool_argument="document")
+
+
+async def test_an_argument_is_shown_as_state_while_it_is_written() -> None:
+    model = ScriptedModel(calls(call("w1", "write", *PIECES)))
+    async with langgraph(writing(model), LangGraphConfig(predict_state=[MAPPING])) as thread:
+        assert await thread.say("write") == [*PREDICTED, 'CR w1 "written"', "MS", "RF success"]
+
+
+async def test_a_graph_may_say_in_a_models_metadata_what_is_predicted() -> None:
+    class WithMetadata(ScriptedModel):
+        def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+            return self.with_config(metadata={"predict_state": [MAPPING.to_payload(), "nonsense"]})
+
+    async with langgraph(writing(WithMetadata(calls(call("w1", "write", *PIECES))))) as thread:
+        assert (await thread.say("write"))[: len(PREDICTED)] == PREDICTED
+
+
+async def test_what_was_predicted_and_did_not_come_true_is_taken_back() -> None:
+    model = ScriptedModel(calls(call("w1", "write", *PIECES)))
+    graph = writing(model, after=lambda state: {"document": "refused"})
+    async with langgraph(graph, LangGraphConfig(predict_state=[MAPPING])) as thread:
+        stream = await thread.say("write", state={"document": "old"})
+    assert state_words(stream)[-1] == 'SS {"document": "refused"}'
+
+
+async def test_what_a_client_has_after_every_run_is_the_graphs_state() -> None:
+    graph = graph_of(
+        lambda state: {"recipe": {"n": len(state["messages"])}, "log": ["x"]}, checkpointer=InMemorySaver()
+    )
+    async with langgraph(graph) as thread:
+        for text in "abc":
+            await thread.say(text)
+        view = (await thread.runner.view(KEY)).state.value
+    assert view == {"recipe": {"n": 3}, "log": ["x", "x", "x"]}
+
+
+def test_a_long_argument_is_looked_at_a_few_times_only() -> None:
+    """Looking at all of it for every piece would take time in the square of its length."""
+    store = StateStore({})
+    predictions = Predictions(store)
+    predictions.begin("w1", "write", [MAPPING.to_payload()])
+    pieces = ['{"document": "', *["word "] * 20_000, '"}']
+    looks = sum(bool(predictions.more("w1", piece)) for piece in pieces)
+    predictions.more("w1", "", complete=True)
+    assert 50 < looks < 200
+    assert store.value == {"document": "word " * 20_000}
