@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
 
 
-_CHATTY = ("uvicorn.error", "google_adk", "google_genai", "strands", "httpx")
+_CHATTY = ("uvicorn.error", "claude_agent_sdk", "google_adk", "google_genai", "strands", "httpx")
 """What these say at level `info` is for their own developers."""
 
 

@@ -1,0 +1,36 @@
+"""Claude in a workspace of its own for every thread, with a tool of yours, asking before it does what needs permission.
+
+Needs `pip install 'ambient-runner[claude]'` and ANTHROPIC_API_KEY. Run it from this directory with
+`uvicorn claude_workspace:create --factory` and post a message:
+
+    {"threadId": "t1", "runId": "r1", "messages": [{"id": "1", "role": "user", "content": "Write a haiku about the tide to haiku.txt"}]}
+
+Files are written in the thread's workspace without asking. A command that needs permission ends the run with an interrupt: answer it with
+
+    {"threadId": "t1", "runId": "r2", "messages": [],
+     "resume": [{"interruptId": "...", "status": "resolved", "payload": {"approved": true}}]}
+"""
+
+from typing import Any
+
+from claude_agent_sdk import tool
+from fastapi import FastAPI
+
+from ambient_runner import Settings, add_ambient_endpoints
+from ambient_runner.bridges.claude.bridge import ClaudeBridge
+
+TIDES = {"lisbon": "03:12 and 15:40", "brest": "04:55 and 17:21"}
+
+
+@tool("tides", "When the tide is high in a town today", {"town": str})
+async def tides(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Runs in this process, so it may use whatever your program knows."""
+    high = TIDES.get(str(arguments["town"]).lower(), "unknown")
+    return {"content": [{"type": "text", "text": f"High tide: {high}"}]}
+
+
+def create(bridge: ClaudeBridge | None = None, settings: Settings | None = None) -> FastAPI:
+    app = FastAPI()
+    claude = bridge or ClaudeBridge(disallowed_tools=["WebSearch"], allowed_tools=["Bash(git status)"])
+    add_ambient_endpoints(app, claude, settings=settings, custom_tools=[tides])
+    return app

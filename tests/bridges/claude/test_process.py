@@ -1,0 +1,266 @@
+"""The process behind a thread: what it knows, how it ends, and that it never stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.config import Settings, Timeouts
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.runs.run import Run
+from tests.bridges.claude.mock import heard
+from tests.bridges.claude.test_text import spoken
+from tests.bridges.claude.test_tools import made
+from tests.bridges.claude.world import World, bridge_of, children, claude, gone
+from tests.bridges.strands.world import tasks_since
+from tests.world import KEY, events_of, request, user
+
+
+async def started(world: World, text: str, thread: str = "t", message: str = "u1") -> asyncio.Task[list[e.Event]]:
+    """A run that has begun to say something, and a task that reads it to its end."""
+    world.heard(thread).clear()
+    run = await world.runner.start(request(user(message, text), thread=thread))
+    reading = asyncio.create_task(events_of(world.runner, run))
+    with anyio.fail_after(20):
+        while not any(isinstance(one, e.TextMessageContent | e.ToolCallEnd) for one in world.heard(thread)):
+            await anyio.sleep(0.02)
+    return reading
+
+
+async def test_a_stop_ends_the_turn_and_the_process_goes_on(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        reading = await started(world, "gnu goes on")
+        pid = world.adapter().pid
+        began = time.monotonic()
+        await world.runner.stop(KEY)
+        events = await reading
+        assert time.monotonic() - began < 2
+        assert isinstance(events[-1], e.RunFinished)
+        assert isinstance(events[-1].outcome, e.Cancelled)
+        thread = world.thread()
+        thread.count = 1
+        words = await thread.say("walrus remembers")
+        assert world.adapter().pid == pid
+    assert spoken(words) == "I remember."
+    assert heard("walrus remembers")[0] == ("user", "gnu goes on")
+
+
+async def test_a_process_that_does_not_obey_a_stop_is_ended(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        reading = await started(world, "gnu goes on")
+        adapter = world.adapter()
+        assert adapter.pid is not None
+        stuck = psutil.Process(adapter.pid)
+        stuck.suspend()
+        await adapter.interrupt()
+        events = await reading
+        await gone([stuck])
+    assert isinstance(events[-1], e.RunFinished)
+    assert isinstance(events[-1].outcome, e.Cancelled)
+
+
+async def test_a_process_that_dies_in_the_middle_is_an_error_at_once_and_the_next_run_has_a_new_one(
+    tmp_path: Path,
+) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        reading = await started(world, "gnu goes on", message="u2")
+        pid = world.adapter().pid
+        assert pid is not None
+        began = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        events = await reading
+        assert time.monotonic() - began < 2
+        assert isinstance(events[-1], e.RunError)
+        assert events[-1].code == "CLAUDE_EXITED"
+        thread.count = 2
+        words = await thread.say("walrus remembers")
+        assert world.adapter().pid != pid
+    assert spoken(words) == "I remember."
+    seen = heard("walrus remembers")
+    assert seen[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+    assert seen[-1] == ("user", "walrus remembers")
+
+
+async def test_a_process_that_dies_between_runs_is_replaced(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        pid = world.adapter().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await gone([psutil.Process(pid)])
+        words = await thread.say("walrus remembers")
+    assert spoken(words) == "I remember."
+    assert heard("walrus remembers")[0] == ("user", "walrus begins")
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("reason", ["missing", "no program", "fails"])
+async def test_a_cli_that_cannot_start_is_an_error_that_says_so_and_frees_the_thread(
+    tmp_path: Path, reason: str
+) -> None:
+    path = tmp_path / "cli"
+    if reason == "no program":
+        path.write_text("this is no program")
+        path.chmod(0o755)
+    elif reason == "fails":
+        script(path, "echo 'no luck' >&2; exit 3")
+    async with claude(tmp_path, cli_path=path) as world:
+        thread = world.thread()
+        for _ in range(2):
+            began = time.monotonic()
+            stored = await world.stored(thread, "say hello there")
+            assert time.monotonic() - began < 5
+            assert isinstance(stored[-1], e.RunError)
+            assert stored[-1].code == "agent_unavailable"
+            assert str(tmp_path) not in stored[-1].message
+
+
+async def test_a_cli_that_hangs_at_its_start_is_an_error_in_time(tmp_path: Path) -> None:
+    cli = script(tmp_path / "cli", "sleep 300")
+    async with claude(tmp_path, cli_path=cli, start_timeout=0.5) as world:
+        stored = await world.stored(world.thread(), "say hello there")
+        assert children() == []
+    assert isinstance(stored[-1], e.RunError)
+    assert stored[-1].code == "agent_timeout"
+
+
+async def test_a_cli_that_hangs_in_the_middle_is_an_error_in_time_and_the_next_run_works(tmp_path: Path) -> None:
+    async with claude(tmp_path, turn_timeout=1.0) as world:
+        reading = await started(world, "gnu goes on")
+        pid = world.adapter().pid
+        assert pid is not None
+        stuck = psutil.Process(pid)
+        stuck.suspend()
+        events = await reading
+        await gone([stuck])
+        assert isinstance(events[-1], e.RunError)
+        assert events[-1].code == "agent_timeout"
+        thread = world.thread()
+        thread.count = 1
+        assert (await thread.say("say hello there"))[-1] == "RF success"
+
+
+async def test_a_stop_while_the_cli_starts_ends_the_run(tmp_path: Path) -> None:
+    cli = script(tmp_path / "cli", "sleep 300")
+    async with claude(tmp_path, cli_path=cli) as world:
+        run = await world.runner.start(request(user("u1", "say hello there")))
+        with anyio.fail_after(20):
+            while not children():
+                await anyio.sleep(0.02)
+            await world.runner.stop(KEY)
+            events = await events_of(world.runner, run)
+        assert children() == []
+    assert isinstance(events[-1], e.RunFinished)
+    assert isinstance(events[-1].outcome, e.Cancelled)
+
+
+async def test_two_users_at_once_see_only_what_was_granted_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_ONLY", "of-the-server-alone")
+
+    def granted(run: Run) -> dict[str, str]:
+        return {"GRANTED": f"granted-to-{run.thread.id}", f"ONLY_{run.thread.id.upper()}": "mine"}
+
+    async with claude(tmp_path, granted=granted, allowed_tools=["Bash(env)"]) as world:
+        threads = [world.thread("alice"), world.thread("bob")]
+        told: dict[str, str] = {}
+
+        async def prints(name: str) -> None:
+            words = await threads[name == "bob"].say("otter prints")
+            told[name] = made(words, "CR")[0]
+
+        async with anyio.create_task_group() as both:
+            both.start_soon(prints, "alice")
+            both.start_soon(prints, "bob")
+    for name, other in (("alice", "bob"), ("bob", "alice")):
+        assert f"GRANTED=granted-to-{name}" in told[name]
+        assert f"ONLY_{name.upper()}=mine" in told[name]
+        assert f"granted-to-{other}" not in told[name]
+        assert f"ONLY_{other.upper()}" not in told[name]
+        assert "SERVER_ONLY" not in told[name]
+        assert "PATH=" in told[name]
+
+
+async def test_what_is_granted_anew_reaches_the_next_run(tmp_path: Path) -> None:
+    tokens = iter(["first-token", "second-token"])
+    async with claude(tmp_path, granted=lambda _: {"TOKEN_NOW": next(tokens)}, allowed_tools=["Bash(env)"]) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        words = await thread.say("otter prints")
+    assert "TOKEN_NOW=second-token" in made(words, "CR")[0]
+
+
+async def test_an_evicted_thread_leaves_no_process_and_goes_on_with_its_memory(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        assert len(children()) == 1
+        world.hosted._idle = 0.0
+        await world.hosted.evict()
+        assert children() == []
+        await thread.say("walrus remembers")
+    assert heard("walrus remembers")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+
+
+async def test_commands_that_claude_left_running_end_with_it(tmp_path: Path) -> None:
+    async with claude(tmp_path, allowed_tools=["Bash"]) as world:
+        reading = await started(world, "otter lingers")
+        with anyio.fail_after(20):
+            while len([one for one in children() if "sleep" in one.name()]) < 2:
+                await anyio.sleep(0.05)
+        left = children()
+        await world.hosted.forget(ThreadKey("default", "local", "t"))
+        await gone(left)
+        await reading
+
+
+async def test_closing_its_events_early_leaves_neither_task_nor_process(tmp_path: Path) -> None:
+    adapter = bridge_of(tmp_path / "home").create_adapter(PlatformContext(cwd_path=str(tmp_path)))
+    before = asyncio.all_tasks()
+    asked = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[user("u1", "gnu goes on")]))
+    async with aclosing(adapter.run(asked)) as events:
+        with anyio.fail_after(20):
+            await anext(events)
+    assert await tasks_since(before) == set()
+    assert children() == []
+
+
+async def test_a_run_that_is_cut_leaves_no_process(tmp_path: Path) -> None:
+    quick = Settings(store="memory://", history="server", lease=5.0, timeouts=Timeouts(grace=0.5, total=1.5))
+    async with claude(tmp_path, settings=quick) as world:
+        stored = await world.stored(world.thread(), "gnu goes on")
+        assert isinstance(stored[-1], e.RunError)
+        assert children() == []
+
+
+async def test_tokens_of_mcp_servers_are_not_on_the_command_line(tmp_path: Path) -> None:
+    servers = {"far": {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": "Bearer hush-hush"}}}
+    async with claude(tmp_path, context={"mcp_servers": servers}) as world:
+        await world.thread().say("say hello there")
+        pid = world.adapter().pid
+        assert pid is not None
+        line = " ".join(psutil.Process(pid).cmdline())
+        status = await world.adapter().mcp_status()
+    assert "--mcp-config" in line
+    assert "hush-hush" not in line
+    assert [(one["name"], one["status"]) for one in status] == [("far", "failed")]

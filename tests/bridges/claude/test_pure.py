@@ -1,0 +1,182 @@
+"""The parts that need no process: where to go on, what is told, and what an answer means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_agent_sdk import ClaudeAgentOptions, PermissionResultAllow, PermissionResultDeny
+
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.claude import record as records
+from ambient_runner.bridges.claude.config import ClaudeConfig
+from ambient_runner.bridges.claude.keeper import Keeper
+from ambient_runner.bridges.claude.launch import launch_of, options_for
+from ambient_runner.bridges.claude.prompts import prompt
+from ambient_runner.bridges.claude.questions import Question, answer_to
+from ambient_runner.bridges.claude.record import Answered, Place
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.turns import incoming, turns
+from tests.bridges.claude.script import ASKED
+from tests.world import user
+
+TOLD = [
+    user("u1", "one"),
+    e.AssistantMessage(id="a1", content="first"),
+    user("u2", "two"),
+    e.AssistantMessage(id="a2", content="second"),
+]
+RECORD = (Answered("u1", "s", "e1"), Answered("u2", "s", "e2"))
+
+
+def test_a_conversation_goes_on_after_its_newest_answer() -> None:
+    assert records.place(RECORD, turns(TOLD)) == Place(session="s", entry="e2", untold=[])
+
+
+def test_what_was_rewound_is_left_behind() -> None:
+    assert records.place(RECORD, turns(TOLD[:2])) == Place(session="s", entry="e1", untold=[])
+
+
+def test_a_turn_without_an_end_is_told_again() -> None:
+    unfinished = (RECORD[0], Answered("u2", "s", None))
+    assert records.place(unfinished, turns(TOLD)) == Place(session="s", entry="e1", untold=turns(TOLD)[2:])
+
+
+@pytest.mark.parametrize("record", [(), (Answered("other", "s", "e"),), (Answered("u1", "s", None),)])
+def test_a_conversation_nobody_knows_is_told_from_its_beginning(record: records.Record) -> None:
+    assert records.place(record, turns(TOLD)) == Place(untold=turns(TOLD))
+
+
+def test_a_record_survives_its_file_and_anything_else_is_no_record(tmp_path: Path) -> None:
+    path = records.file_for(tmp_path, ("tenant", "owner", "../../t"))
+    assert path.parent == tmp_path / ".claude"
+    records.save(path, RECORD)
+    assert records.load(path) == RECORD
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    for broken in ("", "[]", '{"claude": [["u1"], 5, ["u1", 1, 2]]}', "\udcff"):
+        path.write_text(broken, errors="surrogateescape")
+        assert records.load(path) == ()
+
+
+def test_a_record_keeps_the_newest_answers_only() -> None:
+    record: records.Record = ()
+    for n in range(40):
+        record = records.answered(record, f"u{n}", "s", f"e{n}")
+    assert (len(record), record[-1]) == (32, Answered("u39", "s", "e39"))
+    assert records.answered(record, "u39", "s", None)[-2:] == (record[-2], Answered("u39", "s", None))
+
+
+def blocks(*messages: e.Message, untold: Any = (), **fields: Any) -> list[str]:
+    given = e.RunAgentInput(thread_id="t", run_id="r", messages=list(messages), **fields)
+    return [one["text"] for one in prompt(given, incoming(given), untold)]
+
+
+def test_context_and_state_stand_beside_the_users_words() -> None:
+    context = [e.Context(description="page", value="roses")]
+    assert blocks(user("u1", "hi"), context=context, state={"n": 1}) == [
+        "<context>\npage: roses\n</context>\n",
+        '<state>\n{"n": 1}\n</state>\n',
+        "hi",
+    ]
+
+
+def test_the_conversation_is_told_with_its_calls_and_results() -> None:
+    call = e.ToolCall(id="c1", function=e.FunctionCall(name="Bash", arguments='{"command": "ls"}'))
+    told = turns(
+        [
+            user("u1", "look"),
+            e.AssistantMessage(id="a1", content="Sure.", tool_calls=[call]),
+            e.ToolMessage(id="t1", tool_call_id="c1", content="a tree"),
+        ]
+    )
+    assert blocks(user("u2", "and?"), untold=told) == [
+        '<conversation_so_far>\nUser: look\n\nYou: Sure.\nYou called Bash with {"command": "ls"}\n\n'
+        "Bash gave: a tree\n</conversation_so_far>\n",
+        "and?",
+    ]
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    parts = [e.ImagePart(source=e.UrlSource(value="http://127.0.0.1/x")), e.TextPart(text="see")]
+    assert blocks(e.UserMessage(id="u1", content=parts)) == [
+        "(Something was attached here that cannot be read.)",
+        "see",
+    ]
+
+
+def question(**fields: Any) -> Question:
+    return Question(**{"call": "c1", "tool": "Bash", "input": {"command": "ls"}, **fields})
+
+
+def entry(payload: Any, status: Any = "resolved") -> e.ResumeEntry:
+    return e.ResumeEntry(interrupt_id="i", status=status, payload=payload)
+
+
+async def test_an_approval_is_for_the_arguments_that_were_shown() -> None:
+    assert answer_to(question(), entry({"approved": True})) == PermissionResultAllow(updated_input={"command": "ls"})
+
+
+async def test_no_answer_at_all_is_a_no() -> None:
+    assert answer_to(question(), None) == PermissionResultDeny(message="The user declined this call.")
+
+
+@pytest.mark.parametrize(
+    ("payload", "answers"),
+    [
+        ({"answers": {"Which colour?": "Blue"}}, {"Which colour?": "Blue"}),
+        ({"Which colour?": "Blue"}, {"Which colour?": "Blue"}),
+        ({"answers": {"Which colour?": ["Red", "Blue"], "Other?": "x"}}, {"Which colour?": "Red, Blue"}),
+        ("Green", {"Which colour?": "Green"}),
+    ],
+)
+async def test_an_answer_may_be_written_in_several_ways(payload: Any, answers: dict[str, str]) -> None:
+    asked = question(tool="AskUserQuestion", input=ASKED)
+    assert answer_to(asked, entry(payload)) == PermissionResultAllow(updated_input={**ASKED, "answers": answers})
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"answers": {"Other?": "x"}}, 5])
+async def test_an_answer_to_something_else_is_none(payload: Any) -> None:
+    asked = question(tool="AskUserQuestion", input=ASKED)
+    assert isinstance(answer_to(asked, entry(payload)), PermissionResultDeny)
+
+
+def launched(config: ClaudeConfig | None = None, **fields: Any) -> ClaudeAgentOptions:
+    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[], **fields)
+    launch = launch_of(config or ClaudeConfig(), PlatformContext(cwd_path="/w", add_dirs=["/x"]), given, {}, {})
+    return options_for(launch, Place(session="s", entry="e"))
+
+
+def test_nothing_of_a_workspace_counts_unless_it_is_named() -> None:
+    options = launched()
+    assert (options.setting_sources, options.strict_mcp_config, options.permission_mode) == ([], True, "acceptEdits")
+    assert (options.cwd, options.add_dirs, options.resume, options.resume_session_at) == ("/w", ["/x"], "s", "e")
+
+
+@pytest.mark.parametrize("model", ["--dangerously-skip-permissions", "two words", "x" * 200, 5, None])
+def test_what_is_no_name_of_a_model_is_not_passed_on(model: Any) -> None:
+    assert launched(forwarded_props={"model": model}).model == "default"
+
+
+def test_two_runs_that_need_the_same_process_have_the_same_launch() -> None:
+    config, ctx = ClaudeConfig(), PlatformContext(cwd_path="/w")
+    given = [e.RunAgentInput(thread_id="t", run_id=run, messages=[user(run)], state={"n": run}) for run in ("a", "b")]
+    first, second = (launch_of(config, ctx, one, {"PATH": "/bin"}, {"TOKEN": "x"}) for one in given)
+    assert first == second
+    assert first != launch_of(config, ctx, given[0], {"PATH": "/bin"}, {"TOKEN": "y"})
+
+
+def test_what_was_granted_wins_and_is_not_shown() -> None:
+    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
+    base = {"ANTHROPIC_API_KEY": "of the server"}
+    launch = launch_of(ClaudeConfig(), PlatformContext(), given, base, {"ANTHROPIC_API_KEY": "granted-to-alice"})
+    assert launch.environment["ANTHROPIC_API_KEY"] == "granted-to-alice"
+    assert "granted-to-alice" not in repr(launch)
+
+
+def test_of_the_servers_variables_only_named_ones_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MINE_TOO", "NOT_MINE", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "x")
+    base = Keeper(ClaudeConfig(pass_env=["MINE_TOO", "NOT_SET"])).base
+    assert {"MINE_TOO", "ANTHROPIC_API_KEY", "PATH"} <= base.keys()
+    assert {"NOT_MINE", "NOT_SET"} & base.keys() == set()

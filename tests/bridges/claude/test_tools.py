@@ -1,0 +1,166 @@
+"""Tools of the CLI, of the developer and of the client, and agents that Claude sends out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from claude_agent_sdk import tool
+
+from ambient_runner.protocol import events as e
+from ambient_runner.runs.run import current_run
+from tests.bridges.claude.mock import asked
+from tests.bridges.claude.test_text import frame, spoken
+from tests.bridges.claude.world import PAINT, claude, tool_message
+from tests.world import user
+
+
+def made(words: list[str], *kinds: str) -> list[str]:
+    return [word for word in words if word.split()[0] in kinds]
+
+
+async def test_a_command_runs_in_the_workspace_and_its_output_is_the_result(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        note(tmp_path)
+        words = await world.thread().say("otter looks")
+    assert frame(words) == ["TS", "TE", "CS", "CE", "CR", "TS", "TE", "MS", "RF"]
+    assert made(words, "CR") == ['CR call_look "tulip"']
+    assert spoken(words) == "Let me look.It says tulip."
+
+
+async def test_a_file_is_read_and_another_is_made(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        note(tmp_path)
+        thread = world.thread()
+        read = await thread.say("otter reads")
+        await thread.say("otter touches")
+    assert len(made(read, "CR")) == 1
+    assert "tulip" in made(read, "CR")[0]
+    assert (tmp_path / "work" / "t" / "made.txt").exists()
+
+
+async def test_a_tool_of_the_developer_runs_here_and_knows_the_run(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    @tool("add", "Add two numbers", {"a": int, "b": int})
+    async def add(arguments: Any) -> dict[str, Any]:
+        seen.append(current_run().key)
+        texts = [str(arguments["a"] + arguments["b"]), "and no more"]
+        return {"content": [{"type": "text", "text": text} for text in texts]}
+
+    async with claude(tmp_path, context={"custom_tools": [add]}) as world:
+        thread = world.thread()
+        await thread.say("say hello there")
+        words = await thread.say("otter adds")
+    assert made(words, "CS") == ["CS call_add add < m1"]
+    assert made(words, "CR") == ['CR call_add "5\\nand no more"']
+    assert len(seen) == 1
+    assert seen[0] not in ("", None)
+
+
+async def test_a_call_of_a_clients_tool_ends_the_run_and_its_result_goes_on_in_the_same_process(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        asked_for = await thread.say("otter paints")
+        pid = world.adapter().pid
+        answered = await thread.answer(call_paint="it is teal now")
+        assert world.adapter().pid == pid
+    assert frame(asked_for) == ["CS", "CE", "MS", "RF"]
+    assert made(asked_for, "CS") == ["CS call_paint change_background < m1"]
+    assert asked_for[-1] == "RF waits for call_paint"
+    assert (frame(answered), spoken(answered)) == (["TS", "TE", "MS", "RF"], "Painted.")
+    assert asked("it is teal now")["messages"][-1]["tool_call_id"] == "call_paint"
+
+
+async def test_results_of_several_calls_reach_the_calls_they_belong_to(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        assert (await thread.say("otter doubles"))[-1] == "RF waits for call_one call_two"
+        words = await thread.answer(call_two="painted for call_two", call_one="painted for call_one")
+    assert (spoken(words), words[-1]) == ("Painted twice.", "RF success")
+    results = {one["tool_call_id"]: one["content"] for one in asked("painted for")["messages"] if one["role"] == "tool"}
+    assert {call: str(content) for call, content in results.items()} == {
+        "call_one": "painted for call_one",
+        "call_two": "painted for call_two",
+    }
+
+
+async def test_a_run_does_not_end_while_the_model_still_writes_another_call(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        words = await thread.say("otter takes its time")
+        assert words[-1] == "RF waits for call_early call_late"
+        written = "".join(word.split(" ", 2)[2] for word in words if word.startswith("CA call_late "))
+        assert json.loads(written) == {"color": "a very long name of a blue"}
+        assert (await thread.answer(call_early="a", call_late="b"))[-1] == "RF success"
+
+
+async def test_results_and_a_new_message_together_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        await thread.say("otter paints")
+        words = await thread.run(tool_message("call_paint", "teal it is"), user("u2", "walrus remembers"))
+    assert (spoken(words), words[-1]) == ("Painted.I remember.", "RF success")
+    assert "teal it is" not in str(asked("walrus remembers")["messages"][-1])
+
+
+async def test_a_new_message_instead_of_a_result_gives_the_call_up(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        await thread.say("otter paints")
+        words = await thread.say("walrus remembers")
+    assert (spoken(words), words[-1]) == ("I remember.", "RF success")
+
+
+async def test_a_call_that_does_not_fit_the_tool_is_answered_here(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        words = await world.thread(tools=[PAINT]).say("otter misuses")
+    assert len(made(words, "CR")) == 1
+    assert made(words, "CR")[0].endswith(" error")
+    assert words[-1] == "RF success"
+
+
+async def test_tools_of_a_later_run_reach_claude_too_and_it_keeps_the_conversation(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        thread.tools = [PAINT]
+        words = await thread.say("otter paints")
+        assert words[-1] == "RF waits for call_paint"
+        await thread.answer(call_paint="done")
+        thread.tools = []
+        await thread.say("walrus sums up")
+    names = {one["function"]["name"] for one in asked("walrus sums up")["tools"]}
+    assert "mcp__ambient__change_background" not in names
+    assert "walrus begins" in str(asked("walrus sums up")["messages"])
+
+
+async def test_a_tool_that_cannot_be_offered_is_left_out(tmp_path: Path) -> None:
+    odd = [msgspec.structs.replace(PAINT, name=name) for name in ("Bash", "two words", "x" * 60)]
+    async with claude(tmp_path) as world:
+        await world.thread(tools=[*odd, PAINT]).say("walrus differs")
+    ours = [name for one in asked("walrus differs")["tools"] if "ambient" in (name := one["function"]["name"])]
+    assert ours == ["mcp__ambient__change_background"]
+
+
+async def test_an_agent_that_claude_sends_out_is_a_subagent_of_its_call(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        note(tmp_path)
+        thread = world.thread()
+        words = await thread.say("otter delegates")
+    lane = "subagent-call_task"
+    assert made(words, "SUB", "END") == [f"SUB {lane} general-purpose < call_task", f"END SUB {lane}"]
+    assert f'CR call_inner "tulip" @{lane}' in words
+    mine = [event for event in thread.told if getattr(event, "subagent_run_id", None) == lane]
+    said = "".join(one.delta for one in mine if isinstance(one, e.TextMessageContent))
+    assert said == "I will look.The note says tulip."
+    assert [word.split()[1] for word in made(words, "CS")] == ["call_task", "call_inner"]
+    assert words[-1] == "RF success"
+
+
+def note(folder: Path) -> None:
+    place = folder / "work" / "t"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "note.txt").write_text("tulip\n")

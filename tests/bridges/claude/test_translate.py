@@ -1,0 +1,303 @@
+"""The translator alone, fed with the SDK's own messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from claude_agent_sdk import (
+    AssistantMessage,
+    RateLimitEvent,
+    RateLimitInfo,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+
+from ambient_runner.bridges.claude.translate import Made, Translator, content_of
+from ambient_runner.protocol import events as e
+from ambient_runner.protocol.compose import Composer
+from tests.bridges.strands.world import told, verify
+
+
+class Tale:
+    """A translator with what it has said, as one run."""
+
+    def __init__(self, made: dict[str, Made] | None = None, answered: tuple[str, ...] = ()) -> None:
+        self.composer = Composer()
+        self.made: dict[str, Made] = {} if made is None else made
+        self.translator = Translator(self.composer, self.made, answered)
+        self.events: list[e.Event] = []
+
+    def feed(self, *messages: Any) -> Tale:
+        for message in messages:
+            self.events += self.translator.feed(message)
+        return self
+
+    def words(self) -> list[str]:
+        """Everything in short words. The stream is legal, or this fails."""
+        end = e.RunFinished(thread_id="t", run_id="r")
+        whole = [e.RunStarted(thread_id="t", run_id="r"), *self.events, *self.composer.close(end), end]
+        verify(whole)
+        return told(whole)[:-1]
+
+
+def whole(*blocks: Any, message: str = "m1", parent: str | None = None, **more: Any) -> AssistantMessage:
+    options = {
+        "model": "claude",
+        "message_id": message,
+        "parent_tool_use_id": parent,
+        "uuid": f"uuid-{message}",
+        **more,
+    }
+    return AssistantMessage(content=list(blocks), **options)
+
+
+def event(parent: str | None = None, **fields: Any) -> StreamEvent:
+    return StreamEvent(uuid="x", session_id="s", event=fields, parent_tool_use_id=parent)
+
+
+def begin(message: str = "m1") -> StreamEvent:
+    return event(type="message_start", message={"id": message})
+
+
+def block(index: int, **fields: Any) -> StreamEvent:
+    return event(type="content_block_start", index=index, content_block=fields)
+
+
+def delta(index: int, **fields: Any) -> StreamEvent:
+    return event(type="content_block_delta", index=index, delta=fields)
+
+
+def stop(index: int) -> StreamEvent:
+    return event(type="content_block_stop", index=index)
+
+
+def results(*blocks: ToolResultBlock, parent: str | None = None) -> UserMessage:
+    return UserMessage(content=list(blocks), parent_tool_use_id=parent)
+
+
+def result(**fields: Any) -> ResultMessage:
+    usual = {"subtype": "success", "duration_ms": 1, "duration_api_ms": 1, "is_error": False, "num_turns": 1}
+    return ResultMessage(**{**usual, "session_id": "s", **fields})
+
+
+STREAMED = [
+    begin(),
+    block(0, type="text", text=""),
+    delta(0, type="text_delta", text="Hel"),
+    delta(0, type="text_delta", text="lo"),
+    whole(TextBlock(text="Hello")),
+    stop(0),
+    block(1, type="tool_use", id="c1", name="Bash", input={}),
+    delta(1, type="input_json_delta", partial_json='{"command": '),
+    delta(1, type="input_json_delta", partial_json='"ls"}'),
+    whole(ToolUseBlock(id="c1", name="Bash", input={"command": "ls"})),
+    stop(1),
+]
+
+
+def test_what_was_streamed_is_not_said_again_when_it_is_whole() -> None:
+    assert Tale().feed(*STREAMED).words() == [
+        "TS m1",
+        'TC m1 "Hel"',
+        'TC m1 "lo"',
+        "TE m1",
+        "CS c1 Bash < m1",
+        'CA c1 {"command": ',
+        'CA c1 "ls"}',
+        "CE c1",
+    ]
+
+
+def test_what_was_never_streamed_is_said_when_it_is_whole_all_of_it() -> None:
+    message = whole(
+        ThinkingBlock(thinking="Hm.", signature="secret"),
+        TextBlock(text="One"),
+        TextBlock(text="Two"),
+        ToolUseBlock(id="c1", name="Read", input={"file_path": "x"}),
+    )
+    tale = Tale().feed(message)
+    assert tale.words() == [
+        "ZS z1",
+        "ZMS z1",
+        'ZMC z1 "Hm."',
+        "ZME z1",
+        "ZE z1",
+        "TS m1",
+        'TC m1 "One"',
+        "TE m1",
+        "TS m2",
+        'TC m2 "Two"',
+        "TE m2",
+        "CS c1 Read < m2",
+        'CA c1 {"file_path": "x"}',
+        "CE c1",
+    ]
+    assert "secret" not in str(tale.events)
+
+
+def test_blocks_that_come_one_by_one_in_messages_of_one_id_are_all_said() -> None:
+    words = Tale().feed(whole(TextBlock(text="One")), whole(TextBlock(text="Two"))).words()
+    assert [word for word in words if word.startswith("TC")] == ['TC m1 "One"', 'TC m2 "Two"']
+
+
+def test_a_stream_that_broke_off_is_completed_by_the_whole() -> None:
+    tale = Tale().feed(begin(), block(0, type="text", text=""), delta(0, type="text_delta", text="Hel"))
+    assert tale.feed(whole(TextBlock(text="Hello"))).words() == ["TS m1", 'TC m1 "Hel"', 'TC m1 "lo"', "TE m1"]
+
+
+def test_tools_of_ours_are_shown_under_their_own_names() -> None:
+    words = Tale().feed(whole(ToolUseBlock(id="c1", name="mcp__ambient__paint", input={}))).words()
+    assert words == ["CS c1 paint < m1", "CA c1 {}", "CE c1"]
+
+
+def test_other_servers_tools_keep_the_name_the_model_knows() -> None:
+    words = Tale().feed(whole(ToolUseBlock(id="c1", name="mcp__jira__find", input={}))).words()
+    assert words[0] == "CS c1 mcp__jira__find < m1"
+
+
+PICTURE = {"type": "image", "source": {"type": "base64", "data": "aGk=", "media_type": "image/png"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("plain", "plain"),
+        ("", "(empty)"),
+        (None, "(empty)"),
+        ([], "(empty)"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        (
+            [{"type": "text", "text": "a"}, PICTURE],
+            [e.TextPart(text="a"), e.ImagePart(source=e.DataSource(value="aGk=", mime_type="image/png"))],
+        ),
+        ([{"type": "tool_reference", "name": "x"}], '{"type": "tool_reference", "name": "x"}'),
+    ],
+)
+def test_every_block_of_a_result_counts(content: Any, expected: e.Content) -> None:
+    assert content_of(content) == expected
+
+
+def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
+    failed = ToolResultBlock(tool_use_id="c1", content="no such file", is_error=True)
+    tale = Tale().feed(*STREAMED, results(failed))
+    assert tale.words()[-1] == 'CR c1 "no such file" error'
+    assert tale.made == {}
+
+
+def test_a_call_of_an_earlier_run_is_answered_without_being_made_again() -> None:
+    earlier = {"c1": Made(name="Bash", lane=None)}
+    assert Tale(earlier).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == ['CR c1 "ok"']
+
+
+def test_a_result_the_client_has_sent_itself_is_not_sent_back_to_it() -> None:
+    earlier = {"c1": Made(name="mcp__ambient__paint", lane=None)}
+    assert Tale(earlier, ("c1",)).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == []
+
+
+def test_what_a_subagent_does_is_in_its_lane_until_its_call_has_a_result() -> None:
+    task = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "scout", "description": "look around"})
+    inner = ToolUseBlock(id="c2", name="Bash", input={})
+    words = (
+        Tale()
+        .feed(
+            whole(task),
+            whole(TextBlock(text="I look."), inner, message="m2", parent="c1"),
+            results(ToolResultBlock(tool_use_id="c2", content="a tree"), parent="c1"),
+            whole(TextBlock(text="A tree."), message="m3", parent="c1"),
+            results(ToolResultBlock(tool_use_id="c1", content="A tree.")),
+            whole(TextBlock(text="Done."), message="m4"),
+        )
+        .words()
+    )
+    lane = "@subagent-c1"
+    assert words == [
+        "CS c1 Task < m1",
+        'CA c1 {"subagent_type": "scout", "description": "look around"}',
+        "CE c1",
+        "SUB subagent-c1 scout < c1",
+        f"TS m2 {lane}",
+        f'TC m2 "I look." {lane}',
+        f"TE m2 {lane}",
+        f"CS c2 Bash < m2 {lane}",
+        f"CA c2 {{}} {lane}",
+        f"CE c2 {lane}",
+        f'CR c2 "a tree" {lane}',
+        f"TS m3 {lane}",
+        f'TC m3 "A tree." {lane}',
+        f"TE m3 {lane}",
+        "END SUB subagent-c1",
+        'CR c1 "A tree."',
+        "TS m4",
+        'TC m4 "Done."',
+        "TE m4",
+    ]
+
+
+def test_a_subagent_inside_a_subagent_names_its_parent() -> None:
+    outer = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "outer"})
+    inner = ToolUseBlock(id="c2", name="Agent", input={"subagent_type": "inner"})
+    tale = Tale().feed(whole(outer), whole(inner, message="m2", parent="c1"))
+    words = tale.feed(whole(TextBlock(text="Deep."), message="m3", parent="c2")).words()
+    assert [word for word in words if word.startswith("SUB")] == [
+        "SUB subagent-c1 outer < c1",
+        "SUB subagent-c2 inner < subagent-c1",
+    ]
+
+
+def test_the_processs_account_of_itself_is_for_nobody() -> None:
+    init = SystemMessage(subtype="init", data={"session_id": "s1", "cwd": "/here", "tools": ["Bash"]})
+    limits = RateLimitEvent(rate_limit_info=RateLimitInfo(status="allowed"), uuid="x", session_id="s")
+    prompt = UserMessage(content=[TextBlock(text="what the subagent was told")], parent_tool_use_id="c1")
+    tale = Tale().feed(init, limits, prompt, UserMessage(content="replayed"), object())
+    assert (tale.words(), tale.translator.session) == ([], "s1")
+
+
+def test_the_text_of_an_error_is_no_answer() -> None:
+    message = whole(
+        TextBlock(text="API Error: 401 at http://inside"), model="<synthetic>", error="authentication_failed"
+    )
+    tale = Tale().feed(message)
+    assert (tale.words(), tale.translator.trouble) == ([], "authentication_failed")
+
+
+def test_only_the_turn_that_was_asked_for_ends_the_run() -> None:
+    tale = Tale().feed(result(origin={"kind": "task-notification"}))
+    assert tale.translator.result is None
+    assert tale.feed(done := result()).translator.result is done
+
+
+def test_the_place_to_go_on_from_is_what_claude_itself_said_last() -> None:
+    tale = Tale().feed(
+        whole(ToolUseBlock(id="c1", name="Task", input={})),
+        whole(TextBlock(text="x"), message="m2", parent="c1"),
+    )
+    assert tale.translator.last == "uuid-m1"
+
+
+def test_a_search_of_the_provider_is_a_call_with_a_result() -> None:
+    words = (
+        Tale()
+        .feed(
+            begin(),
+            block(0, type="server_tool_use", id="c1", name="web_search", input={}),
+            delta(0, type="input_json_delta", partial_json='{"query": "x"}'),
+            stop(0),
+            block(1, type="web_search_tool_result", tool_use_id="c1", content=[{"title": "X"}]),
+            stop(1),
+        )
+        .words()
+    )
+    assert words == ["CS c1 web_search < m1", 'CA c1 {"query": "x"}', "CE c1", 'CR c1 "[{\\"title\\": \\"X\\"}]"']
+
+
+def test_a_message_is_being_written_until_it_stops() -> None:
+    tale = Tale().feed(*STREAMED)
+    assert tale.translator.is_writing
+    assert not tale.feed(event(type="message_stop")).translator.is_writing

@@ -1,0 +1,41 @@
+"""The official clients judge the streams of the Claude tests: what the adapter sent, before anything was repaired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ambient_runner.protocol.events import RunError, RunFinished
+from tests.bridges.claude.mock import model_url
+from tests.bridges.claude.world import TOLD
+
+from .streams import streams_of
+from .test_official_verifier import objections, pytestmark
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ambient_runner.protocol.events import Event
+
+__all__ = ["pytestmark"]
+
+FEWEST = 40
+"""Streams, or something is wrong with how they are kept."""
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> list[list[Event]]:
+    """Those that this session has told already; a process is dear, so the tests run again only where it has not."""
+    model_url()
+    if len(TOLD) >= FEWEST:
+        return TOLD
+    files = [f"tests/bridges/claude/test_{name}.py" for name in ("tools", "questions")]
+    return [one for file in files for one in streams_of(file, "STREAMS_OF_TESTS", tmp_path)]
+
+
+@pytest.mark.timeout(300)
+def test_both_clients_accept_every_stream_of_the_claude_tests(streams: list[list[Event]]) -> None:
+    assert len(streams) >= FEWEST
+    assert {type(stream[-1]) for stream in streams} <= {RunFinished, RunError}
+    assert objections(streams) == []
