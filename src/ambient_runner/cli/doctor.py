@@ -38,7 +38,7 @@ class Finding:
 
 def examine(settings: Settings) -> int:
     """Print what was found; 0 when everything needed is there, else 1."""
-    findings = [*versions(), *extras(), node(), store(settings), port(settings)]
+    findings = [*versions(), *extras(), git(), node(), store(settings), port(settings)]
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         mark = "[green]ok[/]" if finding.good else "[yellow]optional[/]" if finding.optional else "[red]problem[/]"
@@ -75,6 +75,12 @@ def _is_installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+def git() -> Finding:
+    """Git clones the repositories and workflows of agents that work on files."""
+    found = shutil.which("git")
+    return Finding("git", bool(found), found or "only needed by agents that work on repositories", optional=True)
 
 
 def node() -> Finding:
