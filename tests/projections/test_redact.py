@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import json
 import random
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -355,6 +356,26 @@ def test_what_one_run_learns_is_told_and_other_runs_do_not_look_for_it() -> None
     assert Redactor(mine).redact_text(said) == f"{REDACTED} {REDACTED}"
     assert [Redactor(one).redact_text(said) for one in (other, server)] == [f"fresh-token {REDACTED}"] * 2
     assert heard == ["fresh-token"]
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 1024, 1025, 10_000])
+def test_a_long_secret_is_found_whole_and_in_its_stream(length: int) -> None:
+    secret = "".join(random.Random(length).choices("abcdefghijklmnopqrstuvwxyz", k=length))
+    assert Redactor([secret]).redact_text(f"<{secret}>").replace(REDACTED, "") == "<>"
+    pieces = [secret[at : at + 7] for at in range(0, length, 7)]
+    told = fed(Redactor([secret]), [text("<"), *map(text, pieces), text(">"), TextMessageEnd(message_id="m")])
+    assert "".join(event.delta for event in told if isinstance(event, TextMessageContent)).replace(REDACTED, "") == "<>"
+
+
+def test_a_key_file_does_not_cost_its_square() -> None:
+    lines = ("".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=64)) for seed in range(400))
+    tracemalloc.start()
+    try:
+        secrets = Secrets(["\n".join(lines)])
+        assert tracemalloc.get_traced_memory()[1] < 100 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert secrets.needles
 
 
 def merged_replacement(source: str, secrets: set[str]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -85,3 +86,25 @@ async def test_an_agent_that_swallows_its_cancellation_is_left_behind_and_the_th
     assert isinstance(ended[-1], RunFinished)
     assert ended[-1].outcome == Cancelled()
     assert isinstance(again[-1], RunFinished)
+
+
+async def test_a_child_process_that_anyio_waits_for_in_its_clean_up_is_ended_with_its_run() -> None:
+    children: list[int] = []
+
+    async def working(run: Run) -> AsyncGenerator[Any, None]:
+        async with await anyio.open_process(["sleep", "600"]) as child:
+            children.append(child.pid)
+            for event in said("m1", "working"):
+                yield event
+            await child.wait()
+
+    async with runner_of(ScriptedAgent(working)) as runner:
+        started = await begun(runner, user("u1"))
+        with anyio.fail_after(10):
+            await runner.stop(KEY)
+            events = await events_of(runner, started)
+        assert runner.left_behind == set()
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].outcome == Cancelled()
+    with pytest.raises(ProcessLookupError):
+        os.kill(children[0], 0)

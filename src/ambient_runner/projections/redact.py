@@ -1,13 +1,14 @@
 """Secrets out of everything, before anything is written: exact values, also when they are split over deltas.
 
-Rules. A value under 8 characters is no secret; nor is one that is part of the replacement. Each is also found in its JSON-escaped
-spellings, for tool arguments and results are JSON source. Occurrences that overlap become one replacement, so no rest of a longer
+Rules. A value under 8 characters is no secret; nor is one that is part of the replacement. A long one is looked for in pieces: a key
+file of ten thousand characters must not cost its square. Each is also found in its JSON-escaped spellings, for tool arguments and results
+are JSON source. Occurrences that overlap become one replacement, so no rest of a longer
 secret stays behind. Text is replaced in every JSON string, names of members and JSON pointers included, but not in words of the grammar
 (types, roles). Ids are strings like others: the replacement is always the same, so references stay equal. Only `threadId` and `runId`
 stay as they are: they are the client's own words and the address of the thread.
 
-Streams. Of a message or call that is open, only the longest end that is a proper prefix of a secret is held back: at most the
-length of the longest secret minus one. It is released before END of that message or call, a MESSAGES_SNAPSHOT that holds messages, and
+Streams. Of a message or call that is open, only the longest end that is a proper prefix of a secret (or of a piece) is held back: less
+than 512 characters, or what they become when they are escaped. It is released before END of that message or call, a MESSAGES_SNAPSHOT that holds messages, and
 the terminal. It is *not* released before a tool call starts, nor at the place of a snapshot that is folded when it is read: text that
 goes on after that could complete a secret whose head is already out.
 """
@@ -47,10 +48,13 @@ __all__ = ["REDACTED", "Redactor", "Secrets"]
 
 REDACTED = "[redacted]"
 _GRAMMAR = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
+_PIECE = 512
 _TEXT, _REASONING, _CALL = "text", "reasoning", "call"
 
 _Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
 _Span = tuple[int, int]
+_Prefix = tuple[int, str]
+"""Its length, and the needle it is a prefix of."""
 _E = TypeVar("_E", bound=BaseEvent)
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -80,7 +84,8 @@ class Secrets:
 
     def _prepare(self) -> None:
         given = {form for value in self._values for form in (value, value.strip())}
-        secrets = {value for value in given if len(value) >= SHORTEST_SECRET and value not in REDACTED}
+        known = {value for value in given if len(value) >= SHORTEST_SECRET and value not in REDACTED}
+        secrets = {piece for value in known for piece in _pieces(value)}
         self.needles = tuple(sorted({form for secret in secrets for form in _spellings(secret)}))
         self.shortest = min(map(len, self.needles), default=0)
         self._wire = _on_the_wire(self.needles)
@@ -112,9 +117,9 @@ class Secrets:
 
     def held_from(self, text: str) -> int:
         """Where the longest end of the text begins that is a proper prefix of a secret; its length when there is none."""
-        for prefix in self._ends.get(text[-2:], ()):
-            if text.endswith(prefix):
-                return len(text) - len(prefix)
+        for length, needle in self._ends.get(text[-2:], ()):
+            if length <= len(text) and text.endswith(needle[:length]):
+                return len(text) - length
         return len(text) - 1 if text and text[-1] in self._first else len(text)
 
     def spans(self, text: str) -> list[_Span]:
@@ -126,6 +131,12 @@ class Secrets:
                 found.append((at, at + len(needle)))
                 at = text.find(needle, at + 1)
         return sorted(found)
+
+
+def _pieces(value: str) -> list[str]:
+    """The value itself, or, when it is long, pieces that overlap in the end: together they cover all of it."""
+    starts = [*range(0, max(1, len(value) - _PIECE), _PIECE), max(0, len(value) - _PIECE)]
+    return [value[start : start + _PIECE] for start in starts]
 
 
 def _spellings(secret: str) -> set[str]:
@@ -153,13 +164,13 @@ def _on_the_wire(needles: Iterable[str]) -> tuple[bytes, ...]:
     return tuple({msgspec.json.encode(needle)[1:-1] for needle in writable})
 
 
-def _ends(needles: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _ends(needles: Sequence[str]) -> dict[str, tuple[_Prefix, ...]]:
     """All proper prefixes of two characters or more by their last two, longest first."""
-    by_end: dict[str, set[str]] = {}
+    by_end: dict[str, list[_Prefix]] = {}
     for needle in needles:
         for length in range(2, len(needle)):
-            by_end.setdefault(needle[length - 2 : length], set()).add(needle[:length])
-    return {end: tuple(sorted(prefixes, key=len, reverse=True)) for end, prefixes in by_end.items()}
+            by_end.setdefault(needle[length - 2 : length], []).append((length, needle))
+    return {end: tuple(sorted(prefixes, reverse=True)) for end, prefixes in by_end.items()}
 
 
 class _Stream:

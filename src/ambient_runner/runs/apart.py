@@ -58,14 +58,17 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _end(task: asyncio.Task[Any], grace: float, left_behind: LeftBehind) -> None:
-    task.cancel()
     with anyio.CancelScope(shield=True):
-        await asyncio.wait({task}, timeout=grace)
-    if not task.done():
-        logger.error("An agent went on after it was cancelled and is left behind")
-        left_behind.add(task)
-        task.add_done_callback(left_behind.discard)
-        task.add_done_callback(_forget)
+        # Asked twice: what waits for a child process in its clean-up, as anyio's do, kills it when it is cancelled again.
+        for _ in range(2):
+            task.cancel()
+            await asyncio.wait({task}, timeout=grace / 2)
+            if task.done():
+                return
+    logger.error("An agent went on after it was cancelled and is left behind")
+    left_behind.add(task)
+    task.add_done_callback(left_behind.discard)
+    task.add_done_callback(_forget)
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
