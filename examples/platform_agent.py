@@ -16,9 +16,15 @@ import anyio
 from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 from fastapi import FastAPI
 
-from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext, add_ambient_endpoints, current_run
-from ambient_runner.config import harmless_environment
-from ambient_runner.services.credentials import Asker
+from ambient_runner import (
+    Asker,
+    FrameworkCapabilities,
+    PlatformBridge,
+    PlatformContext,
+    add_ambient_endpoints,
+    current_run,
+    harmless_environment,
+)
 
 Event = TextMessageStartEvent | TextMessageContentEvent | TextMessageEndEvent
 

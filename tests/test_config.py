@@ -69,7 +69,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_origins = ["https://a.example"]
         pass_headers = ["X-Tenant"]
         log_level = "debug"
-        session = "main"
+        default_thread = "main"
         workspace = "/srv/work"
         model = "large"
         max_tokens = 1000
@@ -133,7 +133,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         pass_headers=("x-tenant",),
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
-        session="main",
+        default_thread="main",
         workspace="/srv/work",
         git_schemes=("https", "file"),
         git_hosts=("git.example.com",),
@@ -181,7 +181,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "pass_headers": "X-Tenant",
         "agents": "demo,mine=p:a",
         "log_level": "error",
-        "session": "main",
+        "default_thread": "main",
         "workspace": "work",
         "git_schemes": "https",
         "git_hosts": "a.example, b.example",
@@ -224,7 +224,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         pass_headers=("x-tenant",),
         agents=("demo", "mine=p:a"),
         log_level="error",
-        session="main",
+        default_thread="main",
         workspace="work",
         git_schemes=("https",),
         git_hosts=("a.example", "b.example"),

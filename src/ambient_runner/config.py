@@ -116,7 +116,7 @@ class Settings:
     """Agent specs, `name` or `name=package.module:attribute`, as `load_agent` takes them."""
     log_level: LogLevel = "info"
     tracing: TracingSettings = TracingSettings()
-    session: str = ""
+    default_thread: str = ""
     """The thread that a request to the platform's routes means when it names none."""
     workspace: str = ".ambient/workspaces"
     """The folder under which every thread with files has a workspace of its own."""
@@ -313,7 +313,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("pass_headers", _lower_names),
     _option("agents", _names),
     _option("log_level", _one_of(get_args(LogLevel))),
-    _option("session", _text),
+    _option("default_thread", _text),
     _option("workspace", _text),
     _option("git_schemes", _lower_names, "git", "schemes"),
     _option("git_hosts", _lower_names, "git", "hosts"),

@@ -4,8 +4,9 @@ RunnerError                     code, status; the message defaults to the docstr
 ├── Refused            4xx      nothing was started
 │   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden 403
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
-│   ├── RepoConflict / ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused / PatchConflict / StaleCursor 409
-│   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422
+│   ├── RepoConflict / ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused 409
+│   ├── PatchConflict / StaleCursor 409
+│   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422 (CredentialsInUrl)
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
 │   ├── BridgeTimeout 504
@@ -13,7 +14,7 @@ RunnerError                     code, status; the message defaults to the docstr
 ├── LedgerError        503
 │   └── LeaseLost
 ├── ServiceError       502      git, MCP, credentials, the workspace: what a run stands on failed
-│   └── CredentialsError
+│   └── CredentialsError · LoginNeeded / RepoMissing / RepoMoved / RepoTooLarge · GitUnavailable 503 · CloneTimeout 504
 ├── Draining           503      the server is shutting down
 └── ConfigError                 at start-up only; the CLI prints it and exits 2
 Parked                          not an error: the run waits for a human
@@ -24,10 +25,11 @@ The docstring is what a stranger reads, so it says what to do next.
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from ambient_runner.protocol.events import Interrupt
 
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 class RunnerError(Exception):
     """The runner could not do this. The server's log has the reason."""
 
-    code: ClassVar[str] = "internal_error"
+    code: str = "internal_error"
     status: ClassVar[int] = 500
+    is_expected: ClassVar[bool] = False
+    """Whether a run may fail with it every day: the log then has its cause in one line and no traceback."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or inspect.getdoc(type(self)))
@@ -107,7 +111,7 @@ class UnknownRepo(Refused):
 
 
 class UnknownFile(Refused):
-    """There is no such file in this workspace."""
+    """There is no such file in this workspace. `GET /files` lists what was uploaded, `GET /artifacts` what the agent has made."""
 
     code = "unknown_file"
     status = 404
@@ -204,6 +208,12 @@ class InvalidInput(Refused):
     status = 422
 
 
+class CredentialsInUrl(InvalidInput):
+    """The URL has credentials in it. Revoke them, send the URL without, and give a token to this server's credentials instead."""
+
+    code = "credentials_in_url"
+
+
 class BridgeError(RunnerError):
     """The agent failed. The server's log has the reason."""
 
@@ -257,6 +267,44 @@ class CredentialsError(ServiceError):
     code = "credentials_error"
 
 
+class GitUnavailable(ServiceError):
+    """git is not installed on this server. Its operator has to install it."""
+
+    code = "git_unavailable"
+    status = 503
+
+
+class LoginNeeded(ServiceError):
+    """The repository asks for a login, and no token that opens it was granted. Give this server a token that can read the repository."""
+
+    code = "login_needed"
+
+
+class RepoMissing(ServiceError):
+    """There is no repository at that URL, or the token that was granted does not show it. Check the URL and what the token may read."""
+
+    code = "repo_missing"
+
+
+class RepoMoved(ServiceError):
+    """The URL leads to another one. Send the final URL; it usually ends in .git."""
+
+    code = "repo_moved"
+
+
+class RepoTooLarge(ServiceError):
+    """The repository is larger than this server allows. Choose a smaller one."""
+
+    code = "repo_too_large"
+
+
+class CloneTimeout(ServiceError):
+    """The clone took too long and was ended. Try again, or choose a smaller repository."""
+
+    code = "clone_timeout"
+    status = 504
+
+
 class Draining(RunnerError):
     """The server is shutting down and takes no new work. Try again in a moment."""
 
@@ -268,6 +316,21 @@ class ConfigError(RunnerError):
     """The configuration is not valid."""
 
     code = "config_error"
+
+
+@contextmanager
+def needing(*packages: str, install: str, refusal: type[RunnerError] = BridgeUnavailable) -> Generator[None]:
+    """Imports of what is optional: when one of `packages` is missing, the error says what to `pip install`.
+
+    What is missing inside an installed package is passed on as it is: installing once more would not mend it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.partition(".")[0] not in packages:
+            raise
+        raise refusal(f"The package {missing} is not installed: pip install '{install}'") from error
 
 
 class Parked(Exception):

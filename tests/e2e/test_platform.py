@@ -159,7 +159,7 @@ async def test_a_server_that_is_asked_to_end_ends_its_clones_and_mcp_servers_too
     env = {"AMBIENT_GIT_SCHEMES": "http", "AMBIENT_GIT_PRIVATE": "true", "AMBIENT_MCP_CONFIG": str(config)}
     errors: list[str] = []
     with git_server(tmp_path / "origin", stalled=threading.Event()) as remote, anyio.fail_after(100):
-        with server(tmp_path, **env, AMBIENT_SESSION="t") as child:
+        with server(tmp_path, **env, AMBIENT_DEFAULT_THREAD="t") as child:
             async with httpx.AsyncClient(base_url=child.url, timeout=60) as client, anyio.create_task_group() as group:
 
                 async def look() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,10 @@ from fastapi import FastAPI
 
 from ambient_runner import Settings, Timeouts, create_app
 from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.projections.redact import Secrets
+from ambient_runner.runs.run import Agent
+from ambient_runner.server.platform import Platform
+from ambient_runner.server.service import Service
 
 SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5))
 
@@ -24,6 +28,11 @@ async def client_of(app: FastAPI, **options: Any) -> AsyncGenerator[httpx.AsyncC
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client,
     ):
         yield client
+
+
+def service_with(agents: Mapping[str, Agent], settings: Settings = SETTINGS) -> Service:
+    """A server of these agents, which have no files."""
+    return Service(settings, agents, platform=Platform(settings, {}, Secrets(settings.secrets)))
 
 
 @asynccontextmanager

@@ -68,6 +68,16 @@ async def test_the_trace_id_of_the_caller_is_adopted() -> None:
     assert frames(response)[0][1]["metadata"] == {"traceId": trace}
 
 
+@pytest.mark.parametrize(
+    "parent", ["", "nonsense", f"00-{'0' * 32}-00f067aa0ba902b7-01", f"00-{'a' * 32}-{'0' * 16}-01"]
+)
+async def test_a_caller_that_names_no_span_is_no_part_of_the_trace(parent: str) -> None:
+    async with demo() as client:
+        response = await client.post("/", json=asking("say hi"), headers={"traceparent": parent})
+    made = frames(response)[0][1]["metadata"]["traceId"]
+    assert (len(made), made in {"0" * 32, "a" * 32}) == (32, False)
+
+
 async def test_replaying_a_thread_gives_the_same_bytes() -> None:
     async with demo() as client:
         live = await client.post("/", json=asking("weather Lisbon"))

@@ -106,8 +106,19 @@ async def test_what_is_wrong_is_refused_in_our_shape() -> None:
         assert refused(await client.post("/feedback", json=thumbs(), headers=foreign)) == (403, "forbidden")
 
 
+async def test_the_thread_is_named_as_in_every_other_request() -> None:
+    nameless = {name: value for name, value in thumbs().items() if name != "threadId"}
+    async with demo() as client:
+        await said(client)
+        in_the_body = await client.post("/feedback", json=nameless | {"thread_id": "t"})
+        in_the_query = await client.post("/feedback?threadId=t", json=nameless)
+        wrong = await client.post("/feedback", json=nameless | {"threadId": "x" * 1000})
+    assert (in_the_body.status_code, in_the_query.status_code) == (200, 200)
+    assert refused(wrong) == (422, "invalid_input")
+
+
 async def test_the_session_names_the_thread_where_the_request_does_not() -> None:
-    async with demo(settings_for(session="t")) as client:
+    async with demo(settings_for(default_thread="t")) as client:
         await said(client)
         assert (await client.post("/feedback", json=thumbs(thread=None))).status_code == 200
     async with demo() as client:

@@ -10,9 +10,18 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from fastapi import FastAPI
 from typer.testing import CliRunner
 
-from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext, create_app, current_run
+from ambient_runner import (
+    Asker,
+    FrameworkCapabilities,
+    PlatformBridge,
+    PlatformContext,
+    add_ambient_endpoints,
+    create_app,
+    current_run,
+)
 from ambient_runner.bridges.base import remember
 from ambient_runner.cli import app as cli
 from ambient_runner.protocol.events import Event
@@ -143,6 +152,29 @@ async def test_agents_see_no_header_that_the_settings_do_not_name() -> None:
             await client.post("/", json=asking("hi"), headers=sent)
         seen += bridge.headers
     assert seen == [{}, {"x-tenant": "acme"}]
+
+
+async def test_a_header_that_came_twice_is_the_same_to_a_run_and_outside_of_one() -> None:
+    class Connected(NotesBridge):
+        def capabilities(self) -> FrameworkCapabilities:
+            return FrameworkCapabilities(mcp=True)
+
+    asked: list[dict[str, str]] = []
+
+    async def credentials(asker: Asker) -> dict[str, str]:
+        asked.append(dict(asker.headers))
+        return {}
+
+    app, twice = FastAPI(), [("x-team", "red"), ("x-team", "blue")]
+    settings = dataclasses.replace(SETTINGS, pass_headers=("X-Team",))
+    add_ambient_endpoints(app, Connected(), settings=settings, credentials=credentials)
+    async with client_of(app) as client:
+        answers = [
+            await client.post("/", json=asking("hi"), headers=twice),
+            await client.get("/mcp/status?threadId=t", headers=twice),
+        ]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert asked == [{"x-team": "red, blue"}] * 2
 
 
 @pytest.mark.parametrize(

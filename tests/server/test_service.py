@@ -10,9 +10,8 @@ import pytest
 from ambient_runner import create_app
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import Draining
-from ambient_runner.server.service import Service
 from tests.scripts import forever, hello
-from tests.server.doors import SETTINGS, asking, client_of, frames
+from tests.server.doors import SETTINGS, asking, client_of, frames, service_with
 from tests.world import ScriptedAgent, request, user
 
 LARGE = "say hi " + "x" * (300 << 10)
@@ -42,7 +41,7 @@ async def test_a_service_without_a_lifespan_is_opened_by_its_first_request() -> 
 
 
 async def test_a_closed_service_is_not_ready_and_has_no_runner() -> None:
-    service = Service(SETTINGS, {"agent": ScriptedAgent(hello)})
+    service = service_with({"agent": ScriptedAgent(hello)}, SETTINGS)
     assert not service.is_ready
     async with service.running():
         assert service.is_ready
@@ -61,7 +60,7 @@ async def test_draining_ends_the_runs_and_then_the_streams() -> None:
         def finish(self) -> None:
             self.finished = True
 
-    service, stream = Service(SETTINGS, {"agent": ScriptedAgent(forever)}), Open()
+    service, stream = service_with({"agent": ScriptedAgent(forever)}, SETTINGS), Open()
     async with service.running():
         runner = await service.runner()
         started = await runner.start(request(user("u1")))

@@ -135,7 +135,7 @@ async def test_the_thread_is_named_in_the_body_or_the_query_or_is_the_servers_ow
         nowhere = [await client.post("/repos/add", json={"url": url}), await client.get("/repos/status")]
         wrong = await client.post("/repos/add", json={"url": url, "threadId": 7})
         long = await client.get("/repos/status", params={"threadId": "x" * 257})
-    async with server(WorkerBridge(), settings_of(tmp_path, session="main")) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="main")) as client:
         added = await client.post("/repos/add", json={"url": url})
         mine = (await client.get("/repos/status")).json()["repos"]
         others = await repos(client, "t")
@@ -145,7 +145,7 @@ async def test_the_thread_is_named_in_the_body_or_the_query_or_is_the_servers_ow
 
 @pytest.mark.parametrize("body", [{}, {"url": ""}, {"url": 7}, {"url": "x", "branch": 1}, {"url": "x", "name": []}])
 async def test_a_body_that_says_too_little_is_refused(tmp_path: Path, body: dict[str, object]) -> None:
-    async with server(WorkerBridge(), settings_of(tmp_path, session="t")) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         assert refused(await client.post("/repos/add", json=body)) == (422, "invalid_input")
         assert refused(await client.post("/repos/add", json=[body])) == (422, "invalid_input")
         assert refused(await client.post("/repos/add", content=b"{")) == (415, "wrong_type")
@@ -168,7 +168,7 @@ async def test_a_body_that_says_too_little_is_refused(tmp_path: Path, body: dict
 async def test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated(
     tmp_path: Path, wait: str, order: dict[str, str], status: int
 ) -> None:
-    async with server(WorkerBridge(), settings_of(tmp_path, session="t")) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         response = await client.post(f"/repos/add{wait}", json=order)
     assert response.status_code == status
     assert "hunter2" not in response.text
@@ -177,7 +177,7 @@ async def test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated(
 async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     """S1, S2 at the door: in the reference an empty name removed everything, and `../x` led out of the workspace."""
     url = repository(tmp_path / "origin" / "api", {})
-    async with server(WorkerBridge(), settings_of(tmp_path, session="t")) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         await client.post("/repos/add", json={"url": url})
         for name in ("", ".", "..", "../api", "/tmp", "a/b", "-x"):
             removed = await client.post("/repos/remove", json={"name": name})
@@ -189,7 +189,7 @@ async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
 
 async def test_a_name_that_is_taken_is_a_conflict(tmp_path: Path) -> None:
     one, other = (repository(tmp_path / place / "api", {}) for place in ("one", "other"))
-    async with server(WorkerBridge(), settings_of(tmp_path, session="t")) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         await client.post("/repos/add", json={"url": one})
         assert refused(await client.post("/repos/add", json={"url": other})) == (409, "repo_conflict")
         assert (await client.post("/repos/add", json={"url": other, "name": "second"})).status_code == 200
@@ -205,7 +205,7 @@ async def test_a_clone_that_fails_says_so_and_leaves_nothing(tmp_path: Path) -> 
         listed = await repos(client)
         heard = await facts(client)
         after = await talk(client, "again", "u2")
-    assert refused(failed) == (502, "service_error")
+    assert refused(failed) == (502, "repo_missing")
     assert [(repo["name"], repo["status"]) for repo in listed] == [("nothing", "failed")]
     assert heard[-1] == ("ambient:setup_error", {"stage": "repos", "message": failed.json()["error"]["message"]})
     assert (told(after), ending(after)) == ([], ("RUN_FINISHED", "success"))
@@ -213,7 +213,7 @@ async def test_a_clone_that_fails_says_so_and_leaves_nothing(tmp_path: Path) -> 
 
 async def test_the_token_a_request_brings_opens_its_own_host_and_is_a_secret(tmp_path: Path) -> None:
     make_repo(tmp_path / "origin" / "api", {"README": "hi"})
-    settings = settings_of(tmp_path, git_schemes=("http",), git_private=True, session="t")
+    settings = settings_of(tmp_path, git_schemes=("http",), git_private=True, default_thread="t")
     granted: dict[str, str] = {}
 
     async def give(asker: Asker) -> Mapping[str, str]:
@@ -245,7 +245,7 @@ async def test_a_clone_goes_on_without_the_one_who_asked(tmp_path: Path) -> None
                 await anyio.to_thread.run_sync(remote.packs_asked.acquire)
                 group.cancel_scope.cancel()
             under_way = await repos(client)
-            at_once = await client.post("/repos/add?wait=0", json=order)
+            at_once = await client.post("/repos/add?wait=0", json={**order, "url": remote.url("api.git")})
             hold.set()
             added = await client.post("/repos/add", json=order)
             heard = await facts(client)
@@ -277,6 +277,7 @@ async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tm
         bad = await choose(gitUrl=broken)
         await talk(client, "with it", "u2")
         cleared = await choose(gitUrl="")
+        nothing = await choose(gitUrl="")
         heard = await facts(client)
         await talk(client, "without it", "u3")
     about = {"gitUrl": flow, "branch": "", "path": "inner"}
@@ -284,7 +285,9 @@ async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tm
     assert (again.status_code, again.json()) == (200, {"message": "Workflow already active", **about})
     assert gone.status_code >= 400
     assert bad.status_code >= 400
-    assert cleared.json() == {"message": "Workflow updated", "gitUrl": "", "branch": "", "path": ""}
+    none = {"gitUrl": "", "branch": "", "path": ""}
+    assert cleared.json() == {"message": "Workflow updated", **none}
+    assert nothing.json() == {"message": "No workflow is active", **none}
     assert [value for name, value in heard if name == "ambient:workflow_changed"] == [
         {**about, "name": "Triage", "description": "Sorts."},
         {"gitUrl": "", "branch": "", "path": "", "name": "", "description": ""},
@@ -296,7 +299,7 @@ async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tm
 async def test_nobody_reaches_anothers_workspace(tmp_path: Path) -> None:
     url = repository(tmp_path / "origin" / "api", {})
     alice, bob = {"x-owner": "alice"}, {"x-owner": "bob"}
-    settings = settings_of(tmp_path, session="t")
+    settings = settings_of(tmp_path, default_thread="t")
     async with server(WorkerBridge(), settings, authorize=by_header) as client:
         await client.post("/repos/add", json={"url": url}, headers=alice)
         await client.post("/files?name=a.txt", content=b"of alice", headers={**alice, **BYTES})
@@ -319,7 +322,7 @@ BYTES = {"content-type": "application/octet-stream"}
 
 async def test_files_are_brought_listed_fetched_and_deleted_and_the_agent_hears_of_them(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
-    async with server(bridge, settings_of(tmp_path, session="t")) as client:
+    async with server(bridge, settings_of(tmp_path, default_thread="t")) as client:
         put = await client.post("/files", params={"name": "übersicht.csv"}, content=b"a,b\n", headers=BYTES)
         await client.post("/files", params={"name": "b.txt"}, content=b"bb", headers=BYTES)
         await talk(client, "hello", "u1")
@@ -339,7 +342,7 @@ async def test_files_are_brought_listed_fetched_and_deleted_and_the_agent_hears_
 async def test_artifacts_go_out_as_bytes_and_never_from_outside_the_workspace(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
     (tmp_path / "outside").write_text("secret of the machine")
-    async with server(bridge, settings_of(tmp_path, session="t")) as client:
+    async with server(bridge, settings_of(tmp_path, default_thread="t")) as client:
         await talk(client, "hello", "u1")
         artifacts = Path(bridge.contexts[0].cwd_path)
         (artifacts / "sub").mkdir()
@@ -366,7 +369,7 @@ async def test_artifacts_go_out_as_bytes_and_never_from_outside_the_workspace(tm
 
 
 async def test_uploads_are_bytes_with_a_name(tmp_path: Path) -> None:
-    async with server(WorkerBridge(), settings_of(tmp_path, session="t")) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         nameless = await client.post("/files", content=b"x", headers=BYTES)
         form = await client.post("/files?name=a", content=b"x", headers={"content-type": "text/plain"})
         packed = await client.post("/files?name=a", content=b"x", headers={**BYTES, "content-encoding": "gzip"})
@@ -429,7 +432,7 @@ async def test_mcp_servers_are_really_looked_at_with_what_was_granted(tmp_path: 
     async def give(asker: Asker) -> Mapping[str, str]:
         return {"GITHUB_TOKEN": f"token-of-{asker.actor.owner}"}
 
-    settings = settings_of(tmp_path, mcp_config=str(config), session="t")
+    settings = settings_of(tmp_path, mcp_config=str(config), default_thread="t")
     with anyio.fail_after(60):
         async with server(WorkerBridge(file_system=False), settings, credentials=give) as client:
             found = await client.get("/mcp/status")
@@ -468,7 +471,7 @@ async def test_a_source_of_credentials_that_fails_fails_the_request_and_not_the_
         raise RuntimeError("the token was granted-token")
 
     url = repository(tmp_path / "origin" / "api", {})
-    async with server(WorkerBridge(), settings_of(tmp_path, session="t"), credentials=fail) as client:
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t"), credentials=fail) as client:
         added = await client.post("/repos/add", json={"url": url})
         status = await client.get("/mcp/status")
         well = await client.get("/repos/status")
@@ -496,7 +499,7 @@ def test_the_settings_of_the_platform_have_safe_defaults() -> None:
 def test_a_mounted_app_that_nobody_opens_serves_the_platform_too(tmp_path: Path) -> None:
     url = repository(tmp_path / "origin" / "api", {})
     inner, outer = FastAPI(), FastAPI()
-    add_ambient_endpoints(inner, WorkerBridge(), settings=settings_of(tmp_path, session="t"))
+    add_ambient_endpoints(inner, WorkerBridge(), settings=settings_of(tmp_path, default_thread="t"))
     outer.mount("/agents", inner)
 
     async def visit() -> tuple[int, list[str]]:

@@ -24,6 +24,7 @@ from ambient_runner.server.service import Service
 from ambient_runner.server.stream import EventStream
 from ambient_runner.server.until import Never, Until, UntilIdle, UntilRunEnds
 from tests.scripts import forever, hello
+from tests.server.doors import service_with
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
 RESTLESS = dataclasses.replace(SETTINGS, heartbeat=0.05, slow_reader=0.2)
@@ -68,7 +69,7 @@ async def stream_of(
     """A stream of the thread from its beginning."""
     info = await runner.ledger.thread(KEY)
     assert info is not None
-    service = Service(settings, runner.agents)
+    service = service_with(runner.agents, settings)
     framer = Framer(info.epoch, form=form)
     return (
         EventStream(service, runner, Life(KEY, info.epoch), framer, after=0, until=until or Never(), **options),

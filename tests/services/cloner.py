@@ -17,8 +17,8 @@ ANN = ThreadKey("default", "ann", "trip")
 
 async def main(root: Path, url: str) -> None:
     workspaces = Workspaces(root, schemes=("http",), private=True, base={"PATH": os.environ["PATH"]})
-    async with Repos(workspaces) as repos:
-        added = await repos.add(ANN, url, name="app", environment={})
+    async with workspaces:
+        added = await (await Repos(workspaces).add(ANN, url, name="app", environment={})).outcome()
     print("new" if added.newly_cloned else "there", flush=True)
 
 

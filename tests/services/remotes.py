@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import anyio
+
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services.progress import CloneProgress
 
@@ -67,9 +69,12 @@ class Steps:
     """Progress, as it was told."""
 
     told: list[CloneProgress] = field(default_factory=list)
+    begun: anyio.Event = field(default_factory=anyio.Event)
+    """Set with the first step."""
 
     async def __call__(self, step: CloneProgress) -> None:
         self.told.append(step)
+        self.begun.set()
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -32,7 +33,8 @@ class World:
     async def read(self, path: str, thread: ThreadKey = ANN) -> bytes:
         with anyio.fail_after(10):
             async with self.files.artifact(thread, path) as opened:
-                return b"".join([chunk async for chunk in opened.chunks()])
+                async with aclosing(opened.chunks()) as chunks:
+                    return b"".join([chunk async for chunk in chunks])
 
 
 async def test_an_upload_is_stored_listed_read_and_deleted(tmp_path: Path) -> None:
@@ -42,8 +44,9 @@ async def test_an_upload_is_stored_listed_read_and_deleted(tmp_path: Path) -> No
     assert await it.files.uploads(ANN) == [saved]
     async with it.files.upload(ANN, saved.path) as opened:
         assert opened.info == saved
-        assert [chunk async for chunk in opened.chunks()] == [b"onetwo"]
-    assert (await it.workspaces.of(ANN)).uploads.joinpath(saved.path).read_bytes() == b"onetwo"
+        async with aclosing(opened.chunks()) as chunks:
+            assert [chunk async for chunk in chunks] == [b"onetwo"]
+    assert (await it.workspaces.prepare(ANN)).uploads.joinpath(saved.path).read_bytes() == b"onetwo"
     await it.files.delete(ANN, saved.path)
     assert await it.files.uploads(ANN) == []
     with pytest.raises(UnknownFile):
@@ -120,7 +123,7 @@ async def test_there_is_an_end_to_uploads(tmp_path: Path) -> None:
 
 async def test_an_upload_never_writes_through_a_link(tmp_path: Path) -> None:
     it = World(tmp_path)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     (tmp_path / "outside").write_text("keep")
     (it.path / "file-uploads/a").symlink_to(tmp_path / "outside")
     await it.files.save(ANN, "a", data(b"new"))
@@ -130,7 +133,7 @@ async def test_an_upload_never_writes_through_a_link(tmp_path: Path) -> None:
 
 async def test_artifacts_are_listed_by_path_and_read(tmp_path: Path) -> None:
     it = World(tmp_path)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     (it.artifacts / "b/deep").mkdir(parents=True)
     (it.artifacts / "a.txt").write_text("first")
     (it.artifacts / "b/deep/.c").write_text("second")
@@ -151,7 +154,7 @@ async def test_artifacts_are_listed_by_path_and_read(tmp_path: Path) -> None:
 )
 async def test_a_path_that_could_leave_is_refused(tmp_path: Path, path: str) -> None:
     it = World(tmp_path)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     with pytest.raises(InvalidInput):
         await it.read(path)
 
@@ -160,7 +163,7 @@ async def test_a_path_that_could_leave_is_refused(tmp_path: Path, path: str) -> 
 async def test_a_path_is_never_searched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """S4: a part of a name was looked for in the whole temporary folder, and found a token there."""
     it = World(tmp_path)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp/ambient_token").write_text("secret")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -173,7 +176,7 @@ async def test_links_pipes_devices_and_folders_are_neither_listed_nor_read(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     it = World(tmp_path)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("secret")
     (it.artifacts / "folder").mkdir()
@@ -204,22 +207,39 @@ async def test_links_pipes_devices_and_folders_are_neither_listed_nor_read(
     assert [info.path for info in await it.files.artifacts(ANN)] == ["plain"]
 
 
+async def test_a_folder_replaced_by_a_link_shows_and_loses_nothing_of_where_it_leads(tmp_path: Path) -> None:
+    it = World(tmp_path)
+    workspace = await it.workspaces.prepare(ANN)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_text("secret")
+    for folder in (workspace.uploads, workspace.artifacts):
+        folder.rmdir()
+        folder.symlink_to(tmp_path / "outside")
+    assert (await it.files.uploads(ANN), await it.files.artifacts(ANN)) == ([], [])
+    with pytest.raises(UnknownFile):
+        await it.read("secret")
+    with pytest.raises(UnknownFile):
+        await it.files.delete(ANN, "secret")
+    assert (tmp_path / "outside/secret").read_text() == "secret"
+
+
 async def test_a_file_that_grows_while_it_is_read_ends_where_it_ended(tmp_path: Path) -> None:
     it = World(tmp_path)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     (it.artifacts / "log").write_bytes(b"x" * 100_000)
     size = 0
     async with it.files.artifact(ANN, "log") as opened:
-        async for chunk in opened.chunks():
-            size += len(chunk)
-            with (it.artifacts / "log").open("ab") as log:
-                log.write(b"y" * 100_000)
+        async with aclosing(opened.chunks()) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                with (it.artifacts / "log").open("ab") as log:
+                    log.write(b"y" * 100_000)
     assert size == opened.info.size == 100_000
 
 
 async def test_what_is_too_large_to_send_is_not_sent(tmp_path: Path) -> None:
     it = World(tmp_path, max_read=1000)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     with (it.artifacts / "sparse").open("wb") as file:
         file.truncate(1001)
     with pytest.raises(TooLarge):
@@ -228,7 +248,7 @@ async def test_what_is_too_large_to_send_is_not_sent(tmp_path: Path) -> None:
 
 async def test_of_very_many_artifacts_the_first_are_listed(tmp_path: Path) -> None:
     it = World(tmp_path, max_files=3)
-    await it.workspaces.of(ANN)
+    await it.workspaces.prepare(ANN)
     for name in "dcba":
         (it.artifacts / name).write_text(name)
     assert [info.path for info in await it.files.artifacts(ANN)] == ["a", "b", "c"]

@@ -41,13 +41,14 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
             workspaces = Workspaces(tmp_path / "root", schemes=("http",), private=True, base=PATH)
             left = tmp_path / "root/default/ann/trip/.ambient/tmp"
             assert len(list(left.iterdir())) == 1
-            workspace = await workspaces.of(ANN)
+            workspace = await workspaces.prepare(ANN)
             assert workspace.repos == ()
             assert list(left.iterdir()) == []
             held.set()
-            async with Repos(workspaces) as repos:
+            async with workspaces:
+                repos = Repos(workspaces)
                 assert await repos.status(ANN) == []
-                added = await repos.add(ANN, url, name="app", environment=NOTHING)
+                added = await (await repos.add(ANN, url, name="app", environment=NOTHING)).outcome()
             assert added.newly_cloned
             assert git(added.path, "status", "--porcelain", "--branch") == "## ambient/trip"
 
@@ -77,7 +78,7 @@ async def test_a_living_process_keeps_its_clone_while_another_begins_a_run(tmp_p
         with anyio.fail_after(60):
             async with await cloner(tmp_path / "root", server.url("app/.git")) as process:
                 await anyio.to_thread.run_sync(server.packs_asked.acquire)
-                await Workspaces(tmp_path / "root").of(ANN)
+                await Workspaces(tmp_path / "root").prepare(ANN)
                 held.set()
                 assert await said_by(process) == "new"
-        assert [repo.name for repo in (await Workspaces(tmp_path / "root").of(ANN)).repos] == ["app"]
+        assert [repo.name for repo in (await Workspaces(tmp_path / "root").prepare(ANN)).repos] == ["app"]

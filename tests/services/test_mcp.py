@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from ambient_runner.ledger.base import ThreadKey
@@ -132,11 +134,11 @@ async def test_the_three_layers_of_a_thread(tmp_path: Path) -> None:
     project.mkdir()
     write(project / ".mcp.json", {"b": http("https://project/b"), "c": http("https://project/c")})
 
-    async def session(thread: ThreadKey) -> Mapping[str, Any]:
+    async def servers(thread: ThreadKey) -> Mapping[str, Any]:
         assert thread == KEY
         return {"mcpServers": {"c": http("https://session/${WHO}")}}
 
-    config = McpConfig(file, project=True, session=session)
+    config = McpConfig(file, project=True, thread=servers)
     assert await config.of(KEY, project, {"WHO": "alice"}) == Resolved(
         servers=(ready("a", "https://file/a"), ready("b", "https://project/b"), ready("c", "https://session/alice"))
     )
@@ -163,6 +165,19 @@ async def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> No
     assert (resolved.servers, len(resolved.mistakes)) == ((), 1)
 
 
+async def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Opening one waits for its other end, which an agent need not open."""
+    os.mkfifo(tmp_path / ".mcp.json")
+    with anyio.fail_after(5):
+        resolved = await McpConfig(project=True).of(KEY, tmp_path, {})
+    assert (resolved.servers, [mistake.name for mistake in resolved.mistakes]) == ((), ["the workspace's .mcp.json"])
+
+
+async def test_the_operators_own_file_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(write(tmp_path / "server.json", {"a": http("https://a")}))
+    assert await McpConfig(tmp_path / "link.json").of(KEY, None, {}) == Resolved(servers=(ready("a", "https://a"),))
+
+
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "\xff", "null"])
 async def test_a_file_that_cannot_be_read_is_said_and_the_rest_stays(tmp_path: Path, text: str) -> None:
     (tmp_path / ".mcp.json").write_bytes(text.encode("latin-1"))
@@ -177,7 +192,7 @@ async def test_a_configuration_that_is_named_but_missing_is_said(tmp_path: Path)
     assert resolved.mistakes == (
         Mistake(
             name="the server's MCP configuration",
-            message="The server's MCP configuration cannot be read (No such file or directory): none of it is used.",
+            message="The server's MCP configuration is not there: none of it is used.",
         ),
     )
 

@@ -53,8 +53,8 @@ async def test_a_server_over_stdio_says_its_version_and_tools_and_is_gone_afterw
     log = tmp_path / "log"
     with anyio.fail_after(60):
         async with McpStatus(timeout=30) as status:
-            rows = await status.of(Resolved(servers=(stdio("echo", log),)), tmp_path)
-            again = await status.of(Resolved(servers=(stdio("echo", log),)), tmp_path)
+            rows = await status.look(Resolved(servers=(stdio("echo", log),)), tmp_path)
+            again = await status.look(Resolved(servers=(stdio("echo", log),)), tmp_path)
     assert rows == again == [{"name": "echo", "displayName": "Echo", **WELL}]
     assert [psutil.pid_exists(child["pid"]) for child in started(log)] == [False]
 
@@ -63,7 +63,9 @@ async def test_a_server_over_stdio_says_its_version_and_tools_and_is_gone_afterw
 async def test_a_server_over_http_is_met_with_the_headers_of_its_configuration(kind: str) -> None:
     with anyio.fail_after(60):
         async with serving(kind) as url, McpStatus(timeout=20) as status:
-            rows = await status.of(Resolved(servers=(remote("right", kind, url), remote("wrong", kind, url, "guess"))))
+            rows = await status.look(
+                Resolved(servers=(remote("right", kind, url), remote("wrong", kind, url, "guess")))
+            )
     assert rows[0] == {"name": "right", "displayName": "right", **WELL}
     assert (rows[1]["name"], rows[1]["status"], rows[1]["tools"]) == ("wrong", "failed", [])
     assert "guess" not in json.dumps(rows)
@@ -77,7 +79,7 @@ async def test_those_who_ask_at_once_share_one_process(tmp_path: Path) -> None:
         async with McpStatus(timeout=30) as status:
 
             async def ask() -> None:
-                found.append(await status.of(resolved, tmp_path))
+                found.append(await status.look(resolved, tmp_path))
 
             async with anyio.create_task_group() as group:
                 for _ in range(5):
@@ -92,7 +94,7 @@ async def test_another_configuration_is_another_look(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with McpStatus(timeout=30) as status:
             for token in ("first-token", "second-token"):
-                await status.of(Resolved(servers=(stdio("echo", log, TOKEN=token),)), tmp_path)
+                await status.look(Resolved(servers=(stdio("echo", log, TOKEN=token),)), tmp_path)
     assert [child["env"]["TOKEN"] for child in started(log)] == ["first-token", "second-token"]
 
 
@@ -104,7 +106,7 @@ async def test_a_child_has_what_its_configuration_says_and_nothing_of_the_server
     log = tmp_path / "log"
     with anyio.fail_after(60):
         async with McpStatus(timeout=30) as status:
-            await status.of(Resolved(servers=(stdio("echo", log, GITHUB_TOKEN="granted-token"),)), tmp_path)
+            await status.look(Resolved(servers=(stdio("echo", log, GITHUB_TOKEN="granted-token"),)), tmp_path)
     (child,) = started(log)
     assert child["env"].pop("GITHUB_TOKEN") == "granted-token"
     assert set(child["env"]) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
@@ -127,7 +129,7 @@ async def test_servers_that_fail_say_why_and_the_others_stay_well(tmp_path: Path
     )
     with anyio.fail_after(60):
         async with McpStatus(timeout=8) as status:
-            rows = await status.of(resolved, tmp_path)
+            rows = await status.look(resolved, tmp_path)
     assert {row["name"]: row["status"] for row in rows} == {
         "gone": "failed",
         "silent": "failed",
@@ -148,10 +150,10 @@ async def test_one_who_leaves_does_not_end_the_look_of_the_others(tmp_path: Path
     with anyio.fail_after(60):
         async with McpStatus(timeout=30) as status:
             async with anyio.create_task_group() as group:
-                group.start_soon(status.of, resolved, tmp_path)
+                group.start_soon(status.look, resolved, tmp_path)
                 await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
-            rows = await status.of(resolved, tmp_path)
+            rows = await status.look(resolved, tmp_path)
     assert (rows[0]["status"], len(started(log))) == ("connected", 1)
 
 
@@ -163,7 +165,7 @@ async def test_leaving_in_the_middle_leaves_no_process_behind(tmp_path: Path) ->
     server = Server(name="stuck", display_name="stuck", config=config)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group, McpStatus(timeout=50) as status:
-            group.start_soon(status.of, Resolved(servers=(server,)), tmp_path)
+            group.start_soon(status.look, Resolved(servers=(server,)), tmp_path)
             pid = int(await anyio.to_thread.run_sync(fifo.read_text))
             assert psutil.pid_exists(pid)
     assert not psutil.pid_exists(pid)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import InvalidInput
-from ambient_runner.services.names import check_branch, check_name, folder_name, name_of, session_branch
+from ambient_runner.services.names import check_branch, check_name, folder_name, name_of, thread_branch
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 HARD = [
@@ -56,8 +56,8 @@ def test_ordinary_thread_ids_stay_readable() -> None:
 
 
 @pytest.mark.parametrize("text", [*HARD, "fix login", "x.lock", "a..b", "@{", "a:b", "end.", "~^?*["], ids=ascii)
-def test_a_session_branch_is_one_git_accepts(text: str) -> None:
-    branch = session_branch(text)
+def test_a_thread_branch_is_one_git_accepts(text: str) -> None:
+    branch = thread_branch(text)
     subprocess.run(["git", "check-ref-format", "--branch", branch], check=True, capture_output=True)
     assert check_branch(branch) == branch
 

@@ -1,38 +1,51 @@
 from __future__ import annotations
 
-from ambient_runner.services.prompt import Checkout, Scene, system_prompt
-from ambient_runner.services.state import Rubric, WorkflowConfig
+from dataclasses import replace
+from pathlib import Path
+
+from ambient_runner.services.prompt import system_prompt
+from ambient_runner.services.record import Rubric, WorkflowConfig
+from ambient_runner.services.workspace import Repo, Workflow, Workspace
+
+ROOT = Path("/w")
+BARE = Workspace(
+    path=ROOT, cwd_path=ROOT / "artifacts", add_dirs=(), artifacts=ROOT / "artifacts", uploads=ROOT / "file-uploads"
+)
 
 
-def test_a_scene_with_nothing_in_it_has_nothing_to_say() -> None:
-    assert system_prompt(Scene()) == ""
-    assert system_prompt(Scene(workflow=WorkflowConfig())) == ""
+def test_where_there_is_nothing_to_say_nothing_is_said() -> None:
+    assert system_prompt(None) == ""
+
+
+def test_a_workflow_that_says_nothing_of_itself_has_no_section() -> None:
+    flow = Workflow(url="u", branch="", path="", folder=ROOT / "workflows/flow", config=WorkflowConfig())
+    assert system_prompt(replace(BARE, workflow=flow)) == system_prompt(BARE)
 
 
 def test_an_agent_without_files_hears_only_what_the_operator_adds() -> None:
-    assert system_prompt(Scene(extra=" Be brief. ")) == "# Instructions\n\nBe brief."
+    assert system_prompt(None, extra=" Be brief. ") == "# Instructions\n\nBe brief."
 
 
-def test_every_section_of_a_full_scene() -> None:
-    scene = Scene(
-        extra="Be brief.",
-        cwd="/w/workflows/flow",
-        artifacts="/w/artifacts",
-        uploads_folder="/w/file-uploads",
-        uploads=("a.txt", "b.txt"),
-        repos=(
-            Checkout(name="api", path="/w/repos/api", branch="ambient/t"),
-            Checkout(name="web", path="/w/repos/web", branch="ambient/t"),
-        ),
-        workflow=WorkflowConfig(
-            name="Triage",
-            description="Sorts issues.",
-            system_prompt="You sort.",
-            startup_prompt="Not part of it.",
-            rubric=Rubric(activation_prompt="Judge.", text="Be fair.", schema={"type": "object"}),
-        ),
+def test_every_section_of_a_full_workspace() -> None:
+    config = WorkflowConfig(
+        name="Triage",
+        description="Sorts issues.",
+        system_prompt="You sort.",
+        startup_prompt="Not part of it.",
+        rubric=Rubric(activation_prompt="Judge.", text="Be fair.", schema={"type": "object"}),
     )
-    assert system_prompt(scene) == (
+    space = Workspace(
+        path=ROOT,
+        cwd_path=ROOT / "workflows/flow",
+        add_dirs=(),
+        repos=tuple(
+            Repo(name=name, url="u", path=ROOT / "repos" / name, branch="ambient/t") for name in ("api", "web")
+        ),
+        workflow=Workflow(url="u", branch="", path="", folder=ROOT / "workflows/flow", config=config),
+        artifacts=ROOT / "artifacts",
+        uploads=ROOT / "file-uploads",
+    )
+    assert system_prompt(space, ("a.txt", "b.txt"), "Be brief.") == (
         """# Workspace
 
 You work in `/w/workflows/flow`.
@@ -77,11 +90,8 @@ Be brief."""
 
 
 def test_a_long_list_of_uploads_is_cut_and_says_so() -> None:
-    scene = Scene(uploads_folder="/w/up", uploads=tuple(f"f{number:03}" for number in range(60)))
-    lines = system_prompt(scene).splitlines()
-    assert (len(lines), lines[-2:]) == (54, ["- f049", "- and 10 more"])
-
-
-def test_the_same_scene_gives_the_same_words() -> None:
-    scene = Scene(cwd="/w", artifacts="/w/a", extra="x")
-    assert system_prompt(scene) == system_prompt(scene)
+    lines = system_prompt(BARE, [f"f{number:03}" for number in range(60)]).splitlines()
+    assert [line for line in lines if line.startswith("- ")] == [
+        *(f"- f{number:03}" for number in range(50)),
+        "- and 10 more",
+    ]

@@ -367,11 +367,11 @@ async def test_other_mcp_servers_make_the_adapter_anew_and_are_said(tmp_path: Pa
         {"a": {"url": "https://b"}},
     ]
 
-    async def session(thread: object) -> Mapping[str, Any]:
+    async def servers(thread: object) -> Mapping[str, Any]:
         return {"mcpServers": layers.pop(0)}
 
     bridge = WorkerBridge(file_system=False)
-    async with server(bridge, settings_of(tmp_path), mcp=session) as client:
+    async with server(bridge, settings_of(tmp_path), mcp=servers) as client:
         heard = [told(await talk(client, "hello", f"u{number}")) for number in range(3)]
     assert heard == [
         ["ambient:capabilities", "MCP servers initialised: a."],

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -16,7 +15,8 @@ import anyio.to_thread
 import pytest
 
 from ambient_runner.errors import Forbidden, InvalidInput, RepoConflict, ServiceError
-from ambient_runner.services.state import Rubric, WorkflowConfig
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.services.record import Rubric, WorkflowConfig
 from ambient_runner.services.workflows import Changed, Workflows
 from ambient_runner.services.workspace import Workspaces
 from tests.services.remotes import ANN, BOB, NOTHING, PATH, Steps, git, git_server, make_repo
@@ -26,7 +26,6 @@ CONFIG = {
     "description": "Sorts what comes in",
     "systemPrompt": "You sort.",
     "startupPrompt": "Say hello.",
-    "artifactsDir": "artifacts/triage",
     "rubric": {"activationPrompt": "When done", "schema": {"type": "object"}},
 }
 TRIAGE = WorkflowConfig(
@@ -34,7 +33,6 @@ TRIAGE = WorkflowConfig(
     description="Sorts what comes in",
     system_prompt="You sort.",
     startup_prompt="Say hello.",
-    artifacts_dir="artifacts/triage",
     rubric=Rubric(activation_prompt="When done", schema={"type": "object"}, text="# Be fair\n"),
 )
 FILES = {".ambient/ambient.json": json.dumps(CONFIG), ".ambient/rubric.md": "# Be fair\n", "notes.md": "x"}
@@ -48,20 +46,21 @@ class World:
             **{"schemes": ("http", "file"), "private": True, "base": PATH, **options},  # type: ignore[arg-type]
         )
         self.workflows = Workflows(self.workspaces)
-        self.of = self.workspaces.of
+        self.prepare = self.workspaces.prepare
 
     def make(self, name: str = "flows", files: object = FILES, **options: object) -> str:
         return str(make_repo(self.folder / "srv" / name, files, **options))  # type: ignore[arg-type]
 
-    async def change(self, url: str, **options: object) -> Changed:
+    async def change(self, url: str, thread: ThreadKey = ANN, **options: object) -> Changed:
         with anyio.fail_after(60):
-            return await self.workflows.change(ANN, url, **{"environment": NOTHING, **options})  # type: ignore[arg-type]
+            job = await self.workflows.change(thread, url, **{"environment": NOTHING, **options})  # type: ignore[arg-type]
+            return await job.outcome()
 
 
 @asynccontextmanager
 async def world(folder: Path, **options: object) -> AsyncGenerator[World, None]:
     made = World(folder, **options)
-    async with made.workflows:
+    async with made.workspaces:
         yield made
 
 
@@ -72,9 +71,9 @@ async def test_the_next_run_works_in_the_chosen_workflow(tmp_path: Path) -> None
         assert await it.change(url, progress=steps) == Changed(
             outcome="updated", url=f"file://{url}", branch="", path="", config=TRIAGE
         )
-        workspace = await it.of(ANN)
+        workspace = await it.prepare(ANN)
         assert workspace.workflow
-        assert workspace.cwd_path == workspace.workflow.path == workspace.path / "workflows/flows"
+        assert workspace.cwd_path == workspace.workflow.folder == workspace.path / "workflows/flows"
         assert workspace.workflow.config == TRIAGE
         assert workspace.add_dirs == (workspace.artifacts, workspace.uploads)
         assert git(workspace.cwd_path, "symbolic-ref", "HEAD") == "refs/heads/ambient/trip"
@@ -96,18 +95,18 @@ async def test_the_same_again_is_already_active_and_another_branch_or_path_is_no
             )
         ]
         assert outcomes == ["updated", "already active", "updated", "already active", "updated", "already active"]
-        assert (await it.of(ANN)).cwd_path.parts[-2:] == ("inner", "deep")
+        assert (await it.prepare(ANN)).cwd_path.parts[-2:] == ("inner", "deep")
 
 
 async def test_a_workflow_of_the_same_name_is_fetched_beside_the_one_in_use(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make(branches=("dev",))
         await it.change(url)
-        running = await it.of(ANN)
+        running = await it.prepare(ANN)
         (running.cwd_path / "notes.md").write_text("in use")
         await it.change(url, branch="dev")
         assert (running.cwd_path / "notes.md").read_text() == "in use"
-        following = await it.of(ANN)
+        following = await it.prepare(ANN)
         assert following.cwd_path != running.cwd_path
         assert (following.cwd_path / "notes.md").read_text() == "x"
         assert [path.name for path in (following.path / "workflows").iterdir()] == [following.cwd_path.name]
@@ -118,7 +117,7 @@ async def test_a_change_that_fails_is_an_error_and_the_old_workflow_stays(tmp_pa
     async with world(tmp_path) as it:
         await it.change(it.make())
         broken = it.make("broken", {".ambient/ambient.json": '{"name": "x",}'})
-        before = await it.of(ANN)
+        before = await it.prepare(ANN)
         for url, options, kind in (
             (str(tmp_path / "nothing-here"), {}, InvalidInput),
             (broken, {}, InvalidInput),
@@ -130,7 +129,7 @@ async def test_a_change_that_fails_is_an_error_and_the_old_workflow_stays(tmp_pa
         with git_server(tmp_path / "srv") as server:
             with pytest.raises(ServiceError):
                 await it.change(server.url("gone"))
-        assert await it.of(ANN) == before
+        assert await it.prepare(ANN) == before
         assert list((before.path / ".ambient/tmp").iterdir()) == []
 
 
@@ -141,7 +140,7 @@ async def test_a_path_never_leaves_the_workflow(tmp_path: Path, path: str) -> No
         url = it.make()
         with pytest.raises(InvalidInput):
             await it.change(url, path=path)
-        assert (await it.of(ANN)).workflow is None
+        assert (await it.prepare(ANN)).workflow is None
 
 
 @pytest.mark.parametrize("target", ["/etc", "..", "../../../../../..", "inner"])
@@ -164,20 +163,20 @@ async def test_a_configuration_that_is_a_link_is_not_read(tmp_path: Path, name: 
         with pytest.raises(InvalidInput) as refused:
             await it.change(url)
         assert "secret-of-the-server" not in refused.value.message
-        assert (await it.of(ANN)).workflow is None
+        assert (await it.prepare(ANN)).workflow is None
 
 
 async def test_a_working_folder_that_became_a_link_is_an_error_and_choosing_again_mends_it(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make(files={"inner/a": "x"})
         await it.change(url, path="inner")
-        cwd = (await it.of(ANN)).cwd_path
+        cwd = (await it.prepare(ANN)).cwd_path
         cwd.rename(tmp_path / "aside")
         cwd.symlink_to("/etc")
         with pytest.raises(ServiceError):
-            await it.of(ANN)
+            await it.prepare(ANN)
         assert (await it.change(url, path="inner")).outcome == "updated"
-        assert ((await it.of(ANN)).cwd_path / "a").read_text() == "x"
+        assert ((await it.prepare(ANN)).cwd_path / "a").read_text() == "x"
 
 
 @pytest.mark.parametrize(
@@ -189,9 +188,8 @@ async def test_a_working_folder_that_became_a_link_is_an_error_and_choosing_agai
         ("[]", "object"),
         ('{"name": "x",\n "a" 1}', "line 2"),
         ('{"name": "x", "name": "y"}', "name"),
-        ('{"artifactsDir": "../../x"}', "path"),
         ("[" * 10_000, "deep"),
-        ('"' + "x" * 300_000 + '"', "KiB"),
+        ('"' + "x" * 300_000 + '"', "bytes"),
     ],
     ids=lambda text: text[:30],
 )
@@ -222,9 +220,9 @@ async def test_a_workflow_needs_no_configuration(tmp_path: Path) -> None:
 async def test_an_agent_cannot_change_its_own_instructions(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         await it.change(it.make())
-        workspace = await it.of(ANN)
+        workspace = await it.prepare(ANN)
         (workspace.cwd_path / ".ambient/ambient.json").write_text('{"systemPrompt": "Do anything."}')
-        following = await it.of(ANN)
+        following = await it.prepare(ANN)
         assert following.workflow
         assert following.workflow.config == TRIAGE
 
@@ -237,7 +235,7 @@ async def test_a_plain_local_folder_is_copied_and_never_worked_in(tmp_path: Path
     os.mkfifo(folder / "pipe")
     async with world(tmp_path) as it:
         assert (await it.change(str(folder))).config == WorkflowConfig(name="local")
-        cwd = (await it.of(ANN)).cwd_path
+        cwd = (await it.prepare(ANN)).cwd_path
         assert cwd.is_relative_to(tmp_path / "root")
         assert {path.name for path in cwd.iterdir()} == {".ambient", "link"}
         assert (cwd / "link").is_symlink()
@@ -298,7 +296,7 @@ async def test_a_workflow_can_be_given_up(tmp_path: Path) -> None:
         assert not await it.workflows.clear(ANN)
         await it.change(it.make())
         assert await it.workflows.clear(ANN)
-        workspace = await it.of(ANN)
+        workspace = await it.prepare(ANN)
         assert workspace.workflow is None
         assert workspace.cwd_path == workspace.artifacts
         assert list((workspace.path / "workflows").iterdir()) == []
@@ -308,9 +306,9 @@ async def test_two_threads_have_workflows_of_their_own(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         one, two = it.make("one"), it.make("two", {"b.md": "x"})
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(it.workflows.change, ANN, one, environment=NOTHING))
-            tasks.start_soon(partial(it.workflows.change, BOB, two, environment=NOTHING))
-        ann, bob = (await it.of(ANN)).workflow, (await it.of(BOB)).workflow
+            tasks.start_soon(it.change, one, ANN)
+            tasks.start_soon(it.change, two, BOB)
+        ann, bob = (await it.prepare(ANN)).workflow, (await it.prepare(BOB)).workflow
         assert ann
         assert bob
         assert (ann.config, bob.config) == (TRIAGE, WorkflowConfig())

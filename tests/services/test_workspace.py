@@ -10,13 +10,14 @@ import pytest
 from ambient_runner.errors import ServiceError
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services import folder as folder_module
+from ambient_runner.services.folder import CANNOT_WRITE
 from ambient_runner.services.workspace import Workspace, Workspaces
 from tests.services.remotes import ANN, BOB
 
 
 async def test_a_new_workspace_has_its_folders_and_begins_among_the_artifacts(tmp_path: Path) -> None:
     path = tmp_path / "deep/root/default/ann/trip"
-    assert await Workspaces(tmp_path / "deep/root").of(ANN) == Workspace(
+    assert await Workspaces(tmp_path / "deep/root").prepare(ANN) == Workspace(
         path=path,
         cwd_path=path / "artifacts",
         add_dirs=(path / "file-uploads",),
@@ -29,14 +30,14 @@ async def test_a_new_workspace_has_its_folders_and_begins_among_the_artifacts(tm
 
 async def test_paths_are_absolute_when_the_root_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    workspace = await Workspaces(Path("here")).of(ANN)
+    workspace = await Workspaces(Path("here")).prepare(ANN)
     assert workspace.path == tmp_path / "here/default/ann/trip"
 
 
 async def test_the_root_may_be_a_link_of_the_operators(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "disk")
-    assert (await Workspaces(tmp_path / "root").of(ANN)).path == tmp_path / "disk/default/ann/trip"
+    assert (await Workspaces(tmp_path / "root").prepare(ANN)).path == tmp_path / "disk/default/ann/trip"
 
 
 async def test_threads_that_look_alike_have_workspaces_of_their_own(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ async def test_threads_that_look_alike_have_workspaces_of_their_own(tmp_path: Pa
         BOB,
     ]
     workspaces = Workspaces(tmp_path / "root")
-    paths = [(await workspaces.of(thread)).path for thread in threads]
+    paths = [(await workspaces.prepare(thread)).path for thread in threads]
     assert len({str(path).casefold() for path in paths}) == len(threads)
     assert {len(path.relative_to(tmp_path / "root").parts) for path in paths} == {3}
 
@@ -75,7 +76,7 @@ async def test_a_workspace_with_something_else_in_a_folders_place_is_refused(
     tmp_path: Path, place: str, kind: str
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    path = Path(os.path.normpath((await workspaces.of(ANN)).path / place))
+    path = Path(os.path.normpath((await workspaces.prepare(ANN)).path / place))
     path.rename(tmp_path / "aside")
     (tmp_path / "elsewhere").mkdir()
     if kind == "link":
@@ -83,7 +84,7 @@ async def test_a_workspace_with_something_else_in_a_folders_place_is_refused(
     else:
         path.write_text("x")
     with pytest.raises(ServiceError) as failed:
-        await workspaces.of(ANN)
+        await workspaces.prepare(ANN)
     assert str(tmp_path) not in failed.value.message
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -91,23 +92,34 @@ async def test_a_workspace_with_something_else_in_a_folders_place_is_refused(
 async def test_a_root_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ServiceError) as failed:
-        await Workspaces(tmp_path / "file" / "root").of(ANN)
-    assert "writable" in failed.value.message
+        await Workspaces(tmp_path / "file" / "root").prepare(ANN)
+    assert failed.value.message == CANNOT_WRITE
+
+
+async def test_looking_at_a_workspace_makes_nothing_in_it(tmp_path: Path) -> None:
+    """It made what was missing of the layout, while a run might be going on."""
+    workspaces = Workspaces(tmp_path / "root")
+    assert await workspaces.snapshot(ANN) is None
+    assert not (tmp_path / "root").exists()
+    made = await workspaces.prepare(ANN)
+    made.uploads.rmdir()
+    assert await workspaces.snapshot(ANN) == made
+    assert not made.uploads.exists()
 
 
 async def test_a_damaged_record_is_an_error_and_the_files_stay(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    workspace = await workspaces.of(ANN)
+    workspace = await workspaces.prepare(ANN)
     (workspace.artifacts / "work.txt").write_text("work")
     (workspace.path / ".ambient/workspace.json").write_text("{")
     with pytest.raises(ServiceError):
-        await workspaces.of(ANN)
+        await workspaces.prepare(ANN)
     assert (workspace.artifacts / "work.txt").read_text() == "work"
 
 
 async def test_what_a_dead_process_left_over_is_cleaned_up_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    own = (await workspaces.of(ANN)).path / ".ambient"
+    own = (await workspaces.prepare(ANN)).path / ".ambient"
     (own / "tmp/left/tree").mkdir(parents=True)
     (own / "tmp/left/tree/pack").write_text("half")
     (own / "trash/half-removed").mkdir()
@@ -117,7 +129,7 @@ async def test_what_a_dead_process_left_over_is_cleaned_up_and_what_a_living_one
     folder = await workspaces.opened(ANN)
     async with folder.scratch() as held:
         (held / "x").write_text("mine")
-        await workspaces.of(ANN)
+        await workspaces.prepare(ANN)
         assert [path.name for path in (own / "tmp").iterdir()] == [held.name]
         assert (held / "x").read_text() == "mine"
         assert list((own / "trash").iterdir()) == []
@@ -131,14 +143,14 @@ async def test_a_lock_that_is_something_else_is_an_error_and_nothing_is_written_
     tmp_path: Path, kind: str
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    lock = (await workspaces.of(ANN)).path / ".ambient/lock"
+    lock = (await workspaces.prepare(ANN)).path / ".ambient/lock"
     lock.unlink()
     if kind == "folder":
         lock.mkdir()
     else:
         lock.symlink_to(tmp_path / "made")
     with pytest.raises(ServiceError) as failed:
-        await workspaces.of(ANN)
+        await workspaces.prepare(ANN)
     assert str(tmp_path) not in failed.value.message
     assert not (tmp_path / "made").exists()
 
@@ -147,19 +159,19 @@ async def test_a_lock_that_somebody_keeps_is_waited_for_and_then_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    own = (await workspaces.of(ANN)).path / ".ambient"
+    own = (await workspaces.prepare(ANN)).path / ".ambient"
     with (own / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         monkeypatch.setattr(folder_module, "_LOCK_SECONDS", 0.1)
         with anyio.fail_after(10):
             with pytest.raises(ServiceError):
-                await workspaces.of(ANN)
-    await workspaces.of(ANN)
+                await workspaces.prepare(ANN)
+    await workspaces.prepare(ANN)
 
 
 async def test_forgetting_erases_one_thread_and_follows_no_link(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
-    ann, bob = await workspaces.of(ANN), await workspaces.of(BOB)
+    ann, bob = await workspaces.prepare(ANN), await workspaces.prepare(BOB)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/keep").write_text("x")
     (ann.artifacts / "link").symlink_to(tmp_path / "outside")
@@ -171,13 +183,13 @@ async def test_forgetting_erases_one_thread_and_follows_no_link(tmp_path: Path) 
     assert bob.path.is_dir()
     assert (tmp_path / "outside/keep").read_text() == "x"
     assert list((tmp_path / "root/.trash").iterdir()) == []
-    assert (await workspaces.of(ANN)).path == ann.path
+    assert (await workspaces.prepare(ANN)).path == ann.path
 
 
 async def test_an_erasure_that_a_crash_cut_short_is_finished_by_the_next_process(tmp_path: Path) -> None:
     (tmp_path / "root/.trash/half/artifacts").mkdir(parents=True)
     (tmp_path / "root/.trash/half/artifacts/secret").write_text("x")
-    await Workspaces(tmp_path / "root").of(ANN)
+    await Workspaces(tmp_path / "root").prepare(ANN)
     assert list((tmp_path / "root/.trash").iterdir()) == []
 
 

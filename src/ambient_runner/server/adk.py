@@ -99,8 +99,7 @@ class AdkDoor:
 
     async def delete(self, request: Request, thread_id: str) -> None:
         """Erase a thread and ADK's session of it. Raises: UnknownThread."""
-        key = await self.key(request, thread_id)
-        await (await self._service.runner()).erase(key)
+        await self._service.erase(await self.key(request, thread_id))
 
     async def messages(self, request: Request, thread_id: str) -> MessagesSnapshot:
         """The messages of a thread under the ids that were streamed. Raises: UnknownThread."""
@@ -192,7 +191,7 @@ class Gate:
 
 async def start_patiently(runner: Runner, asked: StartRequest, lock: SessionLockConfig) -> Started:
     """Start the run, waiting for the thread as long as `lock` says. Raises: ThreadBusy, and what `Runner.start` raises."""
-    key = ThreadKey(asked.actor.tenant, asked.actor.owner, asked.input.thread_id)
+    key = asked.actor.thread(asked.input.thread_id)
     for _ in range(lock.lock_retry_times):
         try:
             return await runner.start(await _superseding_if_old(runner, asked, key, lock))

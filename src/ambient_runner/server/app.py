@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformBridge, PlatformContext
     from ambient_runner.runs.run import Middleware, Run
     from ambient_runner.services.credentials import Credentials
-    from ambient_runner.services.mcp import SessionServers
+    from ambient_runner.services.mcp import ThreadServers
 
 __all__ = ["add_ambient_endpoints", "create_app", "service_of"]
 
@@ -48,7 +48,7 @@ def add_ambient_endpoints(
     context: Callable[[Run], PlatformContext] | None = None,
     middleware: Sequence[Middleware] = (),
     credentials: Credentials | None = None,
-    mcp: SessionServers | None = None,
+    mcp: ThreadServers | None = None,
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
 ) -> Service:
@@ -92,7 +92,7 @@ def service_of(
     context: Callable[[Run], PlatformContext] | None = None,
     middleware: Sequence[Middleware] = (),
     credentials: Credentials | None = None,
-    mcp: SessionServers | None = None,
+    mcp: ThreadServers | None = None,
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
 ) -> Service:

@@ -1,28 +1,30 @@
-"""What a request to the platform's routes says: for whom, for which thread, and a small JSON object."""
+"""What a request says beside its body: for whom, for which thread, which headers; and the small JSON objects of the platform's routes."""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.errors import InvalidInput
-from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.lenient import check_id
 from ambient_runner.server.body import read_body
 from ambient_runner.services.credentials import Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fastapi import Request
 
     from ambient_runner.runs.run import Actor
     from ambient_runner.server.service import Service
 
-__all__ = ["brought_tokens", "read_object", "text_of", "visit_of"]
+__all__ = ["brought_tokens", "named_thread", "passed_headers", "read_object", "text_of", "visit_of"]
 
 _MAX_BODY = 1 << 16
-_NO_THREAD = "Say which thread is meant: `threadId`. A server that has only one can name it in the setting `session`."
+_NO_THREAD = (
+    "Say which thread is meant: `threadId`. A server that has only one can name it in the setting `default_thread`."
+)
 _TOKENS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TOKEN"}
 
 
@@ -39,15 +41,26 @@ async def visit_of(service: Service, request: Request, actor: Actor, body: Mappi
 
     Raises: InvalidInput; what opening the store raises.
     """
-    places: tuple[Mapping[str, Any], ...] = (body or {}, request.query_params)
+    thread = named_thread(body or {}, request.query_params, default=service.settings.default_thread)
+    await service.runner()
+    headers = passed_headers(request, service.settings.pass_headers)
+    return Visit(actor=actor, thread=actor.thread(thread), headers=headers)
+
+
+def named_thread(*places: Mapping[str, Any], default: str = "") -> str:
+    """The thread that is named first, as `threadId` or as the ADR's `thread_id`; else the default. Raises: InvalidInput."""
     named = [place[name] for place in places for name in ("threadId", "thread_id") if place.get(name)]
-    thread = named[0] if named else service.settings.session
+    thread = named[0] if named else default
     if not isinstance(thread, str) or not thread:
         raise InvalidInput(_NO_THREAD)
     check_id(thread, "threadId")
-    await service.runner()
-    headers = {name: value for name in service.settings.pass_headers if (value := request.headers.get(name))}
-    return Visit(actor=actor, thread=ThreadKey(actor.tenant, actor.owner, thread), headers=headers)
+    return thread
+
+
+def passed_headers(request: Request, names: Iterable[str]) -> Mapping[str, str]:
+    """The headers that code of others may see. Several of one name become one, as HTTP joins them."""
+    given = {name.lower(): request.headers.getlist(name) for name in names}
+    return MappingProxyType({name: ", ".join(values) for name, values in given.items() if values})
 
 
 def brought_tokens(request: Request) -> dict[str, str]:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.server.asked import named_thread
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.services.feedback import MAX_FEEDBACK, read_feedback, record
@@ -15,10 +14,8 @@ from ambient_runner.services.scores import LangfuseScores
 
 if TYPE_CHECKING:
     from ambient_runner.config import Settings
-    from ambient_runner.runs.run import Actor
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
-    from ambient_runner.services.feedback import Feedback
     from ambient_runner.services.scores import Scores
 
 
@@ -31,8 +28,10 @@ def feedback_routes(service: Service, guard: Guard) -> APIRouter:
     async def feedback(request: Request) -> Response:
         actor = await guard(request)
         given = read_feedback(await read_body(request, min(MAX_FEEDBACK, service.settings.max_body)))
-        key = _thread(actor, given, service.settings)
-        payload, recorded = await record(await service.runner(), key, given, scores)
+        # Clients of one thread name it as their session.
+        default = service.settings.default_thread or given.payload.session_name or ""
+        thread = actor.thread(named_thread(given.place, request.query_params, default=default))
+        payload, recorded = await record(await service.runner(), thread, given, scores)
         said = {"name": "ambient:feedback", "metaType": given.meta_type, "payload": payload, "recorded": recorded}
         return Json({"type": "RAW", "event": said})
 
@@ -42,11 +41,3 @@ def feedback_routes(service: Service, guard: Guard) -> APIRouter:
 def _scores(settings: Settings) -> Scores | None:
     langfuse = settings.tracing.langfuse
     return LangfuseScores(langfuse) if langfuse else None
-
-
-def _thread(actor: Actor, given: Feedback, settings: Settings) -> ThreadKey:
-    """The thread that is meant: the one that is named, or else the server's, or the one its session is called after."""
-    thread = given.thread_id or settings.session or given.payload.session_name
-    if not thread:
-        raise InvalidInput("Say which thread the feedback is about: `threadId`.")
-    return ThreadKey(actor.tenant, actor.owner, thread)

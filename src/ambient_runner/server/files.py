@@ -5,7 +5,7 @@ Files go out as bytes to be saved, never as pages: what an agent wrote must not 
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.platform import Disk
+    from ambient_runner.server.platform import FileServices
     from ambient_runner.server.service import Service
     from ambient_runner.services.files import FileInfo, Opened
 
 _BYTES = "application/octet-stream"
 
 
-def file_routes(service: Service, guard: Guard, disk: Disk) -> APIRouter:
+def file_routes(service: Service, guard: Guard, services: FileServices) -> APIRouter:
     """`POST /files`, `GET /files`, `GET /files/{name}`, `DELETE /files/{name}`, `GET /artifacts` and `GET /artifacts/{path}`."""
     router = APIRouter(route_class=AmbientRoute)
-    files = disk.files
+    files = services.files
 
     @router.post("/files")
     async def upload(request: Request) -> Response:
@@ -111,6 +111,7 @@ class _Download(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._held:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for chunk in self._opened.chunks():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            async with aclosing(self._opened.chunks()) as chunks:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})

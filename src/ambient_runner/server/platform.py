@@ -6,17 +6,14 @@ cost nothing: git, workspaces and their locks are not even imported.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.config import git_environment
 from ambient_runner.errors import UnknownThread
-from ambient_runner.ledger.base import Fact
 from ambient_runner.projections.redact import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import from_url, grant, learn
@@ -25,7 +22,7 @@ from ambient_runner.services.mcp_status import McpStatus
 from ambient_runner.services.setup import Setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ambient_runner.bridges.base import FrameworkCapabilities
     from ambient_runner.config import Settings
@@ -35,26 +32,24 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
     from ambient_runner.runs.runner import Runner
     from ambient_runner.services.credentials import Credentials, Visit
+    from ambient_runner.services.facts import News
     from ambient_runner.services.files import Files
-    from ambient_runner.services.jobs import Jobs
-    from ambient_runner.services.mcp import SessionServers
+    from ambient_runner.services.mcp import ThreadServers
     from ambient_runner.services.repos import Repos
     from ambient_runner.services.workflows import Workflows
     from ambient_runner.services.workspace import Workspaces
 
-__all__ = ["Disk", "Platform"]
+__all__ = ["FileServices", "Platform"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Disk:
+class FileServices:
     """The services of agents that have files."""
 
     workspaces: Workspaces
     repos: Repos
     workflows: Workflows
     files: Files
-    jobs: Jobs
-    """What requests have begun and may leave."""
 
 
 class Platform:
@@ -67,26 +62,24 @@ class Platform:
         secrets: Secrets,
         *,
         credentials: Credentials | None = None,
-        mcp: SessionServers | None = None,
+        mcp: ThreadServers | None = None,
         custom_tools: Sequence[Any] = (),
     ) -> None:
         self.secrets = secrets
-        self.disk = _disk(settings) if any(agent.file_system for agent in agents.values()) else None
+        self.file_services = _file_services(settings) if any(agent.file_system for agent in agents.values()) else None
         self.has_mcp = any(agent.mcp for agent in agents.values())
-        self.runner: Callable[[], Awaitable[Runner]] = _no_runner
-        """Set by the service that has one."""
-        self._is_open = False
+        self._runner: Runner | None = None
         self._settings = settings
         self._agents = agents
         self._tools = list(custom_tools)
         self._credentials = credentials or _from_settings(settings)
         self._mcp = McpConfig(
-            Path(settings.mcp_config) if settings.mcp_config else None, project=settings.mcp_project, session=mcp
+            Path(settings.mcp_config) if settings.mcp_config else None, project=settings.mcp_project, thread=mcp
         )
         self._mcp_status = McpStatus()
         self.setup = Setup(
             agents=agents,
-            workspaces=self.disk.workspaces if self.disk else None,
+            workspaces=self.file_services.workspaces if self.file_services else None,
             mcp=self._mcp,
             credentials=self._credentials,
             messages=self._messages,
@@ -95,26 +88,28 @@ class Platform:
         )
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None, None]:
+    async def running(self, runner: Runner) -> AsyncGenerator[None, None]:
+        """Open the services. `runner` has the threads they speak of."""
         async with AsyncExitStack() as stack:
-            for service in (self._mcp_status, *_parts(self.disk)):
-                await stack.enter_async_context(service)
-            self._is_open = True
+            await stack.enter_async_context(self._mcp_status)
+            if self.file_services is not None:
+                await stack.enter_async_context(self.file_services.workspaces)
+            self._runner = runner
             try:
                 yield
             finally:
-                self._is_open = False
+                self._runner = None
 
     def drain(self) -> None:
         """End what requests have begun: the server waits for their answers before it closes."""
         self._mcp_status.call_off()
-        if self.disk is not None:
-            self.disk.jobs.call_off()
+        if self.file_services is not None:
+            self.file_services.workspaces.jobs.call_off()
 
     @property
     def features(self) -> list[str]:
         """What front ends may show, beside what every server has."""
-        files = ["repos", "workflows", "files", "artifacts"] if self.disk else []
+        files = ["repos", "workflows", "files", "artifacts"] if self.file_services else []
         return [*files, *(["mcp_diagnostics"] if self.has_mcp else [])]
 
     def introduction(self, run: Run) -> list[Custom]:
@@ -148,48 +143,42 @@ class Platform:
     async def mcp_rows(self, visit: Visit) -> list[dict[str, Any]]:
         """The MCP servers of a thread, each really looked at. Raises: ServiceError."""
         environment = await self.granted(visit, {})
-        space = await self.disk.workspaces.seen(visit.thread) if self.disk else None
+        space = await self.file_services.workspaces.snapshot(visit.thread) if self.file_services else None
         folder = space.cwd_path if space else None
-        rows = await self._mcp_status.of(await self._mcp.of(visit.thread, folder, environment), folder)
+        rows = await self._mcp_status.look(await self._mcp.of(visit.thread, folder, environment), folder)
         return Redactor(self.secrets).redact_value(rows)
 
-    async def note(self, thread: ThreadKey, fact: Fact) -> None:
+    async def note(self, thread: ThreadKey, news: News) -> None:
         """Tell whoever follows the thread. Before its first run nobody does: that run's set-up says what there is."""
-        if not self._is_open:
-            return
-        runner = await self.runner()
-        body = Redactor(self.secrets).redact_value(msgspec.json.decode(fact.body))
-        try:
-            await runner.ledger.note(thread, [Fact(owner=fact.owner, kind=fact.kind, body=msgspec.json.encode(body))])
-        except UnknownThread:
-            return
+        if self._runner is not None:
+            with suppress(UnknownThread):
+                await self._runner.note(thread, *news)
 
     async def startup_prompt(self, agent: str, thread: ThreadKey) -> str:
         """What the workflow of a thread begins with when nobody says anything; empty for nothing. Raises: ServiceError."""
-        if self.disk is None or agent not in self._agents or not self._agents[agent].file_system:
+        if self.file_services is None or agent not in self._agents or not self._agents[agent].file_system:
             return ""
-        space = await self.disk.workspaces.seen(thread)
+        space = await self.file_services.workspaces.snapshot(thread)
         return space.workflow.config.startup_prompt if space and space.workflow else ""
 
     async def forget(self, thread: ThreadKey) -> None:
         """Erase what is kept of a thread here: its workspace with everything in it."""
         self.setup.forget(thread)
-        if self.disk is not None:
-            await self.disk.workspaces.forget(thread)
+        if self.file_services is not None:
+            await self.file_services.workspaces.forget(thread)
 
     async def has_workspace(self, thread: ThreadKey) -> bool:
-        return self.disk is not None and await self.disk.workspaces.existing(thread) is not None
+        return self.file_services is not None and await self.file_services.workspaces.existing(thread) is not None
 
     async def _messages(self, thread: ThreadKey) -> list[Message]:
-        return (await (await self.runner()).view(thread)).transcript.messages()
+        return (await self._runner.view(thread)).transcript.messages() if self._runner else []
 
     async def _uploads(self, thread: ThreadKey) -> tuple[str, ...]:
-        return tuple(file.path for file in await self.disk.files.uploads(thread)) if self.disk else ()
+        return tuple(file.path for file in await self.file_services.files.uploads(thread)) if self.file_services else ()
 
 
-def _disk(settings: Settings) -> Disk:
+def _file_services(settings: Settings) -> FileServices:
     from ambient_runner.services.files import Files
-    from ambient_runner.services.jobs import Jobs
     from ambient_runner.services.repos import Repos
     from ambient_runner.services.workflows import Workflows
     from ambient_runner.services.workspace import Workspaces
@@ -201,23 +190,13 @@ def _disk(settings: Settings) -> Disk:
         private=settings.git_private,
         base=git_environment(),
     )
-    return Disk(
+    return FileServices(
         workspaces=workspaces,
         repos=Repos(workspaces),
         workflows=Workflows(workspaces),
         files=Files(workspaces),
-        jobs=Jobs(),
     )
-
-
-def _parts(disk: Disk | None) -> tuple[Repos | Workflows | Jobs, ...]:
-    """Jobs last, so that they are ended first: they wait for the others."""
-    return (disk.repos, disk.workflows, disk.jobs) if disk else ()
 
 
 def _from_settings(settings: Settings) -> Credentials | None:
     return from_url(settings.credentials_url, settings.credentials_token) if settings.credentials_url else None
-
-
-async def _no_runner() -> Runner:
-    raise NotImplementedError

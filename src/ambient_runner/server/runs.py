@@ -8,7 +8,6 @@ import logging
 import re
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import quote
 
@@ -19,27 +18,26 @@ from starlette.requests import ClientDisconnect
 
 from ambient_runner.config import OnBusy, OnDisconnect
 from ambient_runner.errors import InvalidInput, RunnerError
-from ambient_runner.ledger.base import KeyClaim, ThreadKey
+from ambient_runner.ledger.base import KeyClaim
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate
 from ambient_runner.protocol.inbound import newest_user_message, read_input
 from ambient_runner.protocol.profiles import profile_of
-from ambient_runner.runs.run import Actor, Started, StartRequest
+from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
 from ambient_runner.runs.views import Life
+from ambient_runner.server.asked import passed_headers
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.stream import EventStream
 from ambient_runner.server.until import UntilRunEnds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}).*")
 _KEY = re.compile(r"[\x21-\x7e]{1,256}")
 _MAX_STOP_BODY = 4096
 _LARGE = 1 << 18
@@ -76,8 +74,7 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
     runner = await service.runner()
     asked = start_request(service, request, actor, agent, posted, body)
     if newest_user_message(posted.messages) is None:
-        key = ThreadKey(actor.tenant, actor.owner, posted.thread_id)
-        asked = replace(asked, prompt=await service.platform.startup_prompt(agent, key))
+        asked = replace(asked, prompt=await service.platform.startup_prompt(agent, actor.thread(posted.thread_id)))
     waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
     started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
     event_lines = request.query_params.get("event_lines") == "1"
@@ -88,16 +85,14 @@ def start_request(
     service: Service, request: Request, actor: Actor, agent: str, posted: RunAgentInput, body: bytes
 ) -> StartRequest:
     """What the headers of a request ask of the Runner. Raises: InvalidInput."""
-    trace_id = _trace_id(request)
     return StartRequest(
         agent=agent,
         actor=actor,
         input=posted,
         claim=_claim(request, actor, agent, body),
         on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
-        trace_id=trace_id,
-        traceparent=request.headers["traceparent"] if trace_id else "",
-        headers=_passed(request, service.settings.pass_headers),
+        caller=_caller(request),
+        headers=passed_headers(request, service.settings.pass_headers),
     )
 
 
@@ -178,7 +173,7 @@ async def read_posted(service: Service, body: bytes) -> RunAgentInput:
 async def _interrupt(service: Service, request: Request, actor: Actor) -> Response:
     runner = await service.runner()
     thread_id = _thread_id(await read_body(request, _MAX_STOP_BODY, types=("application/json", "")))
-    key = ThreadKey(actor.tenant, actor.owner, thread_id) if thread_id else runner.only_active(actor)
+    key = actor.thread(thread_id) if thread_id else runner.only_active(actor)
     run = await runner.stop(key)
     return Json({"message": "Interrupt signal sent", "threadId": key.id, "runId": run})
 
@@ -216,15 +211,11 @@ def _claim(request: Request, actor: Actor, agent: str, body: bytes) -> KeyClaim 
     return KeyClaim(scope=scope, digest=hashlib.sha256(body).hexdigest())
 
 
-def _trace_id(request: Request) -> str | None:
+def _caller(request: Request) -> SpanRef | None:
     found = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
-    return found[1] if found and found[1] != "0" * 32 else None
-
-
-def _passed(request: Request, names: tuple[str, ...]) -> Mapping[str, str]:
-    """The headers agents may see. Several of one name become one, as HTTP joins them."""
-    given = {name.lower(): request.headers.getlist(name) for name in names}
-    return MappingProxyType({name: ", ".join(values) for name, values in given.items() if values})
+    if found is None or not int(found[1], 16) or not int(found[2], 16):
+        return None
+    return SpanRef(trace_id=found[1], span_id=found[2], sampled=bool(int(found[3], 16) & 1))
 
 
 def _header(text: str) -> str:

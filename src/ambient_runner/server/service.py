@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.redact import Secrets
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.runner import Runner
-from ambient_runner.server.platform import Platform
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from ambient_runner.config import Settings
+    from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.middleware.tracing import Tracing
     from ambient_runner.runs.apart import LeftBehind
     from ambient_runner.runs.run import Agent, Middleware, Run
+    from ambient_runner.server.platform import Platform
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +49,13 @@ class Service:
         settings: Settings,
         agents: Mapping[str, Agent],
         *,
+        platform: Platform,
         middleware: Sequence[Middleware] = (),
-        platform: Platform | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings
         self.agents = agents
-        self.platform = platform or Platform(settings, {}, Secrets(settings.secrets))
-        self.platform.runner = self.runner
+        self.platform = platform
         self.streams: set[Stream] = set()
         self.reader: ThreadPoolExecutor | None = None
         """Where large bodies are read. One thread: every thread keeps memory of its own for what it once needed."""
@@ -98,9 +98,6 @@ class Service:
         """Open the store and the Runner; on the way out, drain and close."""
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(self.settings.store, lease=self.settings.lease))
-            await stack.enter_async_context(self.platform.running())
-            if self._tracing is not None:
-                await stack.enter_async_context(self._tracing.running())
             runner = Runner(
                 ledger,
                 self.agents,
@@ -110,6 +107,9 @@ class Service:
                 on_erase=(self.platform.forget,),
                 announce=self._announce,
             )
+            await stack.enter_async_context(self.platform.running(runner))
+            if self._tracing is not None:
+                await stack.enter_async_context(self._tracing.running())
             self._left_behind = runner.left_behind
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._forget)
@@ -130,6 +130,17 @@ class Service:
         self.platform.drain()
         for stream in list(self.streams):
             stream.finish()
+
+    async def erase(self, key: ThreadKey) -> None:
+        """Forget a thread. One that has had no run yet may have a workspace all the same. Raises: UnknownThread, LedgerError."""
+        runner = await self.runner()
+        has_workspace = await self.platform.has_workspace(key)
+        try:
+            await runner.erase(key)
+        except UnknownThread:
+            if not has_workspace:
+                raise
+            await self.platform.forget(key)
 
     async def _own(self) -> None:
         try:

@@ -5,30 +5,30 @@ What a request begins (a clone, another workflow) belongs to the server: the cli
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput, RunnerError
+from ambient_runner.errors import InvalidInput
 from ambient_runner.server.asked import brought_tokens, read_object, text_of, visit_of
 from ambient_runner.server.errors import AmbientRoute, Json
 from ambient_runner.server.files import file_routes
 from ambient_runner.services.facts import repo_added, repo_progress, repo_removed, setup_error, workflow_changed
-from ambient_runner.services.jobs import JobKey
-from ambient_runner.services.names import check_branch, check_name, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.errors import RunnerError
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.platform import Disk, Platform
+    from ambient_runner.server.platform import FileServices, Platform
     from ambient_runner.server.service import Service
     from ambient_runner.services.credentials import Visit
+    from ambient_runner.services.facts import News
     from ambient_runner.services.jobs import Job
     from ambient_runner.services.progress import CloneProgress
+    from ambient_runner.services.repos import Added
+    from ambient_runner.services.workflows import Changed
 
 _STEP = 10
 """Percent between two facts about a clone: they are stored for good."""
@@ -37,11 +37,15 @@ _STEP = 10
 def platform_routes(service: Service, guard: Guard) -> list[APIRouter]:
     """The routes this server's agents have a use for."""
     platform = service.platform
-    routers = [_repo_routes(service, guard, disk), file_routes(service, guard, disk)] if (disk := platform.disk) else []
+    routers = (
+        [_repo_routes(service, guard, services), file_routes(service, guard, services)]
+        if (services := platform.file_services)
+        else []
+    )
     return [*routers, _mcp_routes(service, guard)] if platform.has_mcp else routers
 
 
-def _repo_routes(service: Service, guard: Guard, disk: Disk) -> APIRouter:
+def _repo_routes(service: Service, guard: Guard, services: FileServices) -> APIRouter:
     """`POST /repos/add`, `POST /repos/remove`, `GET /repos/status` and `POST /workflow`."""
     router = APIRouter(route_class=AmbientRoute)
     platform = service.platform
@@ -50,35 +54,36 @@ def _repo_routes(service: Service, guard: Guard, disk: Disk) -> APIRouter:
     async def add(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        desk = _Desk(platform, disk, await visit_of(service, request, actor, body), brought_tokens(request))
-        order = _RepoOrder.read(body)
-        name = await order.check(disk)
-        job = desk.begin(order, lambda: desk.add(order))
+        desk = _Desk(platform, services, await visit_of(service, request, actor, body), brought_tokens(request))
+        job = await desk.add(body)
         if request.query_params.get("wait") == "0":
-            return Json({"message": "Repository is being cloned", "name": name}, status_code=202)
-        return Json(await job.outcome())
+            return Json({"message": "Repository is being cloned", "name": job.key.name}, status_code=202)
+        added = await job.outcome()
+        about = {"name": added.name, "path": str(added.path), "newly_cloned": added.newly_cloned}
+        return Json({"message": "Repository added", **about})
 
     @router.post("/repos/remove")
     async def remove(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
         thread = (await visit_of(service, request, actor, body)).thread
-        removed = await disk.repos.remove(thread, text_of(body, "name", needed=True))
+        removed = await services.repos.remove(thread, text_of(body, "name", needed=True))
         await platform.note(thread, repo_removed(removed.name))
         return Json({"message": "Repository removed"})
 
     @router.get("/repos/status")
     async def status(request: Request) -> Response:
         visit = await visit_of(service, request, await guard(request))
-        return Json({"repos": await disk.repos.status(visit.thread)})
+        return Json({"repos": await services.repos.status(visit.thread)})
 
     @router.post("/workflow")
     async def workflow(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        desk = _Desk(platform, disk, await visit_of(service, request, actor, body), brought_tokens(request))
-        order = _WorkflowOrder.read(body)
-        return Json(await desk.begin(order, lambda: desk.change(order)).outcome())
+        desk = _Desk(platform, services, await visit_of(service, request, actor, body), brought_tokens(request))
+        if "gitUrl" not in body:
+            raise InvalidInput("`gitUrl` is missing. Send an empty one to have no workflow.")
+        return Json(await (desk.change(body) if text_of(body, "gitUrl") else desk.clear()))
 
     return router
 
@@ -96,120 +101,78 @@ def _mcp_routes(service: Service, guard: Guard) -> APIRouter:
     return router
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _RepoOrder:
-    """A repository that somebody wants in a workspace."""
-
-    url: str
-    branch: str
-    name: str
-
-    @classmethod
-    def read(cls, body: dict[str, Any]) -> _RepoOrder:
-        return cls(url=text_of(body, "url", needed=True), branch=text_of(body, "branch"), name=text_of(body, "name"))
-
-    async def check(self, disk: Disk) -> str:
-        """Its name. Raises: what can be told before anything is fetched."""
-        source = await disk.workspaces.rules.checked(self.url)
-        if self.branch:
-            check_branch(self.branch)
-        return check_name(self.name) if self.name else name_of(source.url)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _WorkflowOrder:
-    """The workflow somebody wants a thread to have; none without a URL."""
-
-    url: str
-    branch: str
-    path: str
-
-    @classmethod
-    def read(cls, body: dict[str, Any]) -> _WorkflowOrder:
-        if "gitUrl" not in body:
-            raise InvalidInput("`gitUrl` is missing. Send an empty one to have no workflow.")
-        return cls(url=text_of(body, "gitUrl"), branch=text_of(body, "branch"), path=text_of(body, "path"))
-
-
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """Carries out what one request has asked, and tells those who follow the thread."""
+    """Carries out what one request has asked, and tells those who follow the thread: the one who asked may have left."""
 
     platform: Platform
-    disk: Disk
+    services: FileServices
     visit: Visit
     tokens: dict[str, str] = field(repr=False)
 
-    def begin(
-        self, order: _RepoOrder | _WorkflowOrder, work: Callable[[], Awaitable[dict[str, Any]]]
-    ) -> Job[dict[str, Any]]:
-        """The work as a job of the server. The same order on the same thread joins it."""
-        return self.disk.jobs.begin(JobKey(self.visit.thread, repr(order)), order, work)
+    async def add(self, body: Mapping[str, Any]) -> Job[Added]:
+        """The clone that is asked for. Raises: what can be told before anything is fetched."""
+        url = text_of(body, "url", needed=True)
 
-    async def add(self, order: _RepoOrder) -> dict[str, Any]:
-        async with self._telling("repos"):
-            added = await self.disk.repos.add(
-                self.visit.thread,
-                order.url,
-                branch=order.branch or None,
-                name=order.name or None,
-                environment=await self.platform.granted(self.visit, self.tokens),
-                progress=_Progress(self.platform, self.visit.thread),
-            )
-        if added.newly_cloned:
-            await self.platform.note(self.visit.thread, repo_added(added.name, order.url, added.branch))
-        about = {"name": added.name, "path": str(added.path), "newly_cloned": added.newly_cloned}
-        return {"message": "Repository added", **about}
+        async def tell(job: Job[Added]) -> None:
+            await self._tell_failure("repos", job.error)
+            for added in job.result:
+                if added.newly_cloned:
+                    await self._note(repo_added(added.name, url, added.branch))
 
-    async def change(self, order: _WorkflowOrder) -> dict[str, Any]:
-        if not order.url:
-            return await self._clear()
-        async with self._telling("workflow"):
-            changed = await self.disk.workflows.change(
-                self.visit.thread,
-                order.url,
-                branch=order.branch or None,
-                path=order.path or None,
-                environment=await self.platform.granted(self.visit, self.tokens),
-                progress=_Progress(self.platform, self.visit.thread),
-            )
-        if changed.outcome == "updated":
-            fact = workflow_changed(changed.url, changed.branch, changed.path, changed.config)
-            await self.platform.note(self.visit.thread, fact)
+        return await self.services.repos.add(
+            self.visit.thread,
+            url,
+            branch=text_of(body, "branch") or None,
+            name=text_of(body, "name") or None,
+            environment=await self.platform.granted(self.visit, self.tokens),
+            progress=_Progress(self._note),
+            then=tell,
+        )
+
+    async def change(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        job = await self.services.workflows.change(
+            self.visit.thread,
+            text_of(body, "gitUrl"),
+            branch=text_of(body, "branch") or None,
+            path=text_of(body, "path") or None,
+            environment=await self.platform.granted(self.visit, self.tokens),
+            progress=_Progress(self._note),
+            then=self._tell_changed,
+        )
+        changed = await job.outcome()
         about = {"gitUrl": changed.url, "branch": changed.branch, "path": changed.path}
         return {"message": f"Workflow {changed.outcome}", **about}
 
-    async def _clear(self) -> dict[str, Any]:
-        cleared = await self.disk.workflows.clear(self.visit.thread)
+    async def clear(self) -> dict[str, Any]:
+        cleared = await self.services.workflows.clear(self.visit.thread)
         if cleared:
-            await self.platform.note(self.visit.thread, workflow_changed("", "", ""))
-        return {
-            "message": f"Workflow {'updated' if cleared else 'already active'}",
-            "gitUrl": "",
-            "branch": "",
-            "path": "",
-        }
+            await self._note(workflow_changed("", "", ""))
+        message = "Workflow updated" if cleared else "No workflow is active"
+        return {"message": message, "gitUrl": "", "branch": "", "path": ""}
 
-    @asynccontextmanager
-    async def _telling(self, stage: str) -> AsyncGenerator[None, None]:
-        """A failure is for those who follow the thread too: the one who asked may have left."""
-        try:
-            yield
-        except RunnerError as error:
-            await self.platform.note(self.visit.thread, setup_error(stage, error.message))
-            raise
+    async def _tell_changed(self, job: Job[Changed]) -> None:
+        await self._tell_failure("workflow", job.error)
+        for changed in job.result:
+            await self._note(workflow_changed(changed.url, changed.branch, changed.path, changed.config))
+
+    async def _tell_failure(self, stage: str, error: RunnerError | None) -> None:
+        if error:
+            await self._note(setup_error(stage, error.message))
+
+    async def _note(self, news: News) -> None:
+        await self.platform.note(self.visit.thread, news)
 
 
 class _Progress:
     """Says how a clone goes on, in few steps: facts are stored for good."""
 
-    def __init__(self, platform: Platform, thread: ThreadKey) -> None:
-        self._platform = platform
-        self._thread = thread
+    def __init__(self, note: Callable[[News], Awaitable[None]]) -> None:
+        self._note = note
         self._said: CloneProgress | None = None
 
     async def __call__(self, step: CloneProgress) -> None:
         said = self._said
         if said is None or step.phase != said.phase or step.percent >= said.percent + _STEP:
             self._said = step
-            await self._platform.note(self._thread, repo_progress(step))
+            await self._note(repo_progress(step))

@@ -56,7 +56,7 @@ def _capabilities(service: Service) -> dict[str, Any]:
             "onBusy": service.settings.on_busy,
             "features": service.platform.features,
             "model": service.settings.model or None,
-            "session": service.settings.session or None,
+            "defaultThread": service.settings.default_thread or None,
         },
         "agents": {
             agent.name: agent_capabilities(agent.name, agent.bridge.capabilities(), durable=durable) for agent in hosted

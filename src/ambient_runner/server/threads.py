@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, Refused, StaleCursor, UnknownThread
-from ambient_runner.ledger.base import Fact, ThreadInfo, ThreadKey
+from ambient_runner.ledger.base import Fact
 from ambient_runner.projections.frames import Framer
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.thread import PATCHED, STATE_OWNER
@@ -26,6 +26,7 @@ from ambient_runner.server.stream import EventStream
 from ambient_runner.server.until import Never, UntilIdle
 
 if TYPE_CHECKING:
+    from ambient_runner.ledger.base import ThreadInfo, ThreadKey
     from ambient_runner.projections.redact import Redactor
     from ambient_runner.runs.run import Actor
     from ambient_runner.runs.runner import Runner
@@ -45,7 +46,7 @@ def thread_routes(service: Service, guard: Guard) -> APIRouter:
 
     @router.get("/threads/{id:path}/events")
     async def events(request: Request, id: str) -> Response:  # noqa: A002  the route's name
-        return await _events(service, request, _key(await guard(request), id))
+        return await _events(service, request, (await guard(request)).thread(id))
 
     @router.get("/thread/list")
     async def threads(request: Request) -> Response:
@@ -53,43 +54,27 @@ def thread_routes(service: Service, guard: Guard) -> APIRouter:
 
     @router.get("/message_snapshot/{id:path}")
     async def message_snapshot(request: Request, id: str) -> Response:  # noqa: A002
-        key = _key(await guard(request), id)
+        key = (await guard(request)).thread(id)
         view = await (await service.runner()).view(key)
         return Json(encode_event(MessagesSnapshot(messages=view.transcript.messages())))
 
     @router.get("/state_snapshot/{id:path}")
     async def state_snapshot(request: Request, id: str) -> Response:  # noqa: A002
-        key = _key(await guard(request), id)
+        key = (await guard(request)).thread(id)
         runner = await service.runner()
         view = await runner.view(key)
         return _state(view.state, await hidden_keys(runner, key))
 
     @router.patch("/state/{id:path}")
     async def patch_state(request: Request, id: str) -> Response:  # noqa: A002
-        return await _patch(service, request, _key(await guard(request), id))
+        return await _patch(service, request, (await guard(request)).thread(id))
 
     @router.delete("/thread/{id:path}")
     async def delete(request: Request, id: str) -> Response:  # noqa: A002
-        await _erase(service, _key(await guard(request), id))
+        await service.erase((await guard(request)).thread(id))
         return Json({"threadId": id, "deleted": True})
 
     return router
-
-
-async def _erase(service: Service, key: ThreadKey) -> None:
-    """Forget a thread. One that has had no run yet may have a workspace all the same."""
-    runner = await service.runner()
-    workspace = await service.platform.has_workspace(key)
-    try:
-        await runner.erase(key)
-    except UnknownThread:
-        if not workspace:
-            raise
-        await service.platform.forget(key)
-
-
-def _key(actor: Actor, id: str) -> ThreadKey:  # noqa: A002
-    return ThreadKey(actor.tenant, actor.owner, id)
 
 
 async def _events(service: Service, request: Request, key: ThreadKey) -> Response:
@@ -199,17 +184,10 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
     for _ in range(_TRIES):
         view = await runner.view(key)
         patched = view.state.patch(operations, hidden)
-        _check_kind(view.state.value, patched)
         with suppress(StaleCursor):  # Someone else was faster: patch what they left.
             await runner.ledger.note(key, [fact], expect=view.seq)
             return SharedState(patched), hidden
     raise PatchConflict
-
-
-def _check_kind(before: Any, after: Any) -> None:
-    """An object stays one: agents and clients keep the state by its keys. What a client once sent as something else may stay that."""
-    if not isinstance(after, dict) and type(after) is not type(before):
-        raise PatchConflict('The state has to stay an object. Patch its keys, or give an object for the path "".')
 
 
 def _operations(body: bytes, redactor: Redactor) -> Any:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from ambient_runner.errors import InvalidInput, ServiceError
+from ambient_runner.errors import CloneTimeout, InvalidInput, RepoTooLarge, ServiceError
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.services.git import Git, Remote
+from ambient_runner.services.git import NO_BRANCH, Git, Remote
 from ambient_runner.services.paths import disk_use
 from ambient_runner.services.progress import CloneProgress, OnProgress, ProgressReader
 from ambient_runner.services.tokens import login_for
@@ -47,10 +47,8 @@ class Order:
     source: Source
     branch: str | None
     """A branch or tag; None for the default branch."""
-    session: str
+    thread_branch: str
     """The branch to make and to be on."""
-    full: bool = False
-    """With all of the history."""
     granted: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
@@ -64,7 +62,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cloned:
-    """What the remote had. `branch` is where the session's branch began; empty in an empty repository."""
+    """What the remote had. `branch` is where the thread's branch began; empty in an empty repository."""
 
     branch: str
     default_branch: str
@@ -92,7 +90,7 @@ class Cloner:
                 await steps.say(CloneProgress(name=order.name, phase="done", percent=100))
                 return cloned
             assert scope.cancelled_caught
-        raise ServiceError(
+        raise CloneTimeout(
             f"The clone took longer than {self._limits.seconds:g} seconds and was ended. Try again, or choose a smaller repository."
         )
 
@@ -115,7 +113,7 @@ class Cloner:
         if failed:
             raise failed[0]
         if not cloned or not await self._fits(into):
-            raise ServiceError(
+            raise RepoTooLarge(
                 f"The repository is larger than this server allows ({self._limits.most_bytes >> 20} MiB, "
                 f"{self._limits.most_files} files). Choose a smaller one."
             )
@@ -139,14 +137,13 @@ class Cloner:
         remote = order.remote
         steps.show(CloneProgress(name=order.name, phase="connecting"))
         cloned = await self._refs(order, remote)
-        depth = [] if order.full else ["--depth=1"]
         branch = [f"--branch={cloned.branch}"] if cloned.branch else []
         await self._git.run(
             "clone", "--progress", "--template=", "--origin=origin", "--single-branch", "--no-recurse-submodules",
-            "--no-local", *depth, *branch, "--", order.source.url, str(into),
+            "--no-local", "--depth=1", *branch, "--", order.source.url, str(into),
             remote=remote, on_stderr=steps.hear,
         )  # fmt: skip
-        await self._git.run("checkout", "-q", "-B", order.session, folder=into)
+        await self._git.run("checkout", "-q", "-B", order.thread_branch, folder=into)
         # A later `git fetch` by the agent sees all branches, not only the one that was cloned.
         await self._git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*", folder=into)
         if cloned.default_branch == cloned.branch and cloned.branch:
@@ -173,7 +170,7 @@ def _choose(refs: str, asked: str | None) -> Cloned:
             names.add(ref)
     branches = sorted(ref.removeprefix("refs/heads/") for ref in names if ref.startswith("refs/heads/"))
     if asked and not {f"refs/heads/{asked}", f"refs/tags/{asked}"} & names:
-        raise InvalidInput("The repository has no branch of that name.")
+        raise InvalidInput(NO_BRANCH)
     begin = asked or (default if default in branches else next(iter(branches), ""))
     return Cloned(branch=begin, default_branch=default or begin, branches=tuple(branches[:_MOST_BRANCHES]))
 

@@ -6,10 +6,8 @@ a file, an event or a log: its values are secrets from the moment they arrive.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
@@ -18,7 +16,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import anyio
 from anyio import to_thread
 
-from ambient_runner.errors import CredentialsError, RunnerError
+from ambient_runner.errors import CredentialsError
+from ambient_runner.runs.isolate import foreign
+from ambient_runner.services.http import send
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import ThreadKey
@@ -66,15 +66,12 @@ async def grant(
     """What `asker` is granted; `secrets` has learned the values before anyone else sees them. Raises: CredentialsError."""
     if source is None:
         return {}
-    try:
-        with anyio.fail_after(timeout):
-            given = await source(asker)
-    except TimeoutError as error:
-        raise CredentialsError(f"The credentials did not arrive within {timeout:g} seconds. Try again.") from error
-    except RunnerError:
-        raise
-    except Exception as error:
-        raise CredentialsError from error
+    late = f"The credentials did not arrive within {timeout:g} seconds. Try again."
+    with (
+        foreign(lambda error: CredentialsError(late if isinstance(error, TimeoutError) else None)),
+        anyio.fail_after(timeout),
+    ):
+        given = await source(asker)
     granted = _checked(given)
     learn(secrets, granted)
     return granted
@@ -88,22 +85,23 @@ def learn(secrets: Secrets, granted: Mapping[str, str]) -> None:
 def _checked(given: object) -> dict[str, str]:
     """Someone else's answer as environment variables. Its values are never repeated in a message."""
     if not isinstance(given, Mapping):
-        raise CredentialsError("The source of credentials must give an object of names and texts.")
+        raise CredentialsError("The source of credentials must give an object of names and texts. Ask its operator.")
     granted: dict[str, str] = {}
     for name, value in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise CredentialsError("The source of credentials gave a name that is no name for an environment variable.")
+            raise CredentialsError(
+                "The source of credentials gave a name that is no name for an environment variable. Ask its operator."
+            )
         if not isinstance(value, str) or "\0" in value:
-            raise CredentialsError(f"The source of credentials gave a value for {name} that is not a text.")
+            raise CredentialsError(
+                f"The source of credentials gave a value for {name} that is not a text. Ask its operator."
+            )
         granted[name] = value
     return granted
 
 
 def from_url(url: str, token: str = "", *, timeout: float = TIMEOUT) -> Credentials:
-    """A source that asks `url` with `tenant`, `owner` and `thread` in the query. The answer is a JSON object, or 204 for nothing.
-
-    Redirects are not followed: they could lead the token, and whom it is for, elsewhere.
-    """
+    """A source that asks `url` with `tenant`, `owner` and `thread` in the query. The answer is a JSON object, or 204 for nothing."""
 
     async def fetch(asker: Asker) -> Mapping[str, str]:
         whom = {"tenant": asker.actor.tenant, "owner": asker.actor.owner, "thread": asker.thread.id}
@@ -111,7 +109,9 @@ def from_url(url: str, token: str = "", *, timeout: float = TIMEOUT) -> Credenti
         try:
             return cast("Mapping[str, str]", json.loads(body)) if body else {}
         except ValueError as error:
-            raise CredentialsError("The source of credentials did not answer with JSON.") from error
+            raise CredentialsError(
+                "The source of credentials did not answer with JSON. Ask its operator: it has to give an object of names and texts."
+            ) from error
 
     return fetch
 
@@ -120,25 +120,18 @@ def _get(url: str, whom: Mapping[str, str], token: str, timeout: float) -> bytes
     parts = urlsplit(url)
     query = "&".join(filter(None, (parts.query, urlencode(whom, quote_via=quote))))
     headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    connection = _connection(parts.scheme, parts.hostname or "", parts.port, timeout)
     try:
-        connection.request("GET", f"{parts.path or '/'}?{query}", headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(_MAX_ANSWER + 1)
-    except (OSError, http.client.HTTPException) as error:
+        answer = send(
+            "GET", parts._replace(query=query).geturl(), headers=headers, timeout=timeout, limit=_MAX_ANSWER + 1
+        )
+    except OSError as error:
         raise CredentialsError("The source of credentials cannot be reached. Try again in a moment.") from error
-    finally:
-        connection.close()
     if answer.status not in {200, 204}:
         raise CredentialsError(
             f"The source of credentials answered {answer.status}. Sign in again, or ask its operator."
         )
-    if len(body) > _MAX_ANSWER:
-        raise CredentialsError("The source of credentials answered with more than can be right.")
-    return body
-
-
-def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
-    return http.client.HTTPConnection(host, port, timeout=timeout)
+    if len(answer.body) > _MAX_ANSWER:
+        raise CredentialsError(
+            "The source of credentials answered with more than can be right. Ask its operator to check its URL."
+        )
+    return answer.body

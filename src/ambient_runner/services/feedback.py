@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
-from ambient_runner.ledger.base import RUNTIME, Fact
-from ambient_runner.projections.thread import FEEDBACK_OWNER
+from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.projections.frames import FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
 from ambient_runner.services.scores import Score
 
@@ -25,23 +25,27 @@ __all__ = ["FEEDBACK", "MAX_FEEDBACK", "Feedback", "Payload", "read_feedback", "
 FEEDBACK = "feedback"
 MAX_FEEDBACK = 1 << 20
 """Bytes of a request: some clients send the transcript along, which we have and do not read."""
-_LONGEST = {"comment": 10_000, "reason": 1_000, "workflow": 1_000, "project_name": 256, "session_name": 256}
-_LONGEST_ID = 256
+_SHAPE = (
+    'Send {"type": "META", "metaType": "thumbs_up" or "thumbs_down", "threadId": "…", "payload": {"messageId": "…"}}.'
+)
 _THUMBS = {"thumbs_up": True, "thumbs_down": False}
 _STARTS = (b'{"type":"RUN_STARTED"', b'{"type":"TEXT_MESSAGE_START"', b'{"type":"TOOL_CALL_START"')
+
+_Name = Annotated[str, msgspec.Meta(max_length=256)]
+_Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
 class Payload(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
     """What the feedback is about, and what else was said. All of it may be left out."""
 
-    user_id: str | None = None
-    project_name: str | None = None
-    session_name: str | None = None
-    message_id: str | None = None
-    trace_id: str | None = None
-    comment: str | None = None
-    reason: str | None = None
-    workflow: str | None = None
+    user_id: _Name | None = None
+    project_name: _Name | None = None
+    session_name: _Name | None = None
+    message_id: _Name | None = None
+    trace_id: _Name | None = None
+    comment: Annotated[str, msgspec.Meta(max_length=10_000)] | None = None
+    reason: _Words | None = None
+    workflow: _Words | None = None
 
 
 class Feedback(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -51,6 +55,12 @@ class Feedback(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     meta_type: str
     payload: Payload
     thread_id: str | None = None
+    old_thread_id: str | None = msgspec.field(name="thread_id", default=None)
+
+    @property
+    def place(self) -> dict[str, str | None]:
+        """Where the thread may be named, as in every other body."""
+        return {"threadId": self.thread_id, "thread_id": self.old_thread_id}
 
     @property
     def is_up(self) -> bool:
@@ -61,24 +71,15 @@ def read_feedback(body: bytes) -> Feedback:
     """The feedback in a body. Raises: InvalidInput for its shape, InvalidFeedback for what it says it is."""
     try:
         given = msgspec.json.decode(body, type=Feedback)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{error}. {_SHAPE}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            'Send {"type": "META", "metaType": "thumbs_up" or "thumbs_down", "threadId": "…", "payload": {"messageId": "…"}}.'
-        ) from error
+        raise InvalidInput(_SHAPE) from error
     if given.type != "META":
         raise InvalidFeedback("`type` must be `META`.")
     if given.meta_type not in _THUMBS:
         raise InvalidFeedback("`metaType` must be `thumbs_up` or `thumbs_down`.")
-    _check_lengths(given)
     return given
-
-
-def _check_lengths(given: Feedback) -> None:
-    for name in Payload.__struct_fields__:
-        limit = _LONGEST.get(name, _LONGEST_ID)
-        if len(getattr(given.payload, name) or "") > limit:
-            camel = Payload.__struct_encode_fields__[Payload.__struct_fields__.index(name)]
-            raise InvalidInput(f"`payload.{camel}` may have {limit} characters at most.")
 
 
 async def record(runner: Runner, key: ThreadKey, feedback: Feedback, scores: Scores | None) -> tuple[Payload, bool]:
@@ -97,7 +98,7 @@ async def record(runner: Runner, key: ThreadKey, feedback: Feedback, scores: Sco
     body = {**_given(payload), "metaType": feedback.meta_type, "userId": _user(key, payload), "recorded": recorded}
     if trace_id:
         body["traceId"] = trace_id
-    await runner.ledger.note(key, [Fact(owner=FEEDBACK_OWNER, kind=FEEDBACK, body=msgspec.json.encode(body))])
+    await runner.note(key, FEEDBACK_OWNER, FEEDBACK, body)
     return payload, recorded
 
 

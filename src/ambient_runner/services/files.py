@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import unicodedata
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, BinaryIO
 import anyio.to_thread
 
 from ambient_runner.errors import InvalidInput, TooLarge, UnknownFile
-from ambient_runner.services.paths import inside, open_file, settle
+from ambient_runner.services.paths import delete_file, inside, open_file, settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterable
 
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.services.folder import Folder
@@ -46,7 +47,8 @@ class Opened:
     info: FileInfo
     _file: BinaryIO
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """What it holds, piece by piece. Close it (`aclosing`)."""
         left = self.info.size
         while left > 0 and (data := await anyio.to_thread.run_sync(self._file.read, min(_CHUNK, left))):
             left -= len(data)
@@ -91,7 +93,7 @@ class Files:
         folder = await self._workspaces.existing(thread)
         if folder is None:
             raise UnknownFile
-        await anyio.to_thread.run_sync(_delete, folder.uploads / path)
+        await anyio.to_thread.run_sync(delete_file, folder.uploads, path)
 
     @asynccontextmanager
     async def upload(self, thread: ThreadKey, name: str) -> AsyncGenerator[Opened, None]:
@@ -115,7 +117,9 @@ class Files:
         with os.fdopen(handle, "rb") as file:
             about = os.fstat(handle)
             if about.st_size > self._max_read:
-                raise TooLarge(f"The file is larger than {self._max_read >> 20} MiB, the most this server sends.")
+                raise TooLarge(
+                    f"The file is larger than {self._max_read >> 20} MiB, the most this server sends. Have the agent write it in parts."
+                )
             yield Opened(info=FileInfo(path=str(path), size=about.st_size, modified=about.st_mtime), _file=file)
 
     async def _receive(self, place: Path, data: AsyncIterable[bytes]) -> None:
@@ -124,7 +128,9 @@ class Files:
             async for chunk in data:
                 size += len(chunk)
                 if size > self._max_bytes:
-                    raise TooLarge(f"The file is larger than {self._max_bytes >> 20} MiB, the most this server takes.")
+                    raise TooLarge(
+                        f"The file is larger than {self._max_bytes >> 20} MiB, the most this server takes. Send it in parts."
+                    )
                 await anyio.to_thread.run_sync(file.write, chunk)
             await anyio.to_thread.run_sync(file.flush)
             await anyio.to_thread.run_sync(os.fsync, file.fileno())
@@ -152,34 +158,26 @@ def _upload_name(name: str) -> str:
     return name
 
 
-def _delete(path: Path) -> None:
-    try:
-        path.unlink()
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise UnknownFile from error
-
-
 def _walk(root: Path, most: int, deepest: int) -> list[FileInfo]:
-    """The plain files below a folder, in order. Links and their targets are left out."""
+    """The plain files below a folder, in order. Links and their targets are left out; so is a folder that is one."""
     found: list[FileInfo] = []
-    for at, folders, names in os.walk(root):
-        depth = len(Path(at).relative_to(root).parts) + 1
-        folders[:] = sorted(folders) if depth < deepest else []
-        for name in sorted(names):
-            path = Path(at, name)
-            about = _about(path)
-            if about and stat.S_ISREG(about.st_mode):
-                found.append(
-                    FileInfo(path=path.relative_to(root).as_posix(), size=about.st_size, modified=about.st_mtime)
-                )
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for at, folders, names, handle in os.fwalk(root):
+            folder = Path(at).relative_to(root)
+            folders[:] = sorted(folders) if len(folder.parts) + 1 < deepest else []
+            plain = filter(None, (_about(folder, name, handle) for name in sorted(names)))
+            found.extend(itertools.islice(plain, most - len(found)))
             if len(found) >= most:
-                return found
+                break
     return found
 
 
-def _about(path: Path) -> os.stat_result | None:
-    """None for a file that has gone since it was listed."""
+def _about(folder: Path, name: str, handle: int) -> FileInfo | None:
+    """None for what is no plain file, or has gone since it was listed."""
     try:
-        return path.lstat()
+        about = os.stat(name, dir_fd=handle, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(about.st_mode):
+        return None
+    return FileInfo(path=(folder / name).as_posix(), size=about.st_size, modified=about.st_mtime)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import ServiceError
+from ambient_runner.errors import GitUnavailable, LoginNeeded, RepoMissing, RepoMoved, ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from ambient_runner.services.sources import Source
     from ambient_runner.services.tokens import Login
 
-__all__ = ["Git", "Remote"]
+__all__ = ["NO_BRANCH", "Git", "Remote"]
 
 logger = logging.getLogger(__name__)
 
-_PASSED = ("PATH", "LANG", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _FIXED = {
     "HOME": "/dev/null",  # no ~/.netrc, no ~/.gitconfig, no ~/.config
     "LC_ALL": "C",
@@ -62,12 +60,14 @@ _SETTINGS = (
     "http.lowSpeedLimit=100",
     "http.lowSpeedTime=60",
 )
+NO_BRANCH = (
+    "The repository has no branch or tag of that name. Check its spelling, or name none to get the default branch."
+)
 _NO_PROTOCOL = "none"
 _HELPER = (
     '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$AMBIENT_GIT_USER" "$AMBIENT_GIT_TOKEN"; }; f'
 )
 _LONGEST_OUTPUT = 4 << 20
-_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ class Remote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Git:
-    """Runs git. `base` is what it may have of this process's own variables; the names it has no use for are left out."""
+    """Runs git. `base` is what it may have of this process's own variables: those of `git_environment`, no others."""
 
     base: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -164,7 +164,7 @@ class Git:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise ServiceError("git is not installed on this server. Its operator has to install it.") from error
+            raise GitUnavailable from error
         try:
             yield process
         finally:
@@ -175,9 +175,8 @@ class Git:
                 await process.aclose()
 
     def _variables(self, remote: Remote | None) -> dict[str, str]:
-        passed = {name: self.base[name] for name in (*_PASSED, *_PROXIES) if name in self.base}
         allowed = remote.variables() if remote else {"GIT_ALLOW_PROTOCOL": _NO_PROTOCOL}
-        return {"PATH": os.defpath} | passed | _FIXED | allowed
+        return {"PATH": os.defpath, **self.base} | _FIXED | allowed
 
 
 class _Tail:
@@ -200,11 +199,10 @@ async def _read(stream: ByteReceiveStream, take: Callable[[bytes], object]) -> N
 
 
 # What git says, in the order of looking, and what a person can do about it. The texts are git's own of LC_ALL=C.
-_REASONS = (
+_REASONS: tuple[tuple[str, type[ServiceError] | str], ...] = (
     (
         r"could not read (Username|Password)|Authentication failed|returned error: 40[13]|Permission denied \(|HTTP Basic: Access denied",
-        "The repository asks for a login, and the token that was granted does not open it or there is none. "
-        "Give this server a token that can read the repository.",
+        LoginNeeded,
     ),
     (
         r"Host key verification failed",
@@ -212,29 +210,28 @@ _REASONS = (
     ),
     (
         r"repository .* not found|Repository not found|returned error: 404|does not appear to be a git repository|not a git repository",
-        "There is no repository at that URL, or it is not visible with the token that was granted.",
+        RepoMissing,
     ),
-    (r"returned error: 3\d\d|redirect", "The URL leads to another one. Send the final URL; it usually ends in .git."),
-    (r"Remote branch .* not found|couldn't find remote ref", "The repository has no branch of that name."),
+    (r"returned error: 3\d\d|redirect", RepoMoved),
+    (r"Remote branch .* not found|couldn't find remote ref", NO_BRANCH),
     (r"Could not resolve host|Could not resolve hostname", "That host has no address. Check the spelling of the URL."),
     (
         r"Failed to connect|Connection refused|Connection timed out|Couldn't connect|Connection reset|Operation too slow",
         "The host did not answer, or too slowly. Try again in a moment.",
     ),
-    (r"transport '.*' not allowed", "This server does not clone by that protocol."),
+    (r"transport '.*' not allowed", "This server does not clone by that protocol. Send a URL of another one."),
     (r"No space left on device|Disk quota exceeded", "The server's disk is full. Its operator has to make room."),
 )
+_UNKNOWN = "git could not do this. Try again; if it fails once more, the server's log has the reason."
 
 
 def _failure(said: str, remote: Remote | None) -> ServiceError:
-    """Only git's own last words are passed on: what the other side says is up to the other side."""
-    for pattern, sentence in _REASONS:
+    """Nothing of what git said is passed on: much of it is the other side's to say."""
+    for pattern, reason in _REASONS:
         if re.search(pattern, said):
-            return ServiceError(sentence)
+            return ServiceError(reason) if isinstance(reason, str) else reason()
     logger.warning("git failed: %s", _scrubbed(said, remote))
-    words = re.findall(r"^(?:fatal|error): (.*)$", said, re.MULTILINE)
-    reason = _scrubbed(words[-1], remote)[:_LONGEST_REASON] if words else "it said no reason"
-    return ServiceError(f"git could not do this: {reason}")
+    return ServiceError(_UNKNOWN)
 
 
 def _scrubbed(text: str, remote: Remote | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
 
 import anyio
 
-from ambient_runner.errors import RunnerError, ServiceError
+from ambient_runner.errors import Draining, RunnerError, ServiceError
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import ThreadKey
 
-__all__ = ["Job", "JobKey", "Jobs"]
+__all__ = ["Job", "JobKey", "Jobs", "done"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,8 @@ class JobKey(NamedTuple):
     """Only one job of a key is under way at a time."""
 
     thread: ThreadKey
-    name: str
+    kind: str
+    name: str = ""
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -38,6 +39,8 @@ class Job(Generic[T]):
     key: JobKey
     about: Hashable
     work: Callable[[], Awaitable[T]]
+    then: Callable[[Job[T]], Awaitable[None]]
+    """Told of the result or the error before anyone else. Not when the work was ended from outside."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     result: list[T] = field(default_factory=list[T])
@@ -51,19 +54,39 @@ class Job(Generic[T]):
                     self.result.append(await self.work())
                 except RunnerError as error:
                     self.error = error
+                await self.then(self)
         finally:
             self.done.set()
 
     async def outcome(self) -> T:
-        """Raises: what the work raised; ServiceError when it was ended from outside, or failed in a way nobody foresaw."""
+        """What the work gave.
+
+        Raises: what it raised; Draining when the server shuts down; ServiceError when it was cancelled, or failed in a way nobody foresaw.
+        """
         await self.done.wait()
         if self.result:
             return self.result[0]
         if self.error:
             raise self.error
         if self.scope.cancel_called:
-            raise ServiceError("This was called off before it was done: it is no longer wanted.")
+            raise ServiceError(
+                "This was called off before it was done: its repository or thread was removed. Ask again if you still want it."
+            )
         raise ServiceError
+
+
+def done(key: JobKey, result: T) -> Job[T]:
+    """A job that had nothing to do."""
+
+    async def work() -> T:
+        return result
+
+    job = Job(key=key, about=None, work=work, then=_nothing, result=[result])
+    job.done.set()
+    return job
+
+
+async def _nothing(job: Job[T]) -> None: ...
 
 
 class Jobs:
@@ -82,12 +105,13 @@ class Jobs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.call_off()
-        self._tasks = None
         await self._stack.__aexit__(kind, error, trace)
 
     def call_off(self) -> None:
-        """End all of it soon. Those who wait hear that it was called off."""
+        """End all of it soon, and take no more. Those who wait hear that the server is shutting down."""
+        self._tasks = None
         for job in self._jobs.values():
+            job.error = Draining()
             job.scope.cancel()
 
     def under_way(self, thread: ThreadKey) -> list[Job[object]]:
@@ -96,20 +120,22 @@ class Jobs:
     def find(self, key: JobKey) -> Job[object] | None:
         return self._jobs.get(key)
 
-    async def join(self, key: JobKey, about: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """The outcome of this work, which is begun unless it is under way. Raises: what the work raises."""
-        return await self.begin(key, about, work).outcome()
-
-    def begin(self, key: JobKey, about: Hashable, work: Callable[[], Awaitable[T]]) -> Job[T]:
-        """This work, begun unless it is under way. Nobody has to wait for it. Raises: ServiceError while the server shuts down."""
+    def begin(
+        self,
+        key: JobKey,
+        about: Hashable,
+        work: Callable[[], Awaitable[T]],
+        then: Callable[[Job[T]], Awaitable[None]] | None = None,
+    ) -> Job[T]:
+        """This work, begun unless it is under way. Nobody has to wait for it. Raises: Draining while the server shuts down."""
         found = self._jobs.get(key)
         if found is None:
-            found = self._begin(Job(key=key, about=about, work=work))
+            found = self._begin(Job(key=key, about=about, work=work, then=then or _nothing))
         return cast("Job[T]", found)
 
     def _begin(self, job: Job[T]) -> Job[object]:
         if self._tasks is None:
-            raise ServiceError("The server is shutting down and takes no new work. Try again in a moment.")
+            raise Draining
         begun = cast("Job[object]", job)
         self._jobs[job.key] = begun
         self._tasks.start_soon(self._run, begun)

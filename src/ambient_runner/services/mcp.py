@@ -11,12 +11,15 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from anyio import to_thread
 
-from ambient_runner.errors import RunnerError, ServiceError
+from ambient_runner.errors import ServiceError
+from ambient_runner.runs.isolate import foreign
+from ambient_runner.services.paths import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import ThreadKey
 
-__all__ = ["McpConfig", "Mistake", "Resolved", "Server", "SessionServers", "expand", "layer_of", "resolve"]
+__all__ = ["McpConfig", "Mistake", "Resolved", "Server", "ThreadServers", "expand", "layer_of", "resolve"]
 
-SessionServers = Callable[["ThreadKey"], Awaitable[Mapping[str, Any]]]
+ThreadServers = Callable[["ThreadKey"], Awaitable[Mapping[str, Any]]]
 """Gives the strongest layer for a thread, in the shape of a `.mcp.json`."""
 
 PROJECT_FILE = ".mcp.json"
@@ -80,28 +83,26 @@ class _Layer:
 class McpConfig:
     """Finds the layers of a thread. `project` says whether the workspace's own file counts."""
 
-    def __init__(
-        self, file: Path | None = None, *, project: bool = False, session: SessionServers | None = None
-    ) -> None:
+    def __init__(self, file: Path | None = None, *, project: bool = False, thread: ThreadServers | None = None) -> None:
         self._file = file
         self._project = project
-        self._session = session
+        self._of_thread = thread
 
     async def of(self, thread: ThreadKey, folder: Path | None, environment: Mapping[str, str]) -> Resolved:
         """The servers of a thread whose work happens in `folder`. Raises: ServiceError when the application cannot say its part."""
         layers: list[_Layer] = []
         if self._file is not None:
-            layers.append(await to_thread.run_sync(_read, self._file, "the server's MCP configuration"))
+            layers.append(await to_thread.run_sync(_of_server, self._file))
         if folder is not None:
             layers.append(await self._of_project(folder))
-        if self._session is not None:
-            layers.append(layer_of(await _asked(self._session, thread), "the MCP configuration of this thread"))
+        if self._of_thread is not None:
+            layers.append(layer_of(await _asked(self._of_thread, thread), "the MCP configuration of this thread"))
         return resolve(layers, environment)
 
     async def _of_project(self, folder: Path) -> _Layer:
         path = folder / PROJECT_FILE
         if self._project:
-            return await to_thread.run_sync(_read, path, f"the workspace's {PROJECT_FILE}", True)
+            return await to_thread.run_sync(_of_workspace, folder)
         if await anyio.Path(path).exists():
             said = (
                 f"The workspace's {PROJECT_FILE} is not used. Set `mcp.project` if its authors may start programs here."
@@ -110,31 +111,37 @@ class McpConfig:
         return _Layer()
 
 
-async def _asked(session: SessionServers, thread: ThreadKey) -> Mapping[str, Any]:
-    try:
-        return await session(thread)
-    except RunnerError:
-        raise
-    except Exception as error:
-        raise ServiceError("The MCP servers of this thread could not be looked up. Try again in a moment.") from error
+async def _asked(servers: ThreadServers, thread: ThreadKey) -> Mapping[str, Any]:
+    said = "The MCP servers of this thread could not be looked up. Try again in a moment."
+    with foreign(lambda error: ServiceError(said)):
+        return await servers(thread)
 
 
-def _read(path: Path, what: str, may_miss: bool = False) -> _Layer:
-    """The layer in a file. A link is not followed: it may lead out of the workspace."""
-    if may_miss and not path.is_symlink() and not path.exists():
-        return _Layer()
+def _of_server(path: Path) -> _Layer:
+    """The operator's own file, which may be a link."""
+    what, place = "the server's MCP configuration", path.resolve()
+    return _read(place.parent, place.name, what) or _wrong(what, "is not there")
+
+
+def _of_workspace(folder: Path) -> _Layer:
+    return _read(folder, PROJECT_FILE, f"the workspace's {PROJECT_FILE}") or _Layer()
+
+
+def _read(folder: Path, name: str, what: str) -> _Layer | None:
+    """The layer in a plain file; None when there is none."""
     try:
-        if path.is_symlink() and may_miss:
-            return _wrong(what, "is a link, and links are not followed")
-        if path.stat().st_size > _MAX_FILE:
-            return _wrong(what, f"is larger than {_MAX_FILE} bytes")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        data = read_file(folder, PurePosixPath(name), _MAX_FILE)
     except OSError as error:
         return _wrong(what, f"cannot be read ({error.strerror})")
+    except ValueError as error:
+        return _wrong(what, str(error))
+    if data is None:
+        return None
+    try:
+        return layer_of(json.loads(data), what)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         return _wrong(what, f"is not JSON{where}")
-    return layer_of(value, what)
 
 
 def layer_of(value: object, what: str) -> _Layer:

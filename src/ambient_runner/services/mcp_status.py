@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 import msgspec
 
+from ambient_runner.errors import ServiceError, needing
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["McpStatus"]
 
 _MAX_PAGES = 20
-_NOT_INSTALLED = "The mcp package is not installed, so it was not looked at: pip install 'ambient-runner[mcp]'."
 _FAILED = "It could not be reached, or did not answer as an MCP server does. The log of this server has the reason."
 
 
@@ -73,9 +73,9 @@ class McpStatus:
         for look in self._looks.values():
             look.scope.cancel()
 
-    async def of(self, resolved: Resolved, folder: Path | None = None) -> list[dict[str, Any]]:
+    async def look(self, resolved: Resolved, folder: Path | None = None) -> list[dict[str, Any]]:
         """Every server of a configuration: `{name, displayName, status, version, tools}`, and `error` where it is not well."""
-        looks = [(server, self._look(server, folder)) for server in resolved.servers]
+        looks = [(server, self._begun(server, folder)) for server in resolved.servers]
         rows: list[dict[str, Any]] = []
         for server, look in looks:
             await look.done.wait()
@@ -83,7 +83,7 @@ class McpStatus:
         rows += [_row(name, "disabled") for name in resolved.disabled]
         return rows + [_row(mistake.name, "invalid", mistake.message) for mistake in resolved.mistakes]
 
-    def _look(self, server: Server, folder: Path | None) -> _Look:
+    def _begun(self, server: Server, folder: Path | None) -> _Look:
         """The look at this very configuration, begun now unless there is one that counts."""
         self._forget_old()
         key = hashlib.sha256(msgspec.json.encode([server.config, str(folder)])).hexdigest()
@@ -113,10 +113,11 @@ class McpStatus:
         """What the server says of itself, or in a sentence why it says nothing."""
         found = _failed(_FAILED)
         try:
-            import httpx2
-            import mcp
-        except ModuleNotFoundError:
-            return _failed(_NOT_INSTALLED)
+            with needing("mcp", "httpx2", install="ambient-runner[mcp]", refusal=ServiceError):
+                import httpx2
+                import mcp
+        except ServiceError as missing:
+            return _failed(missing.message)
         try:
             with anyio.fail_after(self._timeout):
                 found = await self._meet(server, folder)

@@ -8,7 +8,7 @@ import string
 
 from ambient_runner.errors import InvalidInput
 
-__all__ = ["check_branch", "check_name", "folder_name", "name_of", "session_branch"]
+__all__ = ["check_branch", "check_name", "folder_name", "name_of", "thread_branch"]
 
 _LONGEST_FOLDER = 100
 _KEPT_OF_LONG = 32
@@ -28,26 +28,28 @@ def folder_name(text: str) -> str:
 
     Lower-case letters, digits, `-` and `_` stay; every other byte becomes `=` and two hex digits. A long name ends in a hash.
     """
-    encoded = _encode(text, _FOLDER) or "="
-    if len(encoded) <= _LONGEST_FOLDER:
-        return encoded
-    # `=-` never comes out of the encoding, so a hashed name cannot be another text's own.
-    return f"{encoded[:_KEPT_OF_LONG]}=-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return _shortened(_encode(text, _FOLDER))
 
 
-def session_branch(thread: str) -> str:
+def thread_branch(thread: str) -> str:
     """The branch a thread works on in each of its repositories."""
-    encoded = _encode(thread, _REF) or "="
-    if len(encoded) > _LONGEST_FOLDER:
-        encoded = f"{encoded[:_KEPT_OF_LONG]}=-{hashlib.sha256(encoded.encode()).hexdigest()}"
-    return f"ambient/{encoded}"
+    return f"ambient/{_shortened(_encode(thread, _REF))}"
 
 
 def _encode(text: str, kept: frozenset[str]) -> str:
-    return "".join(
+    """The text in these characters and `=` alone, so that no other text becomes the same."""
+    encoded = (
         char if char in kept else "".join(f"={byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
         for char in text
     )
+    return "".join(encoded) or "="
+
+
+def _shortened(encoded: str) -> str:
+    """As it is, or with a hash in place of its end. `=-` never comes out of the encoding, so a hash is no other text's own."""
+    if len(encoded) <= _LONGEST_FOLDER:
+        return encoded
+    return f"{encoded[:_KEPT_OF_LONG]}=-{hashlib.sha256(encoded.encode()).hexdigest()}"
 
 
 def check_name(name: str) -> str:

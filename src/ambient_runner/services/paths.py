@@ -15,7 +15,18 @@ from pathlib import Path, PurePosixPath
 
 from ambient_runner.errors import InvalidInput, ServiceError, UnknownFile
 
-__all__ = ["disk_use", "inside", "is_folder", "make_folder", "open_file", "remove_tree", "settle", "write_file"]
+__all__ = [
+    "delete_file",
+    "disk_use",
+    "inside",
+    "is_folder",
+    "make_folder",
+    "open_file",
+    "read_file",
+    "remove_tree",
+    "settle",
+    "write_file",
+]
 
 _LONGEST_PATH = 1000
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -83,6 +94,39 @@ def _open_below(root: Path, path: PurePosixPath) -> int:
         return os.open(path.parts[-1], _OPEN_FILE, dir_fd=at)
     finally:
         os.close(at)
+
+
+def read_file(root: Path, path: PurePosixPath, limit: int) -> bytes | None:
+    """What a plain file below `root` holds; None when there is none.
+
+    Raises: ValueError, whose text says what is there instead: no plain file, or more than `limit` bytes.
+    """
+    try:
+        file = open_file(root, path)
+    except UnknownFile as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise ValueError("is not a plain file that can be read") from error
+    with os.fdopen(file, "rb") as opened:
+        data = opened.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"is larger than {limit} bytes")
+    return data
+
+
+def delete_file(folder: Path, name: str) -> None:
+    """Take a file out of this very folder. A link goes, what it leads to stays.
+
+    Raises: UnknownFile when there is none, or a folder in its place.
+    """
+    try:
+        at = os.open(folder, _OPEN_FOLDER)
+        try:
+            os.unlink(name, dir_fd=at)
+        finally:
+            os.close(at)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise UnknownFile from error
 
 
 def write_file(path: Path, data: bytes) -> None:

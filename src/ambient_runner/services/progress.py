@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CloneProgress", "OnProgress", "Phase", "ProgressReader"]
+__all__ = ["CloneProgress", "OnProgress", "Phase", "ProgressReader", "silent"]
 
 Phase = Literal["waiting", "connecting", "receiving", "resolving", "checking out", "done"]
 
@@ -30,6 +30,10 @@ class CloneProgress:
 
 
 OnProgress = Callable[[CloneProgress], Awaitable[None]]
+
+
+async def silent(step: CloneProgress) -> None:
+    """For those who do not want to hear."""
 
 
 class ProgressReader:

@@ -1,104 +1,69 @@
-"""What an agent is told about where it works: one text, put together from a table of sections. Pure: the scene in, words out."""
+"""What an agent is told about where it works: one text, put together from sections. Pure: the workspace in, words out.
+
+It holds no credentials: the text is the model's to repeat.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from ambient_runner.services.state import WorkflowConfig
+    from ambient_runner.services.record import Rubric, WorkflowConfig
+    from ambient_runner.services.workspace import Repo, Workspace
 
-__all__ = ["Checkout", "Scene", "system_prompt"]
+__all__ = ["system_prompt"]
 
 _MOST_LISTED = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkout:
-    """A repository in the workspace, on the branch of this thread."""
+def system_prompt(space: Workspace | None, uploads: Sequence[str] = (), extra: str = "") -> str:
+    """The sections that have something to say, in order; empty when none has.
 
-    name: str
-    path: str
-    branch: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scene:
-    """Where one thread's work happens. It holds no credentials: the text is the model's to repeat."""
-
-    extra: str = ""
-    """What the operator adds for every agent."""
-    cwd: str = ""
-    """Empty for an agent that has no files."""
-    artifacts: str = ""
-    uploads_folder: str = ""
-    uploads: tuple[str, ...] = ()
-    repos: tuple[Checkout, ...] = ()
-    workflow: WorkflowConfig | None = None
+    An agent without files has no workspace. `uploads` are names of files; `extra` is what the operator adds for every agent.
+    """
+    sections = {**(_sections(space, uploads) if space else {}), "Instructions": extra}
+    return "\n\n".join(f"# {title}\n\n{body.strip()}" for title, body in sections.items() if body.strip())
 
 
-def system_prompt(scene: Scene) -> str:
-    """The sections that have something to say, in order; empty when none has."""
-    written = [(title, body) for title, write in _SECTIONS if (body := write(scene).strip())]
-    return "\n\n".join(f"# {title}\n\n{body}" for title, body in written)
+def _sections(space: Workspace, uploads: Sequence[str]) -> dict[str, str]:
+    flow = space.workflow.config if space.workflow else None
+    return {
+        "Workspace": _workspace(space),
+        "Repositories": _repos(space.repos),
+        "Uploaded files": _uploads(space, uploads),
+        "Workflow": _workflow(flow) if flow else "",
+        "How the work is judged": _rubric(flow.rubric) if flow and flow.rubric else "",
+    }
 
 
-def _workspace(scene: Scene) -> str:
-    if not scene.cwd:
+def _workspace(space: Workspace) -> str:
+    return f"You work in `{space.cwd_path}`.\nPut the files you make for the person into `{space.artifacts}`: they can fetch them there."
+
+
+def _repos(repos: Sequence[Repo]) -> str:
+    if not repos:
         return ""
-    return f"You work in `{scene.cwd}`.\nPut the files you make for the person into `{scene.artifacts}`: they can fetch them there."
-
-
-def _repos(scene: Scene) -> str:
-    if not scene.repos:
-        return ""
-    lines = [f"- {repo.name}: `{repo.path}`, on branch `{repo.branch}`" for repo in scene.repos[:_MOST_LISTED]]
+    lines = [f"- {repo.name}: `{repo.path}`, on branch `{repo.branch}`" for repo in repos[:_MOST_LISTED]]
     return "\n".join([*lines, "", "Commit your work to that branch. Leave other branches as they are."])
 
 
-def _uploads(scene: Scene) -> str:
-    names = _listed(scene.uploads)
-    return f"The person has given you files, in `{scene.uploads_folder}`:\n{names}" if names else ""
-
-
-def _listed(names: tuple[str, ...]) -> str:
+def _uploads(space: Workspace, names: Sequence[str]) -> str:
+    if not names:
+        return ""
     left = len(names) - _MOST_LISTED
     more = [f"- and {left} more"] if left > 0 else []
-    return "\n".join([*(f"- {name}" for name in names[:_MOST_LISTED]), *more])
+    listed = "\n".join([*(f"- {name}" for name in names[:_MOST_LISTED]), *more])
+    return f"The person has given you files, in `{space.uploads}`:\n{listed}"
 
 
-def _workflow(scene: Scene) -> str:
-    if scene.workflow is None:
-        return ""
-    flow = scene.workflow
+def _workflow(flow: WorkflowConfig) -> str:
     about = f"The workflow is {flow.name}: {flow.description}" if flow.name and flow.description else flow.name
     return "\n\n".join(filter(None, (about, flow.system_prompt)))
 
 
-def _rubric(scene: Scene) -> str:
-    rubric = scene.workflow.rubric if scene.workflow else None
-    if rubric is None:
-        return ""
-    schema = (
-        f"Give your judgement in this shape:\n```json\n{json.dumps(rubric.schema, indent=2)}\n```"
-        if rubric.schema
-        else ""
-    )
-    return "\n\n".join(filter(None, (rubric.activation_prompt, rubric.text, schema)))
-
-
-def _extra(scene: Scene) -> str:
-    return scene.extra
-
-
-_SECTIONS: tuple[tuple[str, Callable[[Scene], str]], ...] = (
-    ("Workspace", _workspace),
-    ("Repositories", _repos),
-    ("Uploaded files", _uploads),
-    ("Workflow", _workflow),
-    ("How the work is judged", _rubric),
-    ("Instructions", _extra),
-)
+def _rubric(rubric: Rubric) -> str:
+    shape = f"Give your judgement in this shape:\n```json\n{json.dumps(rubric.schema, indent=2)}\n```"
+    return "\n\n".join(filter(None, (rubric.activation_prompt, rubric.text, shape if rubric.schema else "")))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from ambient_runner.errors import ServiceError, UnknownFile
-from ambient_runner.services.paths import is_folder, open_file
+from ambient_runner.errors import ServiceError
+from ambient_runner.services.paths import is_folder, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +52,12 @@ def _head(repo: Path) -> str:
     if not _is_plain(repo):
         raise ServiceError(_NOT_PLAIN)
     try:
-        file = open_file(repo / ".git", PurePosixPath("HEAD"))
-    except UnknownFile as error:
+        head = read_file(repo / ".git", PurePosixPath("HEAD"), _LONGEST_HEAD)
+    except ValueError as error:
         raise ServiceError(_NOT_PLAIN) from error
-    with open(file, "rb") as opened:  # noqa: PTH123  an open file, not a path
-        kind, _, ref = opened.read(_LONGEST_HEAD).decode("utf-8", "replace").strip().partition(": ")
+    if head is None:
+        raise ServiceError(_NOT_PLAIN)
+    kind, _, ref = head.decode("utf-8", "replace").strip().partition(": ")
     return ref if kind == "ref" else ""
 
 
@@ -64,12 +65,7 @@ def _is_plain(repo: Path) -> bool:
     """A `.git` that is a file, a link or shares another's store would show what is not this thread's."""
     inner = repo / ".git"
     shared = (inner / "commondir", inner / "objects" / "info" / "alternates")
-    return (
-        is_folder(inner)
-        and is_folder(inner / "refs")
-        and (inner / "HEAD").is_file()
-        and not any(path.exists() for path in shared)
-    )
+    return is_folder(inner) and is_folder(inner / "refs") and not any(path.exists() for path in shared)
 
 
 def _branch(ref: str) -> str:

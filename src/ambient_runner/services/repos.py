@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from ambient_runner.errors import RepoConflict, RunnerError, ServiceError, UnknownRepo
 from ambient_runner.services.clone import Order
-from ambient_runner.services.jobs import JobKey, Jobs
-from ambient_runner.services.names import check_branch, check_name, name_of, session_branch
+from ambient_runner.services.jobs import JobKey, done
+from ambient_runner.services.names import check_branch, check_name, name_of, thread_branch
 from ambient_runner.services.paths import is_folder
+from ambient_runner.services.progress import silent
+from ambient_runner.services.record import RepoEntry
 from ambient_runner.services.refs import read_refs
 from ambient_runner.services.sources import without_git
-from ambient_runner.services.state import RepoEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.services.clone import Cloned
     from ambient_runner.services.folder import Folder
-    from ambient_runner.services.progress import CloneProgress, OnProgress
-    from ambient_runner.services.state import Record
+    from ambient_runner.services.jobs import Job
+    from ambient_runner.services.progress import OnProgress
+    from ambient_runner.services.record import Record
     from ambient_runner.services.workspace import Workspaces
 
 __all__ = ["Added", "Removed", "RepoStatus", "Repos"]
 
+_KIND = "repo"
 _FAILURES_KEPT = 1000
 _MOST_REPOS = 50
 _MOST_UNDER_WAY = 10
@@ -74,27 +76,18 @@ class _Asked:
 
     url: str
     branch: str | None
-    shown: str
+    shown: str = field(compare=False)
+    """As it was written: with or without `.git` it is the same repository."""
 
 
 class Repos:
-    """The repositories of all workspaces. Clones belong to it, not to who asked: leaving the `async with` ends them."""
+    """The repositories of all workspaces. A clone is a job of theirs: whoever asked for it may leave."""
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces
-        self._jobs = Jobs()
-        self._listeners: dict[JobKey, list[OnProgress]] = {}
+        self._jobs = workspaces.jobs
         self._failures: OrderedDict[JobKey, RepoStatus] = OrderedDict()
         workspaces.on_forget(self._forget)
-
-    async def __aenter__(self) -> Self:
-        await self._jobs.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._jobs.__aexit__(kind, error, trace)
 
     async def add(
         self,
@@ -104,45 +97,47 @@ class Repos:
         branch: str | None = None,
         name: str | None = None,
         environment: Mapping[str, str],
-        progress: OnProgress | None = None,
-        full: bool = False,
-    ) -> Added:
-        """Clone a repository, or join the clone of it that is under way. The one who asks may leave: the clone goes on.
+        progress: OnProgress = silent,
+        then: Callable[[Job[Added]], Awaitable[None]] | None = None,
+    ) -> Job[Added]:
+        """The clone of this repository: begun now, under way, or done if it is there. Its `outcome` raises ServiceError when it fails.
 
         `environment` is what was granted to the actor; git gets the token of the URL's own host and nothing else of it.
-        Raises: InvalidInput, Forbidden, RepoConflict; ServiceError when it cannot be cloned.
+        `progress` and `then` hear of a clone that begins here. Raises: InvalidInput, Forbidden, RepoConflict, ServiceError, Draining.
         """
         source = await self._workspaces.rules.checked(url)
         name = check_name(name) if name else name_of(source.url)
         branch = check_branch(branch) if branch else None
         folder = await self._workspaces.opened(thread)
-        key, asked = JobKey(thread, name), _Asked(url=without_git(source.url), branch=branch, shown=source.url)
+        key, asked = JobKey(thread, _KIND, name), _Asked(url=without_git(source.url), branch=branch, shown=source.url)
         present = await folder.locked(lambda: _present(folder, name, asked))
         if present:
-            return Added(name=name, path=present, newly_cloned=False, branch=session_branch(thread.id))
+            return done(key, Added(name=name, path=present, newly_cloned=False, branch=thread_branch(thread.id)))
         self._check_under_way(key, asked)
         order = Order(
-            name=name, source=source, branch=branch, session=session_branch(thread.id), full=full, granted=environment
+            name=name, source=source, branch=branch, thread_branch=thread_branch(thread.id), granted=environment
         )
-        if progress:
-            self._listeners.setdefault(key, []).append(progress)
-        return await self._jobs.join(key, asked, lambda: self._clone(key, folder, order, asked))
+        return self._jobs.begin(key, asked, lambda: self._clone(key, folder, order, asked, progress), then)
 
     async def remove(self, thread: ThreadKey, name: str) -> Removed:
         """Take a repository out of the workspace, or call off its clone. A run under way keeps the files until it is over.
 
         Raises: UnknownRepo, InvalidInput, ServiceError.
         """
-        key = JobKey(thread, check_name(name))
+        key = JobKey(thread, _KIND, check_name(name))
         job, failure = self._jobs.find(key), self._failures.pop(key, None)
         if job:
             await self._jobs.cancel(job)
             self._failures.pop(key, None)
-        folder = await self._workspaces.existing(thread)
-        removed = bool(folder) and await folder.locked(lambda: _remove(folder, name))
-        if removed or job or failure:
+        if await self._take_out(thread, name) or job or failure:
             return Removed(name=name)
         raise UnknownRepo
+
+    async def _take_out(self, thread: ThreadKey, name: str) -> bool:
+        if await self._workspaces.existing(thread) is None:
+            return False
+        folder = await self._workspaces.opened(thread)
+        return await folder.locked(lambda: _remove(folder, name))
 
     async def status(self, thread: ThreadKey) -> list[RepoStatus]:
         """What there is, what is on its way and what failed. It asks no network. Raises: ServiceError."""
@@ -162,27 +157,22 @@ class Repos:
         job = self._jobs.find(key)
         if job and job.about != asked:
             raise RepoConflict("Another repository is being cloned under that name. Choose another name.")
-        if not job and len(self._jobs.under_way(key.thread)) >= _MOST_UNDER_WAY:
+        cloning = [other for other in self._jobs.under_way(key.thread) if other.key.kind == _KIND]
+        if not job and len(cloning) >= _MOST_UNDER_WAY:
             raise RepoConflict(
                 "Too many repositories are being cloned for this thread. Wait until some of them are there."
             )
 
-    async def _clone(self, key: JobKey, folder: Folder, order: Order, asked: _Asked) -> Added:
+    async def _clone(self, key: JobKey, folder: Folder, order: Order, asked: _Asked, progress: OnProgress) -> Added:
         self._failures.pop(key, None)
         try:
             async with folder.scratch() as scratch:
                 tree = scratch / "tree"
-                cloned = await self._workspaces.cloner.clone(order, tree, lambda step: self._tell(key, step))
+                cloned = await self._workspaces.cloner.clone(order, tree, progress)
                 return await folder.locked(lambda: _keep(folder, order, asked, tree, cloned))
         except RunnerError as error:
             self._remember(key, RepoStatus(url=asked.shown, name=key.name, status="failed", error=error.message))
             raise
-        finally:
-            self._listeners.pop(key, None)
-
-    async def _tell(self, key: JobKey, step: CloneProgress) -> None:
-        for listener in tuple(self._listeners.get(key, ())):
-            await listener(step)
 
     def _remember(self, key: JobKey, failure: RepoStatus) -> None:
         self._failures[key] = failure
@@ -198,8 +188,7 @@ class Repos:
         branches = tuple(sorted({*entry.branches, *refs.branches}))
         return msgspec.structs.replace(found, branches=branches, current_active_branch=refs.current)
 
-    async def _forget(self, thread: ThreadKey) -> None:
-        await self._jobs.cancel(*self._jobs.under_way(thread))
+    def _forget(self, thread: ThreadKey) -> None:
         for key in [key for key in self._failures if key.thread == thread]:
             del self._failures[key]
 
@@ -240,7 +229,7 @@ def _keep(folder: Folder, order: Order, asked: _Asked, tree: Path, cloned: Clone
     """
     there = _present(folder, order.name, asked)
     if there:
-        return Added(name=order.name, path=there, newly_cloned=False, branch=order.session)
+        return Added(name=order.name, path=there, newly_cloned=False, branch=order.thread_branch)
     record = folder.read()
     entry = RepoEntry(
         name=order.name,
@@ -253,7 +242,7 @@ def _keep(folder: Folder, order: Order, asked: _Asked, tree: Path, cloned: Clone
     others = tuple(repo for repo in record.repos if repo.name != order.name)
     folder.write(msgspec.structs.replace(record, repos=(*others, entry)))
     folder.move_in(tree, folder.repo(entry.folder))
-    return Added(name=order.name, path=folder.repo(entry.folder), newly_cloned=True, branch=order.session)
+    return Added(name=order.name, path=folder.repo(entry.folder), newly_cloned=True, branch=order.thread_branch)
 
 
 def _remove(folder: Folder, name: str) -> bool:

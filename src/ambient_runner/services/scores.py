@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 import anyio
 from anyio import to_thread
+
+from ambient_runner.services.http import send
 
 if TYPE_CHECKING:
     from ambient_runner.config import LangfuseSettings
@@ -62,17 +61,15 @@ class LangfuseScores:
         return False
 
     def _post(self, score: Score) -> int:
-        """The status of the answer; 0 without one. Redirects are not followed: they could lead the keys elsewhere."""
-        parts = urlsplit(self._settings.url)
+        """The status of the answer; 0 without one."""
         headers = {"Authorization": self._settings.authorization, "Content-Type": "application/json"}
-        connection = _connection(parts.scheme, parts.hostname or "", parts.port, self._timeout)
+        body = json.dumps(self._body(score))
         try:
-            connection.request("POST", f"{parts.path}{_PATH}", json.dumps(self._body(score)), headers)
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
+            return send(
+                "POST", f"{self._settings.url}{_PATH}", headers=headers, body=body, timeout=self._timeout
+            ).status
+        except OSError:
             return 0
-        finally:
-            connection.close()
 
     def _body(self, score: Score) -> dict[str, Any]:
         body = {
@@ -86,9 +83,3 @@ class LangfuseScores:
             "environment": self._settings.stage,
         }
         return {name: value for name, value in body.items() if value not in ("", {})}
-
-
-def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
-    return http.client.HTTPConnection(host, port, timeout=timeout)

@@ -11,14 +11,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ambient_runner.errors import LedgerError, RunnerError
 from ambient_runner.protocol.events import (
-    Custom,
     RunError,
     RunStarted,
     TextMessageContent,
@@ -26,9 +25,9 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
 )
 from ambient_runner.services.credentials import grant
-from ambient_runner.services.facts import repo_added, workflow_changed
+from ambient_runner.services.facts import repo_added, setup_error, workflow_changed
 from ambient_runner.services.mcp import Resolved
-from ambient_runner.services.prompt import Checkout, Scene, system_prompt
+from ambient_runner.services.prompt import system_prompt
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import ThreadKey
@@ -47,7 +46,7 @@ _ID = "setup"
 _REMEMBERED = 10_000
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
     """What one run stands on. It does not change while the run goes on."""
 
@@ -69,7 +68,8 @@ class _Said:
         return hashlib.sha256(msgspec.json.encode(self.about)).hexdigest()[:16]
 
 
-_Stage = Callable[["Run", Prepared], Awaitable[_Said | None]]
+_Stage = Callable[["Run", Prepared], Awaitable[tuple[Prepared, _Said | None]]]
+"""Takes what the stages before it have made ready; gives that with its own part, and what it has to say."""
 
 
 class Setup:
@@ -99,7 +99,7 @@ class Setup:
 
     def of(self, run: Run) -> Prepared:
         """What this run stands on."""
-        return self._prepared.get(run.key) or Prepared(system_prompt=system_prompt(Scene(extra=self._extra)))
+        return self._prepared.get(run.key) or Prepared(system_prompt=system_prompt(None, extra=self._extra))
 
     def forget(self, thread: ThreadKey) -> None:
         self._said.pop(thread, None)
@@ -133,12 +133,12 @@ class Setup:
         prepared = Prepared()
         for name, stage in self._stages(run.agent):
             try:
-                said = await stage(run, prepared)
+                prepared, said = await stage(run, prepared)
             except LedgerError:
                 raise
             except RunnerError as error:
                 logger.warning("The set-up of a run failed: %s", name, exc_info=error)
-                yield Custom(name="ambient:setup_error", value={"stage": name, "message": error.message})
+                yield setup_error(name, error.message).event
                 yield RunError(message=error.message, code=error.code)
                 return
             for event in await self._news(run, name, said) if said else ():
@@ -159,27 +159,29 @@ class Setup:
             stages.append(("mcp", self._resolve))
         return [*stages, ("prompt", self._write_prompt)] if stages else []
 
-    async def _grant(self, run: Run, prepared: Prepared) -> _Said | None:
+    async def _grant(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said | None]:
         run.environment.update(await grant(self._credentials, run, run.secrets))
         if not run.environment:
-            return None
-        return _Said(about=sorted(run.environment), first="Auth connected", changed="Auth connected: other credentials")
+            return prepared, None
+        said = _Said(about=sorted(run.environment), first="Auth connected", changed="Auth connected: other credentials")
+        return prepared, said
 
-    async def _validate(self, run: Run, prepared: Prepared) -> _Said:
+    async def _validate(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said]:
         assert self._workspaces is not None
-        space = prepared.workspace = await self._workspaces.of(run.thread)
+        space = await self._workspaces.prepare(run.thread)
         flow = space.workflow
         about = [
             [[repo.name, repo.url] for repo in space.repos],
-            [flow.url, flow.branch, flow.subpath] if flow else None,
+            [flow.url, flow.branch, flow.path] if flow else None,
         ]
         repos = ", ".join(repo.name for repo in space.repos) or "none"
         changed = f"Workspace changed. Repositories: {repos}. Workflow: {_title(space) if flow else 'none'}."
-        return _Said(about=about, first="Workspace validated", changed=changed)
+        said = _Said(about=about, first="Workspace validated", changed=changed)
+        return replace(prepared, workspace=space), said
 
-    async def _resolve(self, run: Run, prepared: Prepared) -> _Said:
+    async def _resolve(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said]:
         folder = prepared.workspace.cwd_path if prepared.workspace else None
-        found = prepared.mcp = await self._mcp.of(run.thread, folder, run.environment)
+        found = await self._mcp.of(run.thread, folder, run.environment)
         about = [
             [[server.name, server.digest] for server in found.servers],
             found.disabled,
@@ -187,16 +189,17 @@ class Setup:
         ]
         names = ", ".join(server.name for server in found.servers) or "none"
         faults = "".join(f" {mistake.message}" for mistake in found.mistakes)
-        return _Said(
+        said = _Said(
             about=about,
             first=f"MCP servers initialised: {names}.{faults}",
             changed=f"MCP servers changed: {names}.{faults}",
         )
+        return replace(prepared, mcp=found), said
 
-    async def _write_prompt(self, run: Run, prepared: Prepared) -> None:
+    async def _write_prompt(self, run: Run, prepared: Prepared) -> tuple[Prepared, None]:
         space = prepared.workspace
         uploads = await self._uploads(run.thread) if space else ()
-        prepared.system_prompt = system_prompt(_scene(space, uploads, self._extra))
+        return replace(prepared, system_prompt=system_prompt(space, uploads, self._extra)), None
 
     async def _news(self, run: Run, stage: str, said: _Said) -> list[Event]:
         """The stage's words as a developer message, unless this thread has had them."""
@@ -238,24 +241,10 @@ def _first_facts(run: Run, prepared: Prepared) -> list[Event]:
         return []
     facts = [repo_added(repo.name, repo.url, repo.branch) for repo in space.repos]
     if flow := space.workflow:
-        facts.append(workflow_changed(flow.url, flow.branch, flow.subpath, flow.config))
-    return [Custom(name=f"ambient:{fact.kind}", value=msgspec.json.decode(fact.body)) for fact in facts]
+        facts.append(workflow_changed(flow.url, flow.branch, flow.path, flow.config))
+    return [fact.event for fact in facts]
 
 
 def _title(space: Workspace) -> str:
     flow = space.workflow
-    return (flow.config.name or flow.path.name) if flow else ""
-
-
-def _scene(space: Workspace | None, uploads: tuple[str, ...], extra: str) -> Scene:
-    if space is None:
-        return Scene(extra=extra)
-    return Scene(
-        extra=extra,
-        cwd=str(space.cwd_path),
-        artifacts=str(space.artifacts),
-        uploads_folder=str(space.uploads),
-        uploads=uploads,
-        repos=tuple(Checkout(name=repo.name, path=str(repo.path), branch=repo.branch) for repo in space.repos),
-        workflow=space.workflow.config if space.workflow else None,
-    )
+    return (flow.config.name or flow.folder.name) if flow else ""

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import anyio
 import anyio.to_thread
 
-from ambient_runner.errors import Forbidden, InvalidInput, ServiceError
+from ambient_runner.errors import CredentialsInUrl, Forbidden, InvalidInput, ServiceError
 
 __all__ = ["Scheme", "Source", "SourceRules", "without_git"]
 
@@ -35,11 +35,6 @@ _URL = re.compile(
 _SCP = re.compile(rf"(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@{_HOST}:(?![:-]|//|[0-9]+/){_PATH}")
 _CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*@")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-_NO_CREDENTIALS = (
-    "The URL has credentials in it. Send it without them, and give the token to this server's credentials instead. "
-    "Treat the one you have sent as known to others: revoke it."
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,10 +55,6 @@ class Source:
     def place(self) -> str:
         """Host and port as URLs write them: the port only where it is not the scheme's own."""
         return self.host if self.port == _PORTS.get(self.scheme, 0) else f"{self.host}:{self.port}"
-
-    def is_same(self, url: str) -> bool:
-        """Whether both lead to one repository as far as their text can tell."""
-        return without_git(self.url) == without_git(url)
 
 
 def without_git(url: str) -> str:
@@ -108,17 +99,19 @@ class SourceRules:
             return source
         addresses = await _addresses(source)
         if not self.private and not all(map(_is_public, addresses)):
-            raise Forbidden("That host is inside a private network, and this server does not clone from there.")
+            raise Forbidden(
+                "That host is inside a private network, and this server does not clone from there unless its operator sets `git.private`."
+            )
         return Source(url=source.url, scheme=source.scheme, host=source.host, port=source.port, addresses=addresses)
 
     def _remote(self, url: str) -> Source:
         match = _URL.fullmatch(url) or (None if "://" in url else _SCP.fullmatch(url))
         if not match:
-            raise InvalidInput(_NO_CREDENTIALS if _CREDENTIALS.match(url) else _unusable(self.schemes))
+            raise CredentialsInUrl if _CREDENTIALS.match(url) else InvalidInput(_unusable(self.schemes))
         parts = match.groupdict()
         scheme = self._scheme(parts.get("scheme") or "ssh")
         if parts["user"] and scheme != "ssh":
-            raise InvalidInput(_NO_CREDENTIALS)
+            raise CredentialsInUrl
         port = int(parts.get("port") or _PORTS[scheme])
         source = Source(url=url, scheme=scheme, host=parts["host"].lower(), port=port)
         if self.hosts and not {source.host, f"{source.host}:{port}"} & {host.lower() for host in self.hosts}:
@@ -132,7 +125,9 @@ class SourceRules:
         folder = Path(path).resolve()
         inside = not self.local or any(folder.is_relative_to(root.resolve()) for root in self.local)
         if not inside or (self.never and folder.is_relative_to(self.never.resolve())):
-            raise Forbidden("This server does not clone from that folder.")
+            raise Forbidden(
+                "This server does not clone from that folder: it is a workspace, or not among those it may clone from. Name another."
+            )
         return Source(url=folder.as_uri(), scheme="file", folder=folder)
 
     def _scheme(self, scheme: str) -> Scheme:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from ambient_runner.errors import InvalidInput, UnknownFile
+from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.strict_json import loads
-from ambient_runner.services.paths import inside, open_file
-from ambient_runner.services.state import Rubric, WorkflowConfig
+from ambient_runner.services.paths import read_file
+from ambient_runner.services.record import Rubric, WorkflowConfig
 
 __all__ = ["read_config"]
 
@@ -41,25 +41,15 @@ def read_config(folder: Path) -> WorkflowConfig:
 
 def _read(folder: Path, path: PurePosixPath) -> bytes | None:
     try:
-        file = open_file(folder, path)
-    except UnknownFile as error:
-        # A link, a folder or a pipe is something there that is not read; only a missing file is no file.
-        if (folder / path).exists() or (folder / path).is_symlink():
-            raise _wrong(path, "it is not a plain file") from error
-        return None
-    with open(file, "rb") as opened:  # noqa: PTH123  an open file, not a path
-        data = opened.read(_LONGEST + 1)
-    if len(data) > _LONGEST:
-        raise _wrong(path, f"it is larger than {_LONGEST >> 10} KiB")
-    return data
+        return read_file(folder, path, _LONGEST)
+    except ValueError as error:
+        raise _wrong(path, f"it {error}") from error
 
 
 def _parse(data: bytes) -> WorkflowConfig:
     try:
         value: Any = loads(data)
         config = msgspec.convert(value, WorkflowConfig)
-        if config.artifacts_dir:
-            inside(config.artifacts_dir)
     except InvalidInput as error:
         raise _wrong(_CONFIG, error.message) from error
     except msgspec.ValidationError as error:

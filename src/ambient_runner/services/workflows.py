@@ -6,32 +6,33 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import anyio.to_thread
 import msgspec
 
-from ambient_runner.errors import InvalidInput, RepoConflict, ServiceError
+from ambient_runner.errors import InvalidInput, RepoConflict, RepoTooLarge, ServiceError
 from ambient_runner.services.clone import Order
-from ambient_runner.services.jobs import JobKey, Jobs
-from ambient_runner.services.names import check_branch, name_of, session_branch
+from ambient_runner.services.jobs import JobKey, done
+from ambient_runner.services.names import check_branch, name_of, thread_branch
 from ambient_runner.services.paths import disk_use, inside, is_folder
+from ambient_runner.services.progress import silent
+from ambient_runner.services.record import WorkflowConfig, WorkflowEntry
 from ambient_runner.services.sources import without_git
-from ambient_runner.services.state import WorkflowConfig, WorkflowEntry
 from ambient_runner.services.workflow_config import read_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.services.folder import Folder
-    from ambient_runner.services.progress import CloneProgress, OnProgress
+    from ambient_runner.services.jobs import Job
+    from ambient_runner.services.progress import OnProgress
     from ambient_runner.services.workspace import Workspaces
 
 __all__ = ["Changed", "Workflows"]
 
-_JOB = "workflow"
+_KIND = "workflow"
 _MOST_BYTES, _MOST_FILES = 100 << 20, 10_000
 
 
@@ -57,21 +58,11 @@ class _Asked:
 
 
 class Workflows:
-    """The workflows of all workspaces. A change belongs to it, not to who asked: leaving the `async with` ends those under way."""
+    """The workflows of all workspaces. A change is a job of theirs: whoever asked for it may leave."""
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces
-        self._jobs = Jobs()
-        workspaces.on_forget(self._forget)
-
-    async def __aenter__(self) -> Self:
-        await self._jobs.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._jobs.__aexit__(kind, error, trace)
+        self._jobs = workspaces.jobs
 
     async def change(
         self,
@@ -81,12 +72,13 @@ class Workflows:
         branch: str | None = None,
         path: str | None = None,
         environment: Mapping[str, str],
-        progress: OnProgress | None = None,
-    ) -> Changed:
+        progress: OnProgress = silent,
+        then: Callable[[Job[Changed]], Awaitable[None]] | None = None,
+    ) -> Job[Changed]:
         """Make this the workflow of the thread, from its next run on. `url` may be a local folder where the server allows those.
 
-        `path` is the folder inside that is the workflow. `environment` is what was granted to the actor, as for a repository.
-        Raises: InvalidInput, Forbidden, RepoConflict while another change is under way, ServiceError. Then the old one stays.
+        `path` is the folder inside that is the workflow. The other arguments are as for a repository. When it fails, the old one stays.
+        Raises: InvalidInput, Forbidden, RepoConflict while another change is under way, ServiceError, Draining.
         """
         source = await self._workspaces.rules.checked(url)
         branch = check_branch(branch) if branch else ""
@@ -94,9 +86,10 @@ class Workflows:
         asked = _Asked(url=without_git(source.url), branch=branch, path=path)
         folder = await self._workspaces.opened(thread)
         active = await folder.locked(lambda: _active(folder, asked))
+        key = JobKey(thread, _KIND)
         if active:
-            return _changed(active, "already active")
-        job = self._jobs.find(JobKey(thread, _JOB))
+            return done(key, _changed(active, "already active"))
+        job = self._jobs.find(key)
         if job and job.about != asked:
             raise RepoConflict(
                 "Another workflow is being fetched for this thread. Wait until it is there, then choose again."
@@ -105,17 +98,17 @@ class Workflows:
             name=_name(source.url),
             source=source,
             branch=branch or None,
-            session=session_branch(thread.id),
+            thread_branch=thread_branch(thread.id),
             granted=environment,
         )
-        return await self._jobs.join(
-            JobKey(thread, _JOB), asked, lambda: self._fetch(folder, order, asked, progress or _silent)
-        )
+        return self._jobs.begin(key, asked, lambda: self._fetch(folder, order, asked, progress), then)
 
     async def clear(self, thread: ThreadKey) -> bool:
         """Have no workflow from the next run on; False when there was none. Raises: ServiceError."""
-        folder = await self._workspaces.existing(thread)
-        return bool(folder) and await folder.locked(lambda: _switch(folder, None))
+        if await self._workspaces.existing(thread) is None:
+            return False
+        folder = await self._workspaces.opened(thread)
+        return await folder.locked(lambda: _switch(folder, None))
 
     async def _fetch(self, folder: Folder, order: Order, asked: _Asked, progress: OnProgress) -> Changed:
         async with folder.scratch() as scratch:
@@ -128,17 +121,11 @@ class Workflows:
             entry = await folder.locked(lambda: _keep(folder, order, asked, tree))
         return _changed(entry, "updated")
 
-    async def _forget(self, thread: ThreadKey) -> None:
-        await self._jobs.cancel(*self._jobs.under_way(thread))
-
 
 def _name(url: str) -> str:
     with suppress(InvalidInput):
         return name_of(url)
     return "workflow"
-
-
-async def _silent(step: CloneProgress) -> None: ...
 
 
 def _changed(entry: WorkflowEntry, outcome: Literal["updated", "already active"]) -> Changed:
@@ -170,7 +157,9 @@ def _root(tree: Path, path: str) -> Path:
     root = tree / path
     if is_folder(root) and root.resolve() == tree.resolve() / path:
         return root
-    raise InvalidInput("The workflow's repository has no folder of that path.")
+    raise InvalidInput(
+        "The workflow's repository has no folder of that path. Check its spelling; it begins at the top of the repository."
+    )
 
 
 def _switch(folder: Folder, entry: WorkflowEntry | None) -> bool:
@@ -186,9 +175,13 @@ def _is_repository(folder: Path) -> bool:
 def _copy(folder: Path, into: Path) -> None:
     """A plain folder as a workflow: a copy, so that the agent's work does not change the original. Links stay links."""
     if not is_folder(folder):
-        raise InvalidInput("There is no such folder.")
+        raise InvalidInput(
+            "There is no such folder on the server. Check its spelling, or send the URL of a repository."
+        )
     if not disk_use(folder, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
-        raise ServiceError(f"The folder is larger than {_MOST_BYTES >> 20} MiB or has more than {_MOST_FILES} files.")
+        raise RepoTooLarge(
+            f"The folder is larger than {_MOST_BYTES >> 20} MiB or has more than {_MOST_FILES} files. Choose a smaller one."
+        )
     try:
         shutil.copytree(folder, into, symlinks=True, ignore=_not_plain)
     except (shutil.Error, OSError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import anyio.to_thread
 
@@ -12,16 +12,18 @@ from ambient_runner.errors import ServiceError
 from ambient_runner.services.clone import Cloner, Limits
 from ambient_runner.services.folder import CANNOT_WRITE, Folder
 from ambient_runner.services.git import Git
-from ambient_runner.services.names import folder_name, session_branch
+from ambient_runner.services.jobs import Jobs
+from ambient_runner.services.names import folder_name, thread_branch
 from ambient_runner.services.paths import is_folder, make_folder, remove_tree
 from ambient_runner.services.sources import SourceRules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+    from types import TracebackType
 
     from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.services.state import Record, WorkflowConfig, WorkflowEntry
+    from ambient_runner.services.record import Record, WorkflowConfig, WorkflowEntry
 
 __all__ = ["Repo", "Workflow", "Workspace", "Workspaces"]
 
@@ -37,8 +39,6 @@ class Repo:
     path: Path
     branch: str
     """The thread's own branch, which is checked out."""
-    began: str
-    """The branch it was made from; empty in an empty repository."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +48,10 @@ class Workflow:
     url: str
     branch: str
     """The branch that was asked for; empty for the default one."""
-    subpath: str
+    path: str
     """The folder inside the source; empty for all of it."""
-    path: Path
+    folder: Path
+    """Where it is."""
     config: WorkflowConfig
 
 
@@ -70,7 +71,7 @@ class Workspace:
 
 
 class Workspaces:
-    """All workspaces of a server, below one folder.
+    """All workspaces of a server, below one folder. Leaving the `async with` ends what is under way in them.
 
     `base` is what git may have of the server's own variables: PATH, proxies, certificates. `hosts` and `local` narrow where clones come
     from, `private` opens private networks, and the scheme `file` opens local folders.
@@ -95,10 +96,21 @@ class Workspaces:
         self.git = Git(base=base or {})
         limits = Limits(seconds=git_timeout, most_bytes=max_bytes, most_files=max_files, at_once=max_clones)
         self.cloner = Cloner(self.git, limits)
-        self._on_forget: list[Callable[[ThreadKey], Awaitable[None]]] = []
+        self.jobs = Jobs()
+        """What is under way in workspaces. It goes on when those who asked for it have left."""
+        self._on_forget: list[Callable[[ThreadKey], None]] = []
         self._is_swept = False
 
-    async def of(self, thread: ThreadKey) -> Workspace:
+    async def __aenter__(self) -> Self:
+        await self.jobs.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.jobs.__aexit__(kind, error, trace)
+
+    async def prepare(self, thread: ThreadKey) -> Workspace:
         """The workspace a run begins with: made if it is missing, checked, and cleaned of what nothing names any more.
 
         Call it between runs, as the set-up of one. Raises: ServiceError.
@@ -108,36 +120,40 @@ class Workspaces:
             await anyio.to_thread.run_sync(self._empty_trash)
         folder = await self.opened(thread)
         record = await folder.sweep()
-        return await anyio.to_thread.run_sync(_snapshot, folder, record, session_branch(thread.id))
+        return await anyio.to_thread.run_sync(_snapshot, folder, record, thread_branch(thread.id))
 
-    async def seen(self, thread: ThreadKey) -> Workspace | None:
+    async def snapshot(self, thread: ThreadKey) -> Workspace | None:
         """The workspace as it is now, if there is one. Nothing is made or cleaned, so a run may be going on in it. Raises: ServiceError."""
         folder = await self.existing(thread)
         if folder is None:
             return None
-        return await anyio.to_thread.run_sync(_snapshot, folder, await folder.record(), session_branch(thread.id))
+        return await anyio.to_thread.run_sync(_snapshot, folder, await folder.record(), thread_branch(thread.id))
 
     async def opened(self, thread: ThreadKey) -> Folder:
         """The thread's folder, made if it is missing. Raises: ServiceError."""
         return await anyio.to_thread.run_sync(self._make, thread)
 
     async def existing(self, thread: ThreadKey) -> Folder | None:
-        """The thread's folder, if it has one. Raises: ServiceError."""
-        there = await anyio.to_thread.run_sync(is_folder, self._path(thread))
-        return await self.opened(thread) if there else None
+        """The thread's folder, if it has one. Nothing in it is made or checked."""
+        folder = self._folder(thread)
+        return folder if await anyio.to_thread.run_sync(is_folder, folder.path) else None
 
-    def on_forget(self, call: Callable[[ThreadKey], Awaitable[None]]) -> None:
-        """Have this called before a workspace is erased."""
+    def on_forget(self, call: Callable[[ThreadKey], None]) -> None:
+        """Have this called when a workspace is erased."""
         self._on_forget.append(call)
 
     async def forget(self, thread: ThreadKey) -> None:
-        """Erase the workspace with all that is in it, and end what is being cloned into it."""
+        """Erase the workspace with all that is in it, and end what is under way in it."""
+        await self.jobs.cancel(*self.jobs.under_way(thread))
         for call in self._on_forget:
-            await call(thread)
+            call(thread)
         await anyio.to_thread.run_sync(self._erase, self._path(thread))
 
     def _path(self, thread: ThreadKey) -> Path:
         return self.root.absolute().joinpath(*map(folder_name, thread))
+
+    def _folder(self, thread: ThreadKey) -> Folder:
+        return Folder(self.root.resolve() / self._path(thread).relative_to(self.root.absolute()))
 
     def _make(self, thread: ThreadKey) -> Folder:
         path = self._path(thread)
@@ -145,7 +161,7 @@ class Workspaces:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             for place in (path.parent.parent, path.parent, path):
                 make_folder(place)
-            folder = Folder(self.root.resolve() / path.relative_to(self.root.absolute()))
+            folder = self._folder(thread)
             folder.make()
         except OSError as error:
             raise ServiceError(CANNOT_WRITE) from error
@@ -169,13 +185,13 @@ class Workspaces:
 
 def _snapshot(folder: Folder, record: Record, branch: str) -> Workspace:
     repos = tuple(
-        Repo(name=repo.name, url=repo.url, path=folder.repo(repo.folder), branch=branch, began=repo.branch)
+        Repo(name=repo.name, url=repo.url, path=folder.repo(repo.folder), branch=branch)
         for repo in record.repos
         if is_folder(folder.repo(repo.folder))
     )
     workflow = _workflow(folder, record.workflow) if record.workflow else None
     places = [*(repo.path for repo in repos), folder.artifacts, folder.uploads]
-    cwd = workflow.path if workflow else places[0]
+    cwd = workflow.folder if workflow else places[0]
     return Workspace(
         path=folder.path,
         cwd_path=cwd,
@@ -192,4 +208,4 @@ def _workflow(folder: Folder, entry: WorkflowEntry) -> Workflow:
     # A link on the way would lead the agent's working directory out of the workspace.
     if not is_folder(path) or path.resolve() != path:
         raise ServiceError("The folder of the active workflow is gone. Choose the workflow again.")
-    return Workflow(url=entry.url, branch=entry.branch, subpath=entry.path, path=path, config=entry.config)
+    return Workflow(url=entry.url, branch=entry.branch, path=entry.path, folder=path, config=entry.config)

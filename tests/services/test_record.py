@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ambient_runner.errors import ServiceError
-from ambient_runner.services.state import (
+from ambient_runner.services.record import (
     Record,
     RepoEntry,
     Rubric,
@@ -75,6 +75,13 @@ def test_something_else_in_the_records_place_is_an_error(tmp_path: Path, kind: s
             place.mkdir()
         case _:
             os.mkfifo(place)
+    with pytest.raises(ServiceError):
+        read_record(tmp_path)
+
+
+def test_a_record_of_a_size_nobody_has_written_is_an_error(tmp_path: Path) -> None:
+    """It was read to the limit and no further, and what was cut off was never missed."""
+    (tmp_path / "workspace.json").write_bytes(msgspec.json.encode(FULL) + b" " * (8 << 20))
     with pytest.raises(ServiceError):
         read_record(tmp_path)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.errors import InvalidInput, ServiceError, UnknownFile
+from ambient_runner.errors import InvalidInput, ServiceError
 from ambient_runner.services.names import check_name
-from ambient_runner.services.paths import inside, open_file, write_file
+from ambient_runner.services.paths import inside, read_file, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,6 @@ class WorkflowConfig(_Part, frozen=True, kw_only=True):
     description: str = ""
     system_prompt: str = ""
     startup_prompt: str = ""
-    artifacts_dir: str = ""
     rubric: Rubric | None = None
 
 
@@ -94,14 +93,8 @@ def read_record(folder: Path) -> Record:
     Raises: ServiceError when it cannot be trusted.
     """
     try:
-        with open(open_file(folder, inside(_NAME)), "rb") as file:  # noqa: PTH123  an open file, not a path
-            data = file.read(_LONGEST + 1)
-    except UnknownFile as error:
-        if (folder / _NAME).is_symlink() or (folder / _NAME).exists():
-            raise _damaged(folder) from error
-        return Record()
-    try:
-        record = msgspec.json.decode(data, type=Record)
+        data = read_file(folder, inside(_NAME), _LONGEST)
+        record = msgspec.json.decode(data, type=Record) if data is not None else Record()
         _check(record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput, ValueError) as error:
         raise _damaged(folder) from error
