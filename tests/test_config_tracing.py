@@ -93,7 +93,9 @@ def test_the_keys_of_langfuse_are_secrets_in_every_form_in_which_they_travel() -
         {"AMBIENT_TRACING": "jaeger"},
         {"AMBIENT_TRACING": "otlp", "AMBIENT_OTLP_ENDPOINT": "collector:4318"},
         {"AMBIENT_TRACING": "otlp", "AMBIENT_TRACE_CONTENT": "perhaps"},
+        {"AMBIENT_TRACING": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"},
         {"AMBIENT_TRACING": "langfuse", "LANGFUSE_BASE_URL": "not a url"} | KEYS,
+        {"AMBIENT_TRACING": "langfuse", "LANGFUSE_BASE_URL": "https://pk:sk@l.example"} | KEYS,
     ],
 )
 def test_what_is_not_allowed_is_refused(environ: dict[str, str]) -> None:

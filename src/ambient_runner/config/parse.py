@@ -1,0 +1,142 @@
+"""What a setting may be. Each parser takes a value of TOML, or the text of a variable or argument, and gives the setting.
+
+One that refuses raises ValueError with what is allowed, so that whoever asked can say where the wrong value stands.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import cast
+from urllib.parse import urlsplit
+
+Parser = Callable[[object], object]
+
+_YEAR = 366 * 24 * 3600.0
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def words(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise ValueError("some text")
+
+
+def whole(low: int, high: int) -> Parser:
+    def parse(value: object) -> int:
+        text = str(value).strip()
+        if isinstance(value, (int, str)) and text.isascii() and text.isdigit() and low <= int(text) <= high:
+            return int(text)
+        raise ValueError(f"a whole number from {low} to {high}")
+
+    return parse
+
+
+def _amount(value: object, units: Mapping[str, float], allowed: str) -> float:
+    match = _AMOUNT.fullmatch(str(value).strip().lower())
+    if isinstance(value, (int, float, str)) and match and match[2] in units and float(match[1]) > 0:
+        return float(match[1]) * units[match[2]]
+    raise ValueError(allowed)
+
+
+def seconds(value: object) -> float:
+    allowed = "a duration above zero and up to a year: seconds, or a number with ms, s, m or h, such as 90 or 15m"
+    seconds = _amount(value, _UNITS, allowed)
+    if seconds > _YEAR:
+        raise ValueError(allowed)
+    return seconds
+
+
+def size(value: object) -> int:
+    return int(_amount(value, _SIZES, "a size above zero: bytes, or a number with KiB, MiB or GiB, such as 10MiB"))
+
+
+def yes_or_no(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _YES | _NO:
+        return value.strip().lower() in _YES
+    raise ValueError("true or false")
+
+
+def number(low: float, high: float) -> Parser:
+    def parse(value: object) -> float:
+        match = _AMOUNT.fullmatch(str(value).strip())
+        if not isinstance(value, bool) and match and not match[2] and low <= float(match[1]) <= high:
+            return float(match[1])
+        raise ValueError(f"a number from {low:g} to {high:g}")
+
+    return parse
+
+
+def fetched(value: object) -> str:
+    """A URL that credentials may travel from: encrypted, or without leaving this machine."""
+    text = words(value)
+    with suppress(ValueError):
+        parts = urlsplit(text)
+        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        if safe and parts.hostname and parts.username is None and not parts.fragment:
+            return text
+    raise ValueError("an https URL, or an http URL of this machine, without a user name in it")
+
+
+def one_of(choices: tuple[str, ...]) -> Parser:
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.strip().lower() in choices:
+            return value.strip().lower()
+        raise ValueError(f"one of {', '.join(choices)}")
+
+    return parse
+
+
+def names(value: object) -> tuple[str, ...]:
+    """A TOML array of strings, or one string with commas."""
+    items = value.split(",") if isinstance(value, str) else value
+    if isinstance(items, (list, tuple)):
+        names = cast("list[object]", items)
+        if all(isinstance(name, str) for name in names):
+            return tuple(name.strip() for name in cast("list[str]", names) if name.strip())
+    raise ValueError("a list of names, in a variable separated by commas")
+
+
+def lower_names(value: object) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names(value))
+
+
+def places(value: object) -> tuple[str, ...]:
+    names = lower_names(value)
+    if set(names) <= {"otlp", "langfuse"}:
+        return names
+    raise ValueError("a list of otlp and langfuse")
+
+
+def web_url(value: object) -> str:
+    text = words(value).rstrip("/")
+    with suppress(ValueError):
+        parts = urlsplit(text)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.username is None:
+            return text
+    raise ValueError("a URL that begins with http:// or https://, without a user name in it")
+
+
+def store(value: object) -> str:
+    text = words(value)
+    with suppress(ValueError):
+        if urlsplit(text).scheme:
+            return text
+    raise ValueError("a URL such as sqlite:///.ambient/ambient.db or memory://")

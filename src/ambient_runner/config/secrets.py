@@ -1,0 +1,39 @@
+"""Which values of the environment must never leave the process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from ambient_runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ambient_runner.config.settings import Settings, TracingSettings
+
+SHORTEST_SECRET = 8
+_SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+
+
+def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:
+    for name in names:
+        if 0 < len(environ.get(name, "")) < SHORTEST_SECRET:
+            raise ConfigError(f"{name} is named as a secret but is shorter than {SHORTEST_SECRET} characters.")
+    found = {value for name, value in environ.items() if name in names or name.upper().endswith(_SECRET_SUFFIXES)}
+    password = urlsplit(settings.store).password
+    if password:
+        found |= {password, unquote(password)}
+    found |= _tracing_secrets(settings.tracing)
+    found.add(settings.credentials_token)
+    kept = sorted((value for value in found if len(value) >= SHORTEST_SECRET), key=lambda each: (-len(each), each))
+    return replace(settings, secrets=tuple(kept))
+
+
+def _tracing_secrets(tracing: TracingSettings) -> set[str]:
+    """What would let others write to the project, in the forms in which it travels."""
+    headers = {value for _, value in tracing.otlp.headers} if tracing.otlp else set[str]()
+    keys = {tracing.langfuse.secret_key, tracing.langfuse.authorization} if tracing.langfuse else set[str]()
+    whole = headers | keys
+    return whole | {value.partition(" ")[2] for value in whole if " " in value}
