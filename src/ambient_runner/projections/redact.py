@@ -2,15 +2,15 @@
 
 Rules. A value under 8 characters is no secret; nor is one that is part of the replacement. A long one is looked for in pieces: a key
 file of ten thousand characters must not cost its square. Each is also found in its JSON-escaped spellings, for tool arguments and results
-are JSON source. Occurrences that overlap become one replacement, so no rest of a longer
-secret stays behind. Text is replaced in every JSON string, names of members and JSON pointers included, but not in words of the grammar
-(types, roles). Ids are strings like others: the replacement is always the same, so references stay equal. Only `threadId` and `runId`
-stay as they are: they are the client's own words and the address of the thread.
+are JSON source. Occurrences that overlap become one replacement, so no rest of a longer secret stays behind. Text is replaced in every
+JSON string, names of members and JSON pointers included, but not in words of the grammar (types, roles). Ids are strings like others: the
+replacement is always the same, so references stay equal. Only `threadId` and `runId` stay as they are: they are the client's own words and
+the address of the thread.
 
 Streams. Of a message or call that is open, only the longest end that is a proper prefix of a secret (or of a piece) is held back: less
-than 512 characters, or what they become when they are escaped. It is released before END of that message or call, a MESSAGES_SNAPSHOT that holds messages, and
-the terminal. It is *not* released before a tool call starts, nor at the place of a snapshot that is folded when it is read: text that
-goes on after that could complete a secret whose head is already out.
+than 512 characters, or what they become when they are escaped. It is released before END of that message or call, a MESSAGES_SNAPSHOT
+that holds messages, and the terminal. It is *not* released before a tool call starts, nor at the place of a snapshot that is folded when
+it is read: text that goes on after that could complete a secret whose head is already out.
 """
 
 from __future__ import annotations
