@@ -17,7 +17,7 @@ from claude_agent_sdk import tool
 from fastapi import FastAPI
 
 from ambient_runner import Settings, add_ambient_endpoints
-from ambient_runner.bridges.claude.bridge import ClaudeBridge
+from ambient_runner.bridges.claude import ClaudeBridge
 
 TIDES = {"lisbon": "03:12 and 15:40", "brest": "04:55 and 17:21"}
 

@@ -23,7 +23,7 @@ FEWEST = 150
 
 
 def test_both_clients_accept_every_stream_of_the_langgraph_tests(tmp_path: Path) -> None:
-    streams = streams_of("tests/bridges/langgraph", "LANGGRAPH_STREAMS", tmp_path)
+    streams = streams_of("tests/bridges/langgraph", "STREAMS_OF_TESTS", tmp_path)
     assert len(streams) > FEWEST
     assert {type(stream[-1]) for stream in streams} == {RunFinished, RunError}
     assert objections(streams) == []

@@ -12,7 +12,7 @@ from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.world import bridge_of, children, claude
-from tests.world import user
+from tests.world import KEY, user
 
 
 async def test_after_a_restart_claude_goes_on_in_its_own_session(tmp_path: Path) -> None:
@@ -91,8 +91,7 @@ async def test_an_erased_thread_leaves_nothing_of_itself_behind(tmp_path: Path) 
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("walrus begins")
-        key = next(iter(world.hosted._adapters))[0]
-        await world.runner.erase(key)
+        await world.runner.erase(KEY)
         assert children() == []
     assert list((tmp_path / "work" / "t" / ".claude").glob("ambient-*")) == []
     assert list((tmp_path / "home" / ".claude" / "projects").rglob("*.jsonl")) == []

@@ -15,10 +15,10 @@ import pytest
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.config import Settings, Timeouts
-from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
 from ambient_runner.runs.run import Run
+from ambient_runner.runs.watch import run_events
 from tests.bridges.claude.mock import heard
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.test_tools import made
@@ -29,12 +29,13 @@ from tests.world import KEY, events_of, request, user
 
 async def started(world: World, text: str, thread: str = "t", message: str = "u1") -> asyncio.Task[list[e.Event]]:
     """A run that has begun to say something, and a task that reads it to its end."""
-    world.heard(thread).clear()
     run = await world.runner.start(request(user(message, text), thread=thread))
     reading = asyncio.create_task(events_of(world.runner, run))
     with anyio.fail_after(20):
-        while not any(isinstance(one, e.TextMessageContent | e.ToolCallEnd) for one in world.heard(thread)):
-            await anyio.sleep(0.02)
+        async with aclosing(run_events(world.runner.ledger, run)) as events:
+            async for event in events:
+                if isinstance(event, e.TextMessageContent | e.ToolCallEnd):
+                    break
     return reading
 
 
@@ -229,7 +230,7 @@ async def test_commands_that_claude_left_running_end_with_it(tmp_path: Path) -> 
             while len([one for one in children() if "sleep" in one.name()]) < 2:
                 await anyio.sleep(0.05)
         left = children()
-        await world.hosted.forget(ThreadKey("default", "local", "t"))
+        await world.hosted.forget(KEY)
         await gone(left)
         await reading
 

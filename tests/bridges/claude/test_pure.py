@@ -14,7 +14,7 @@ from ambient_runner.bridges.claude.config import ClaudeConfig
 from ambient_runner.bridges.claude.keeper import Keeper
 from ambient_runner.bridges.claude.launch import launch_of, options_for
 from ambient_runner.bridges.claude.prompts import prompt
-from ambient_runner.bridges.claude.questions import Question, answer_to
+from ambient_runner.bridges.claude.questions import CANCELLED, Question, answer_to
 from ambient_runner.bridges.claude.record import Answered, Place
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.turns import incoming, turns
@@ -118,7 +118,7 @@ async def test_an_approval_is_for_the_arguments_that_were_shown() -> None:
 
 
 async def test_no_answer_at_all_is_a_no() -> None:
-    assert answer_to(question(), None) == PermissionResultDeny(message="The user declined this call.")
+    assert answer_to(question(), None) == PermissionResultDeny(message=CANCELLED)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from ambient_runner.bridges.claude.translate import Made, Translator, content_of
+from ambient_runner.bridges.claude.translate import Made, Translator, result_content
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.compose import Composer
 from tests.bridges.strands.world import told, verify
@@ -181,7 +181,7 @@ PICTURE = {"type": "image", "source": {"type": "base64", "data": "aGk=", "media_
     ],
 )
 def test_every_block_of_a_result_counts(content: Any, expected: e.Content) -> None:
-    assert content_of(content) == expected
+    assert result_content(content) == expected
 
 
 def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
@@ -192,12 +192,12 @@ def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
 
 
 def test_a_call_of_an_earlier_run_is_answered_without_being_made_again() -> None:
-    earlier = {"c1": Made(name="Bash", lane=None)}
+    earlier = {"c1": Made(name="Bash", parent=None)}
     assert Tale(earlier).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == ['CR c1 "ok"']
 
 
 def test_a_result_the_client_has_sent_itself_is_not_sent_back_to_it() -> None:
-    earlier = {"c1": Made(name="mcp__ambient__paint", lane=None)}
+    earlier = {"c1": Made(name="mcp__ambient__paint", parent=None)}
     assert Tale(earlier, ("c1",)).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == []
 
 

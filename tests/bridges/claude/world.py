@@ -68,10 +68,6 @@ class World:
     def adapter(self, name: str = "t") -> Conversation:
         return next(kept.adapter for slot, kept in self.hosted._adapters.items() if slot[0].id == name)
 
-    def heard(self, name: str = "t") -> list[Event]:
-        """What the thread's run has said so far."""
-        return self.runner.taps.get(name, [])  # type: ignore[attr-defined]
-
     async def stored(self, thread: Thread, text: str) -> list[Event]:
         """What the server keeps of one run, also when it fails."""
         thread.count += 1

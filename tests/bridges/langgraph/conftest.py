@@ -15,6 +15,6 @@ from tests.bridges.langgraph.world import STREAMS
 @pytest.fixture(scope="session", autouse=True)
 def streams_are_kept() -> Iterator[None]:
     yield
-    name = os.environ.get("LANGGRAPH_STREAMS")
+    name = os.environ.get("STREAMS_OF_TESTS")
     if name:
         Path(name).write_bytes(b"".join(msgspec.json.encode(stream) + b"\n" for stream in STREAMS))

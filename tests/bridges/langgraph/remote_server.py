@@ -19,15 +19,27 @@ from langgraph.types import Command
 @asynccontextmanager
 async def serving(graph: Any, *, key: str = "") -> AsyncGenerator[str, None]:
     """The address of a server that has the graph as `agent`, and wants this key if there is one."""
-    server = uvicorn.Server(uvicorn.Config(_app(graph, key), port=0, log_level="critical", lifespan="off"))
+    server = _Server(uvicorn.Config(_app(graph, key), port=0, log_level="critical", lifespan="off"))
     task = asyncio.create_task(server.serve())
     try:
-        while not server.started:
-            await asyncio.sleep(0.01)
+        with anyio.fail_after(5):
+            await server.listens.wait()
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
         await task
+
+
+class _Server(uvicorn.Server):
+    """One that says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = anyio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
 
 
 def _app(graph: Any, key: str) -> FastAPI:

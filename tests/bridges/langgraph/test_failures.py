@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -109,12 +108,15 @@ async def test_a_command_of_the_client_is_obeyed_where_that_is_allowed() -> None
     assert 'SD [{"op": "replace", "path": "/where", "value": "b after x"}]' in stream
 
 
-def test_what_is_no_graph_is_refused_with_what_to_do() -> None:
-    builder = StateGraph(MessagesState)
-    for wrong, word in ((builder, "compile()"), (7, "int"), (None, "url")):
-        with pytest.raises(ConfigError) as refused:
-            LangGraphBridge(wrong)
-        assert word in refused.value.message
+@pytest.mark.parametrize("wrong", [StateGraph(MessagesState), 7, None], ids=["not compiled", "a number", "nothing"])
+def test_what_is_no_graph_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError):
+        LangGraphBridge(wrong)
+
+
+def test_a_graph_is_here_or_on_a_server_and_not_both() -> None:
+    with pytest.raises(ConfigError):
+        LangGraphBridge(agent_graph(ScriptedModel()), url="http://127.0.0.1:9")
 
 
 async def test_a_factory_that_makes_no_graph_is_refused_when_it_is_asked() -> None:
@@ -130,17 +132,6 @@ def test_a_compiled_graph_is_served_as_it_is() -> None:
         LangGraphBridge,
         FrameworkCapabilities(session_persistence=True, thinking=True),
     )
-
-
-def test_without_the_package_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(sys.modules):
-        if name.startswith("ambient_runner.bridges.langgraph"):
-            monkeypatch.delitem(sys.modules, name)
-    for name in ("langgraph.pregel", "langgraph"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError) as refused:
-        load_agent("langgraph")
-    assert "pip install 'ambient-runner[langgraph]'" in refused.value.message
 
 
 async def test_it_also_runs_without_a_server_and_keeps_its_thread() -> None:

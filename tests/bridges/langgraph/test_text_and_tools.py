@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import pytest
 from langchain_core.callbacks import adispatch_custom_event
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
+from langchain_core.tools import StructuredTool, ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
@@ -141,13 +141,21 @@ async def test_several_calls_of_one_turn_share_their_message() -> None:
 
 
 async def test_a_tool_that_fails_says_so_to_client_and_model() -> None:
-    @tool
     def broken() -> str:
         """Fails."""
-        raise ValueError("no")
+        raise ToolException("no luck")
 
+    model = ScriptedModel(calls(call("c1", "broken")), says("Sorry."))
+    failing = StructuredTool.from_function(broken, handle_tool_error=True)
+    async with langgraph(agent_graph(model, failing)) as thread:
+        stream = await thread.say("go")
+    assert stream[3] == 'CR c1 "no luck" error'
+    assert model.saw[1][-1] == "tool c1: no luck error"
+
+
+async def test_a_call_of_a_tool_that_is_not_there_says_so_to_client_and_model() -> None:
     model = ScriptedModel(calls(call("c1", "nothing_like_it")), says("Sorry."))
-    async with langgraph(react_agent(model, broken)) as thread:
+    async with langgraph(react_agent(model, get_weather)) as thread:
         stream = await thread.say("go")
     assert stream[3].endswith(" error")
     assert model.saw[1][-1].endswith(" error")

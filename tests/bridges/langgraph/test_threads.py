@@ -166,7 +166,7 @@ async def test_calls_that_a_stop_left_without_a_result_are_answered_for_the_mode
     ]
 
 
-async def test_two_owners_with_the_same_thread_id_have_two_conversations() -> None:
+def test_two_owners_with_the_same_thread_id_have_two_conversations() -> None:
     assert place_of(ThreadKey("default", "a/b", "t")) != place_of(ThreadKey("default/a", "b", "t"))
     assert place_of(ThreadKey("default", "local", "x/y")) != place_of(ThreadKey("default", "local/x", "y"))
 

@@ -22,7 +22,7 @@ from ambient_runner.bridges.langgraph.config import LangGraphConfig
 from ambient_runner.bridges.langgraph.inside import answer_backend, backend_tools, frontend_tools, route_tools
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
@@ -202,7 +202,7 @@ def _tap(taps: dict[str, list[e.Event]]) -> Any:
             end: list[e.Event] | None = None
             try:
                 async for event in handler(run):
-                    if not is_memory(event):
+                    if not is_kept(event):
                         seen.append(event)
                     yield event
                 end = []

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import BridgeUnavailable
+from ambient_runner.errors import needing
 
-try:
+with needing("claude_agent_sdk", install="ambient-runner[claude]"):
     from ambient_runner.bridges.claude.conversation import Conversation
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "claude_agent_sdk":
-        raise
-    raise BridgeUnavailable("Claude needs another package: pip install 'ambient-runner[claude]'") from error
 
 from ambient_runner.bridges.claude.config import ClaudeConfig
 from ambient_runner.bridges.claude.keeper import Keeper

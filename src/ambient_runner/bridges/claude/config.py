@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from claude_agent_sdk import ClaudeAgentOptions
+    from claude_agent_sdk.types import PermissionMode, SettingSource
 
-__all__ = ["PASSED", "ClaudeConfig", "PermissionMode", "SettingSource"]
-
-PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto"]
-SettingSource = Literal["user", "project", "local"]
+__all__ = ["PASSED", "ClaudeConfig"]
 
 PASSED = (
     "ANTHROPIC_API_KEY",

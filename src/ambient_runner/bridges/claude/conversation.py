@@ -16,7 +16,7 @@ import anyio
 from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.claude import record as records
 from ambient_runner.bridges.claude.ending import finished, parked
-from ambient_runner.bridges.claude.errors import ClaudeGone, NothingToAnswer, SessionLost
+from ambient_runner.bridges.claude.errors import ClaudeGone, NothingToAnswer, SessionLost, failure
 from ambient_runner.bridges.claude.launch import launch_of
 from ambient_runner.bridges.claude.prompts import prompt
 from ambient_runner.bridges.claude.questions import answer_to
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.keeper import Keeper
+    from ambient_runner.bridges.claude.launch import Launch
     from ambient_runner.bridges.claude.record import Record
     from ambient_runner.protocol.events import Event, RunAgentInput
-    from ambient_runner.protocol.turns import Incoming
-    from ambient_runner.protocol.turns import Turn as Told
+    from ambient_runner.protocol.turns import Incoming, Turn
     from ambient_runner.runs.run import Run
 
 __all__ = ["Conversation"]
@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 _QUIET = 0.05
 """Seconds of silence after which a process that waits for someone has said all it had to say."""
+_STOPPING = 2.0
+"""Seconds a turn may go on after the process has been asked to end it."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -90,7 +92,7 @@ class Conversation:
                 async for event in events:
                     yield event
         except Exception as error:
-            known = error if isinstance(error, BridgeError) else BridgeError()
+            known = failure(error)
             end = _cancelled(turn.given) if turn.stopped else RunError(message=known.message)
             for event in turn.composer.close(end):
                 yield event
@@ -112,7 +114,7 @@ class Conversation:
         turn.stopped = True
         if session is not None:
             await session.stop()
-            with anyio.move_on_after(2):
+            with anyio.move_on_after(_STOPPING):
                 await turn.over.wait()
             if not turn.over.is_set():
                 session.kill()
@@ -137,13 +139,12 @@ class Conversation:
         return _Turn(given=given, about=about, run=run)
 
     async def _told(self, turn: _Turn) -> AsyncGenerator[Event, None]:
-        goes_on = self._goes_on(turn)
-        if not goes_on:
+        session = self._waiting(turn)
+        goes_on = session is not None
+        if session is None:
             for event in self._lapsed(turn):
                 yield event
-            await self._ready(turn)
-        session = self._session
-        assert session is not None
+            session = await self._ready(turn)
         session.run = turn.run
         translator = Translator(turn.composer, session.made, {result.call_id for result in turn.about.results})
         if goes_on:
@@ -166,16 +167,17 @@ class Conversation:
         for event in await close(turn, session, translator):
             yield event
 
-    def _goes_on(self, turn: _Turn) -> bool:
-        """Whether a process waits for just what this run brings."""
+    def _waiting(self, turn: _Turn) -> Session | None:
+        """The process, if it waits for just what this run brings."""
         session, about = self._session, turn.about
         if session is None or not session.is_waiting:
-            return False
+            return None
         open_questions = {one.id for one in session.open_questions}
         answers = [entry for entry in about.resume if entry.interrupt_id in open_questions]
         calls = {one.call for one in session.calls.open}
         brings = any(result.call_id in calls for result in about.results)
-        return brings or any(entry.status == "resolved" or about.user is None for entry in answers)
+        brings = brings or any(entry.status == "resolved" or about.user is None for entry in answers)
+        return session if brings else None
 
     def _answer(self, turn: _Turn, session: Session) -> None:
         given = {entry.interrupt_id: entry for entry in turn.about.resume}
@@ -190,17 +192,15 @@ class Conversation:
         lost = [entry.interrupt_id for entry in turn.about.resume if entry.status == "resolved"]
         return [Custom(name="ambient:interrupt_lapsed", value={"interruptIds": lost})] if lost else []
 
-    async def _ready(self, turn: _Turn) -> None:
-        """Have a process that holds the conversation, and begin the turn."""
+    async def _ready(self, turn: _Turn) -> Session:
+        """A process that holds the conversation, and has begun the turn."""
         granted = {} if turn.run is None else turn.run.environment
         launch = launch_of(self._config, self._ctx, turn.given, self._keeper.base, granted)
         history = turn.about.history
         await self._load(turn)
-        warm = self._session
-        fits = warm is not None and warm.launch == launch and warm.holds == records.last_user(history)
-        if warm is not None and fits and await warm.settle():
-            with suppress(ClaudeGone):
-                return await self._ask(turn, warm)
+        warm = await self._ask_warm(turn, launch)
+        if warm is not None:
+            return warm
         await self._drop()
         place = records.place(self._record, history)
         try:
@@ -208,7 +208,20 @@ class Conversation:
         except SessionLost:
             place = records.Place(untold=history)
             session = await self._start(turn, Session(launch, place, self._config, self._keeper.lot))
-        return await self._ask(turn, session, place.untold)
+        await self._ask(turn, session, place.untold)
+        return session
+
+    async def _ask_warm(self, turn: _Turn, launch: Launch) -> Session | None:
+        """The process that is there, with the turn begun, if it can stand in for a new one."""
+        warm = self._session
+        if warm is None or warm.launch != launch or warm.holds != records.last_user(turn.about.history):
+            return None
+        if not await warm.settle():
+            return None
+        with suppress(ClaudeGone):
+            await self._ask(turn, warm)
+            return warm
+        return None
 
     async def _start(self, turn: _Turn, session: Session) -> Session:
         if turn.stopped:
@@ -217,7 +230,7 @@ class Conversation:
         await session.start()
         return session
 
-    async def _ask(self, turn: _Turn, session: Session, untold: Sequence[Told] = ()) -> None:
+    async def _ask(self, turn: _Turn, session: Session, untold: Sequence[Turn] = ()) -> None:
         about = turn.about
         session.holds = about.user.id if about.user is not None else records.last_user(about.history)
         await session.ask(prompt(turn.given, about, untold))

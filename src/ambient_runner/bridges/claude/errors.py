@@ -12,6 +12,7 @@ __all__ = [
     "ClaudeLimit",
     "NothingToAnswer",
     "SessionLost",
+    "failure",
     "refusal",
 ]
 
@@ -65,6 +66,11 @@ _KINDS: dict[str, type[ClaudeError]] = {
     "error_max_turns": ClaudeLimit,
     "error_max_budget_usd": ClaudeLimit,
 }
+
+
+def failure(error: Exception) -> BridgeError:
+    """What a client is told of an exception out of the SDK."""
+    return error if isinstance(error, BridgeError) else ClaudeError()
 
 
 def refusal(*kinds: str | None) -> ClaudeError:

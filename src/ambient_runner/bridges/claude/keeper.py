@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ambient_runner.bridges.claude.config import PASSED
-from ambient_runner.bridges.claude.session import ParkingLot
+from ambient_runner.bridges.claude.parking import ParkingLot
 from ambient_runner.config import harmless_environment, named_environment
 
 if TYPE_CHECKING:

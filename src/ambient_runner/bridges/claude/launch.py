@@ -91,7 +91,7 @@ def launch_of(
     )
     return Launch(
         options=options,
-        environment={**_QUIET, **base, **_sampling(ctx), **own.env, **config.env, **granted, **_place(folder)},
+        environment={**_QUIET, **base, **_sampling(ctx), **own.env, **config.env, **granted, **_pwd(folder)},
         frontend=tuple(callable_tools(given.tools, custom)),
         custom=custom,
     )
@@ -146,5 +146,5 @@ def _extra_args(config: ClaudeConfig, own: ClaudeAgentOptions) -> dict[str, str 
     return {"thinking-display": "summarized", **own.extra_args}
 
 
-def _place(folder: str) -> dict[str, str]:
+def _pwd(folder: str) -> dict[str, str]:
     return {"PWD": str(Path(folder))} if folder else {}

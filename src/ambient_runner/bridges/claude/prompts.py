@@ -11,10 +11,10 @@ from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, SystemTurn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ambient_runner.protocol.events import Content, Context, RunAgentInput
+    from ambient_runner.protocol.events import Content, ContentPart, Context, RunAgentInput
     from ambient_runner.protocol.turns import Incoming, Result, Turn
 
-__all__ = ["prompt", "text_of"]
+__all__ = ["prompt"]
 
 Block = dict[str, Any]
 
@@ -26,7 +26,6 @@ _LAPSED = (
     "The process that waited for an answer from the user is gone, and so is the question. "
     "Go on with what you were doing; where you need the user's permission or an answer, ask again."
 )
-
 _DECLINED = "The user declined what you asked for. Do not do it; go on without it, or stop here."
 
 
@@ -41,13 +40,6 @@ def prompt(given: RunAgentInput, about: Incoming, untold: Sequence[Turn]) -> lis
     if about.user is not None:
         told += _blocks(about.user.content)
     return told
-
-
-def text_of(content: Content) -> str:
-    """The words of a content; what is not words is named."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text if isinstance(part, TextPart) else _UNREADABLE for part in content)
 
 
 def _aside(given: RunAgentInput) -> list[Block]:
@@ -66,7 +58,7 @@ def _context(context: Iterable[Context]) -> str:
 def _outcome(result: Result) -> str:
     failed = " failed" if result.is_error else ""
     return (
-        f"<tool_result>\nYour call to {result.name or 'a tool'}{failed}:\n{text_of(result.content)}\n</tool_result>\n"
+        f"<tool_result>\nYour call to {result.name or 'a tool'}{failed}:\n{_text_of(result.content)}\n</tool_result>\n"
     )
 
 
@@ -78,14 +70,21 @@ def _so_far(turns: Sequence[Turn]) -> str:
 def _told(turn: Turn) -> str:
     match turn:
         case UserTurn(content=content):
-            return f"User: {text_of(content)}"
+            return f"User: {_text_of(content)}"
         case AssistantTurn(text=text, calls=calls):
             called = [f"You called {call.name} with {call.arguments}" for call in calls]
             return "\n".join([*([f"You: {text}"] if text else []), *called])
         case ResultsTurn(results=results):
-            return "\n".join(f"{result.name or 'The tool'} gave: {text_of(result.content)}" for result in results)
+            return "\n".join(f"{result.name or 'The tool'} gave: {_text_of(result.content)}" for result in results)
         case SystemTurn(text=text):
             return f"Instructions: {text}"
+
+
+def _text_of(content: Content) -> str:
+    """The words of a content; what is not words is named."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text if isinstance(part, TextPart) else _UNREADABLE for part in content)
 
 
 def _blocks(content: Content) -> list[Block]:
@@ -94,7 +93,7 @@ def _blocks(content: Content) -> list[Block]:
     return [_block(part) for part in content] or [_text("")]
 
 
-def _block(part: Any) -> Block:
+def _block(part: ContentPart) -> Block:
     match part:
         case TextPart(text=text):
             return _text(text)

@@ -25,22 +25,23 @@ from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost
 from ambient_runner.bridges.claude.launch import options_for
 from ambient_runner.bridges.claude.process import OwnedCli
 from ambient_runner.bridges.claude.questions import FULL, LATE, Question
-from ambient_runner.bridges.claude.toolbox import SERVER, Calls, server_of, shown_name
+from ambient_runner.bridges.claude.toolbox import SERVER, Calls, server_of
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from claude_agent_sdk import PermissionResult, ToolPermissionContext
+    from claude_agent_sdk import ClaudeAgentOptions, PermissionResult, ToolPermissionContext
 
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.launch import Launch
+    from ambient_runner.bridges.claude.parking import ParkingLot
     from ambient_runner.bridges.claude.record import Place
     from ambient_runner.bridges.claude.translate import Made
     from ambient_runner.runs.run import Run
 
-__all__ = ["ENDED", "ParkingLot", "Session"]
+__all__ = ["ENDED", "Session"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,29 +53,6 @@ _STEPS = 5
 """Steps of the loop until tasks the SDK has cancelled are gone."""
 _STOPPING = 2.0
 """Seconds the CLI has to end its turn when it is asked to."""
-
-
-class ParkingLot:
-    """How many processes of a bridge wait for people."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parked: dict[Session, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._parked)
-
-    def enter(self, session: Session) -> bool:
-        """Whether there is room for a question of this process."""
-        if session not in self._parked and len(self._parked) >= self._limit:
-            return False
-        self._parked[session] = self._parked.get(session, 0) + 1
-        return True
-
-    def leave(self, session: Session) -> None:
-        self._parked[session] -= 1
-        if not self._parked[session]:
-            del self._parked[session]
 
 
 class Session:
@@ -91,15 +69,15 @@ class Session:
         """What it has cost so far, in dollars."""
         self.run: Run | None = None
         """The run that goes on, for tools that ask for it."""
-        self.questions: list[Question] = []
+        self._questions: dict[str, Question] = {}
         self._config = config
         self._lot = lot
         self._resumes = place.session is not None
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.calls = Calls(self._queue.put_nowait)
         self._first: Any = None
         self._room = anyio.Event()
         self._ready = anyio.Event()
-        self.calls = Calls(self._queue.put_nowait)
         self._cli = OwnedCli(options_for(launch, place), launch.environment)
         self._client = ClaudeSDKClient(self._client_options(), transport=self._cli)
         self._task: asyncio.Task[None] | None = None
@@ -119,8 +97,7 @@ class Session:
 
     @property
     def open_questions(self) -> list[Question]:
-        self.questions = [one for one in self.questions if one.is_open]
-        return self.questions
+        return [one for one in self._questions.values() if one.is_open]
 
     async def start(self) -> None:
         """Start the process. Raises: BridgeUnavailable, BridgeTimeout, SessionLost, ClaudeGone."""
@@ -185,7 +162,7 @@ class Session:
         with anyio.move_on_after(_STOPPING):
             while self.busy:
                 self.hear(await self.next(_STOPPING))
-            self.questions.clear()
+            self._questions.clear()
             return self.is_alive
         return False
 
@@ -196,7 +173,25 @@ class Session:
 
     def recognise(self) -> None:
         """Find out which of the model's calls wait for the client."""
-        self.calls.recognise((call, shown_name(made.name), made.input) for call, made in self.made.items())
+        self.calls.recognise(self.made)
+
+    def failure(self) -> BridgeError:
+        """Why the process is gone."""
+        assert self._task is not None
+        error = None if self._task.cancelled() or not self._task.done() else self._task.exception()
+        known: BridgeError
+        if isinstance(error, CLINotFoundError):
+            known = BridgeUnavailable(
+                "The Claude CLI was not found. Install it with pip install 'ambient-runner[claude]', or set cli_path."
+            )
+        elif isinstance(error, ResultError) and self._resumes and not self._cli.was_started:
+            known = SessionLost()
+        elif not self._cli.was_started:
+            known = BridgeUnavailable("The Claude CLI did not start. The server's log has the reason.")
+        else:
+            known = ClaudeGone()
+        known.__cause__ = error
+        return self._noted(known)
 
     async def mcp_status(self) -> list[dict[str, Any]]:
         """How the MCP servers are doing, as the CLI says it. Raises: ClaudeGone."""
@@ -238,22 +233,23 @@ class Session:
 
     async def _may_use(self, tool: str, given: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
         """Called by the SDK for the CLI: a person decides, in some run, or nobody in time."""
+        question = Question(
+            call=context.tool_use_id or "", tool=tool, input=given, suggestions=tuple(context.suggestions)
+        )
         if not self._lot.enter(self):
             logger.warning("A question was refused: %d processes wait for people already", len(self._lot))
             return PermissionResultDeny(message=FULL)
+        self._questions[question.id] = question
         try:
-            question = Question(
-                call=context.tool_use_id or "", tool=tool, input=given, suggestions=tuple(context.suggestions)
-            )
-            self.questions.append(question)
             self._queue.put_nowait(question)
             with anyio.move_on_after(self._config.answer_timeout):
                 return await question.answer
             return PermissionResultDeny(message=LATE, interrupt=True)
         finally:
+            self._questions.pop(question.id, None)
             self._lot.leave(self)
 
-    def _client_options(self) -> Any:
+    def _client_options(self) -> ClaudeAgentOptions:
         """What the SDK itself needs to know: whom to call, and how prompts are marked. The process has its options already."""
         served = server_of(self.launch.custom, self.launch.frontend, self.calls, lambda: self.run)
         return replace(
@@ -264,24 +260,6 @@ class Session:
             permission_mode=None,
             env={},
         )
-
-    def failure(self) -> BridgeError:
-        """Why the process is gone."""
-        assert self._task is not None
-        error = None if self._task.cancelled() or not self._task.done() else self._task.exception()
-        known: BridgeError
-        if isinstance(error, CLINotFoundError):
-            known = BridgeUnavailable(
-                "The Claude CLI was not found. Install it with pip install 'ambient-runner[claude]', or set cli_path."
-            )
-        elif isinstance(error, ResultError) and self._resumes and not self._cli.was_started:
-            known = SessionLost()
-        elif not self._cli.was_started:
-            known = BridgeUnavailable("The Claude CLI did not start. The server's log has the reason.")
-        else:
-            known = ClaudeGone()
-        known.__cause__ = error
-        return self._noted(known)
 
     def _noted(self, error: BridgeError) -> BridgeError:
         """The error with what the CLI wrote last, for the log."""

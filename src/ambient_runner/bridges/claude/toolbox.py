@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from claude_agent_sdk import McpSdkServerConfig
 
-    from ambient_runner.protocol.events import Content, Tool
+    from ambient_runner.bridges.claude.translate import Made
+    from ambient_runner.protocol.events import Content, ContentPart, Tool
     from ambient_runner.protocol.turns import Result
     from ambient_runner.runs.run import Run
 
@@ -78,19 +79,18 @@ class Calls:
         finally:
             self._waiting.remove(waiting)
 
-    def recognise(self, made: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
+    def recognise(self, made: Mapping[str, Made]) -> None:
         """Say which call each waiting one is: by tool and arguments, then by tool alone, in the order they were made.
 
         The CLI makes some calls one after another, so the result of one may be there before it waits.
         """
         taken = {one.call for one in self._waiting}
-        free = [call for call in made if call[0] not in taken]
+        free = {call: one for call, one in made.items() if call not in taken}
         for exact in (True, False):
-            for one in self.open:
-                match = next((c for c in free if c[1] == one.tool and (not exact or c[2] == one.arguments)), None)
-                if one.call is None and match is not None:
-                    one.call = match[0]
-                    free.remove(match)
+            for waiting in self.open:
+                if waiting.call is None:
+                    waiting.call = next((call for call, one in free.items() if _is(waiting, one, exact=exact)), None)
+                    free.pop(waiting.call or "", None)
         self._settle()
 
     def deliver(self, results: Iterable[Result]) -> None:
@@ -103,6 +103,10 @@ class Calls:
             result = self._given.pop(one.call or "", None)
             if result is not None:
                 one.answer.set_result({"content": _blocks(result.content), "is_error": result.is_error})
+
+
+def _is(waiting: Waiting, made: Made, *, exact: bool) -> bool:
+    return shown_name(made.name) == waiting.tool and (not exact or made.input == waiting.arguments)
 
 
 def callable_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
@@ -156,7 +160,7 @@ def _blocks(content: Content) -> list[dict[str, Any]]:
     return [_block(part) for part in content] or [{"type": "text", "text": EMPTY_RESULT}]
 
 
-def _block(part: Any) -> dict[str, Any]:
+def _block(part: ContentPart) -> dict[str, Any]:
     match part:
         case TextPart(text=text):
             return {"type": "text", "text": text}

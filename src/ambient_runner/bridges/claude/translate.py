@@ -32,10 +32,12 @@ from ambient_runner.protocol.turns import EMPTY_RESULT
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from claude_agent_sdk import ContentBlock
+
     from ambient_runner.protocol.compose import Composer
     from ambient_runner.protocol.events import Content, ContentPart, Event
 
-__all__ = ["Made", "Translator", "content_of"]
+__all__ = ["Made", "Translator", "result_content"]
 
 _DELEGATES = frozenset({"Task", "Agent"})
 _MADE_UP = "<synthetic>"
@@ -47,7 +49,8 @@ class Made:
     """A call the model has made."""
 
     name: str
-    lane: str | None
+    parent: str | None
+    """The call it was made on behalf of; None for Claude's own."""
     input: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -78,7 +81,7 @@ class Translator:
         self._writing: dict[str | None, _Writing] = {}
         self._unended: set[str | None] = set()
         for call, one in made.items():
-            composer.recall(call, self._lane(one.lane))
+            composer.recall(call, self._lane(one.parent))
 
     def feed(self, message: Any) -> list[Event]:
         """What the message means to clients; often nothing. The CLI's account of itself (its folder, its tools) is for nobody."""
@@ -114,7 +117,7 @@ class Translator:
 
     def lane_of(self, call: str) -> str | None:
         """The subagent that made the call; None for Claude itself."""
-        return self._lane(self._made[call].lane) if call in self._made else None
+        return self._lane(self._made[call].parent) if call in self._made else None
 
     def _streamed(self, event: Mapping[str, Any], parent: str | None) -> list[Event]:
         writing = self._writing.setdefault(parent, _Writing())
@@ -141,7 +144,7 @@ class Translator:
                 writing.begun[kind] += 1
             case {"type": "tool_use" | "server_tool_use", "id": str(call), "name": str(name)}:
                 writing.open[index] = ("call", call)
-                self._made.setdefault(call, Made(name=name, lane=parent))
+                self._made.setdefault(call, Made(name=name, parent=parent))
                 return self._composer.tool_start(call, shown_name(name), self._lane(parent))
             case {"type": str(kind), "tool_use_id": str(call), "content": content} if kind.endswith("_tool_result"):
                 return self._composer.tool_result(call, json.dumps(content), lane=self._lane(parent))
@@ -178,12 +181,13 @@ class Translator:
         if parent is None:
             self.last, self.model = message.uuid or self.last, message.model
         events = self._delegated(parent)
-        whole = self._writing.setdefault(parent, _Writing()).whole.setdefault(message.message_id or "", Counter())
+        name = message.message_id or ""
+        whole = self._writing.setdefault(parent, _Writing()).whole.setdefault(name, Counter())
         for block in message.content:
-            events += self._block(block, f"{message.message_id}", whole, parent)
+            events += self._block(block, name, whole, parent)
         return events
 
-    def _block(self, block: Any, message: str, whole: Counter[str], parent: str | None) -> list[Event]:
+    def _block(self, block: ContentBlock, message: str, whole: Counter[str], parent: str | None) -> list[Event]:
         match block:
             case TextBlock(text=text):
                 key = f"{message}/{whole['text']}"
@@ -203,7 +207,7 @@ class Translator:
                 return []
 
     def _call(self, call: str, name: str, arguments: Mapping[str, Any], parent: str | None) -> list[Event]:
-        self._made[call] = Made(name=name, lane=parent, input=arguments)
+        self._made[call] = Made(name=name, parent=parent, input=arguments)
         return [
             *self._composer.tool_start(call, shown_name(name), self._lane(parent)),
             *self._composer.tool_args_full(call, json.dumps(arguments, ensure_ascii=False)),
@@ -215,7 +219,7 @@ class Translator:
         made = self._made.pop(call, None)
         if call in self._answered:
             return []  # The client has said it itself.
-        content = content_of(block.content)
+        content = result_content(block.content)
         events = self._composer.end_subagent(_subagent(call), error=_failed(content) if block.is_error else None)
         return [
             *events,
@@ -223,7 +227,7 @@ class Translator:
                 call,
                 content,
                 name=shown_name(made.name) if made else None,
-                lane=self._lane(made.lane) if made else None,
+                lane=self._lane(made.parent) if made else None,
                 is_error=bool(block.is_error),
             ),
         ]
@@ -232,16 +236,16 @@ class Translator:
         """The start of the subagent that speaks, unless it has begun."""
         if parent is None:
             return []
-        made = self._made.get(parent, Made(name="Task", lane=None))
+        made = self._made.get(parent, Made(name="Task", parent=None))
         if made.name not in _DELEGATES:
             return []
         return [
-            *self._delegated(made.lane),
+            *self._delegated(made.parent),
             *self._composer.subagent(
                 _subagent(parent),
                 str(made.input.get("subagent_type") or "agent"),
                 description=_text(made.input.get("description")),
-                parent=self._lane(made.lane),
+                parent=self._lane(made.parent),
                 parent_tool_call_id=parent,
             ),
         ]
@@ -251,7 +255,7 @@ class Translator:
         if parent is None:
             return None
         made = self._made.get(parent)
-        return _subagent(parent) if made is None or made.name in _DELEGATES else self._lane(made.lane)
+        return _subagent(parent) if made is None or made.name in _DELEGATES else self._lane(made.parent)
 
 
 def _subagent(call: str) -> str:
@@ -263,7 +267,7 @@ def _answers_us(message: ResultMessage) -> bool:
     return message.origin is None or message.origin["kind"] == "human"
 
 
-def content_of(content: str | list[dict[str, Any]] | None) -> Content:
+def result_content(content: str | list[dict[str, Any]] | None) -> Content:
     """All of a tool's result: plain text where it is nothing but text."""
     if isinstance(content, str):
         return content or EMPTY_RESULT

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.hooks import call_hook
-from ambient_runner.errors import BridgeUnavailable, ConfigError
+from ambient_runner.errors import ConfigError, needing
 
-try:
+with needing("langgraph", "langchain_core", "langgraph_sdk", install="ambient-runner[langgraph]"):
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
 
     from ambient_runner.bridges.langgraph.conversation import Conversation, place_of
-    from ambient_runner.bridges.langgraph.graphs import LocalGraph
-    from ambient_runner.bridges.langgraph.opening import RESERVED
+    from ambient_runner.bridges.langgraph.graphs import Graph, LocalGraph
     from ambient_runner.bridges.langgraph.remote import RemoteGraph
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core", "langgraph_sdk"}:
-        raise
-    raise BridgeUnavailable("LangGraph graphs need another package: pip install 'ambient-runner[langgraph]'") from error
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ambient_runner.bridges.langgraph.graphs import Graph
     from ambient_runner.ledger.base import ThreadKey
 
 __all__ = ["LangGraphBridge"]
 
-Factory = Callable[..., Any]
-_PLATFORM = ("model", "max_tokens", "temperature", "system_prompt_append", "workspace_path", "cwd_path")
+_Factory = Callable[..., Any]
+_Make = Callable[[PlatformContext], Awaitable[Graph]]
+"""Gives the graph of a thread."""
 
 
 class LangGraphBridge(PlatformBridge):
@@ -56,52 +51,61 @@ class LangGraphBridge(PlatformBridge):
     ) -> None:
         self._config = config or LangGraphConfig()
         self.default_prompt = self._config.default_prompt
-        self.hidden_state = frozenset({self._config.messages_key, *RESERVED, *self._config.hidden_state})
-        self._make = _maker(graph, url, lambda: RemoteGraph(url or "", graph_id, api_key, headers or {}))
+        self.hidden_state = self._config.hidden
+        if (graph is None) == (url is None):
+            raise ConfigError(
+                "Give LangGraphBridge a compiled graph, a function that makes one, or the url of a LangGraph server."
+            )
+        self._make = (
+            _local(graph) if url is None else _giving(lambda: RemoteGraph(url, graph_id, api_key, headers or {}))
+        )
 
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(session_persistence=True, thinking=True)
 
     def create_adapter(self, ctx: PlatformContext) -> Conversation:
-        asked = {name: getattr(ctx, name) for name in _PLATFORM if getattr(ctx, name) not in (None, "")}
-        return Conversation(lambda: self._made(ctx), self._config, asked)
+        return Conversation(lambda: self._make(ctx), self._config, _platform(ctx))
 
     async def forget(self, thread: ThreadKey) -> None:
         """Erase what the graph's checkpointer has of a thread."""
-        graph = await self._made(PlatformContext(session_id=thread.id))
+        graph = await self._make(PlatformContext(session_id=thread.id))
         try:
             await graph.forget(graph.place(place_of(thread)))
         finally:
             await graph.aclose()
 
-    async def _made(self, ctx: PlatformContext) -> Graph:
-        return await self._make(ctx)
+
+def _platform(ctx: PlatformContext) -> dict[str, Any]:
+    """What the platform asks for, where it says something."""
+    asked = {
+        "model": ctx.model,
+        "max_tokens": ctx.max_tokens,
+        "temperature": ctx.temperature,
+        "system_prompt_append": ctx.system_prompt_append,
+        "workspace_path": ctx.workspace_path,
+        "cwd_path": ctx.cwd_path,
+    }
+    return {name: item for name, item in asked.items() if item not in (None, "")}
 
 
-def _maker(graph: Any, url: str | None, remote: Callable[[], Graph]) -> Callable[[PlatformContext], Any]:
-    """How to get the graph of a thread. Raises: ConfigError."""
-    if (graph is None) == (url is None):
-        raise ConfigError(
-            "Give LangGraphBridge a compiled graph, a function that makes one, or the url of a LangGraph server."
-        )
-    if url is not None:
-        return _once(remote)
+def _local(graph: Any) -> _Make:
+    """How to get a graph that is in this process. Raises: ConfigError."""
     if isinstance(graph, Pregel):
         local = LocalGraph(cast("Any", graph))
-        return _once(lambda: local)
+        return _giving(lambda: local)
     if not callable(graph):
         raise ConfigError(f"A compiled graph is needed, or a function that makes one, not {_kind(graph)}.")
-    return _called(cast("Factory", graph))
+    return _called(cast("_Factory", graph))
 
 
-def _once(give: Callable[[], Graph]) -> Callable[[PlatformContext], Any]:
+def _giving(give: Callable[[], Graph]) -> _Make:
     async def make(ctx: PlatformContext) -> Graph:
         return give()
 
     return make
 
 
-def _called(factory: Factory) -> Callable[[PlatformContext], Any]:
+def _called(factory: _Factory) -> _Make:
     takes_context = bool(inspect.signature(factory).parameters)
 
     async def make(ctx: PlatformContext) -> Graph:

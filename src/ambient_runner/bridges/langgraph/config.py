@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LangGraphConfig", "PredictStateMapping"]
 
+_RESERVED = frozenset({"tools", "copilotkit", "remaining_steps", "is_last_step"})
+"""Keys of the state that we or the SDK set."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictStateMapping:
@@ -50,3 +53,8 @@ class LangGraphConfig:
     """How long a question to a person stays open; for ever when None."""
     default_prompt: str = ""
     """What is asked when a request has nothing to answer; without it such a request is refused."""
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """All keys of the state that clients never see and never set."""
+        return frozenset({self.messages_key, *_RESERVED, *self.hidden_state})

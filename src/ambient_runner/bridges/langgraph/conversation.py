@@ -10,10 +10,11 @@ from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.hooks import call_hook
 from ambient_runner.bridges.langgraph.errors import CheckpointerNeeded, failure
 from ambient_runner.bridges.langgraph.memory import Memory
-from ambient_runner.bridges.langgraph.opening import RESERVED, Ask, open_run
-from ambient_runner.bridges.langgraph.questions import asked, at_breakpoint
+from ambient_runner.bridges.langgraph.opening import Ask, forwarded, open_run
+from ambient_runner.bridges.langgraph.questions import at_breakpoint, interrupt_of
 from ambient_runner.bridges.langgraph.translate import Plan, Translator
 from ambient_runner.bridges.state import StateStore
+from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.events import Interrupted, RunError, RunFinished, Success, ToolMessage
 from ambient_runner.protocol.tools import Toolbox
@@ -21,13 +22,15 @@ from ambient_runner.protocol.turns import calls_of
 from ambient_runner.runs.run import run_if_any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 
     from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
     from ambient_runner.bridges.langgraph.graphs import Graph, Shape
+    from ambient_runner.bridges.langgraph.lanes import Namespace
     from ambient_runner.bridges.langgraph.opening import Opening
+    from ambient_runner.bridges.langgraph.translate import Native
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
 
@@ -54,10 +57,11 @@ class Conversation:
     async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
         """The events of one run, with a RUN_FINISHED at the end and no other frame. Raises: BridgeError."""
         graph, shape = await self._ready()
-        telling = Telling(input_from_agui(input), self._config, shape, self._remembered())
+        given = input_from_agui(input)
+        telling = Telling(given, self._config, shape, self._remembered())
         try:
             opening = await open_run(graph, telling.ask(graph, self._platform))
-            context = await self._context(input) if shape.has_context else None
+            context = await self._context(input, given) if shape.has_context else None
             for event in telling.beginning(opening):
                 yield event
             for one in opening.inputs:
@@ -67,13 +71,15 @@ class Conversation:
                             yield event
                 if telling.waits:
                     break
-                opening.configurable.pop("checkpoint_id", None)
+                opening.configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
             for event in telling.end(keeps=graph.keeps):
                 yield event
         except Exception as error:
             known = failure(error)
             for event in telling.close(RunError(message=known.message)):
                 yield event
+            if known is error:
+                raise
             raise known from error
         finally:
             self._memory = telling.memory
@@ -93,17 +99,16 @@ class Conversation:
         try:
             graph = self._graph = self._graph or await self._make()
             return graph, await graph.shape()
+        except BridgeError:
+            raise
         except Exception as error:
             raise failure(error) from error
 
-    async def _context(self, posted: AguiInput) -> dict[str, Any]:
+    async def _context(self, posted: AguiInput, given: RunAgentInput) -> dict[str, Any]:
         """The run's context: what the client may set, and what the hook gives."""
-        props: Any = posted.forwarded_props
-        wanted: Any = cast("dict[str, Any]", props).get("context") if isinstance(props, dict) else None
-        allowed = _allowed(wanted, self._config.client_context)
         hook = self._config.context
-        given: dict[str, Any] = await call_hook(hook, posted) if hook else {}
-        return {**allowed, **given}
+        made: dict[str, Any] = await call_hook(hook, posted) if hook else {}
+        return {**_allowed(forwarded(given, "context"), self._config.client_context), **made}
 
 
 class Telling:
@@ -114,9 +119,8 @@ class Telling:
         self._tools = Toolbox(given.tools, shape.tools).frontend
         self._input = given
         self._config = config
-        hidden = frozenset({config.messages_key, *RESERVED, *config.hidden_state})
-        self._store = StateStore(given.state, hidden.__contains__)
-        self._translator = Translator(self._store, _plan(given, self._tools, config, hidden))
+        self._store = StateStore(given.state, config.hidden.__contains__)
+        self._translator = Translator(self._store, _plan(given, self._tools, config))
         self._checkpoint: str | None = None
         self._next: list[str] = []
 
@@ -138,9 +142,7 @@ class Telling:
 
     def settings(self, opening: Opening) -> dict[str, Any]:
         """The run's configuration. What a client sets is what it may set, and never what we set."""
-        props = self._input.forwarded_props
-        wanted: Any = cast("dict[str, Any]", props).get("configurable") if isinstance(props, dict) else None
-        allowed = _allowed(wanted, self._config.configurable)
+        allowed = _allowed(forwarded(self._input, "configurable"), self._config.configurable)
         limit = self._config.recursion_limit
         return {
             "configurable": {**allowed, **opening.configurable},
@@ -152,9 +154,10 @@ class Telling:
         snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
         return [*snapshot, *self._remember(is_whole=False)]
 
-    def feed(self, native: Any) -> list[Event]:
-        if native[1] == "checkpoints":
-            return self._moved(native[0], native[2])
+    def feed(self, native: Native) -> list[Event]:
+        ns, mode, data = native
+        if mode == "checkpoints":
+            return self._moved(ns, data)
         return self._translator.feed(native)
 
     def end(self, *, keeps: bool) -> list[Event]:
@@ -165,7 +168,7 @@ class Telling:
             thread_id=self._input.thread_id,
             run_id=self._input.run_id,
             outcome=self._outcome(),
-            usage=self._translator.usage.told(),
+            usage=self._translator.usage.tokens,
             metadata={"checkpointId": self._checkpoint} if self._checkpoint else None,
         )
         self._store.keep(self._translator.visible())
@@ -182,12 +185,12 @@ class Telling:
     def _outcome(self) -> Outcome:
         seconds = self._config.interrupt_seconds
         if self._translator.questions:
-            return Interrupted(interrupts=asked(self._translator.questions.values(), seconds))
+            return Interrupted(interrupts=[interrupt_of(one, seconds) for one in self._translator.questions.values()])
         if self._translator.is_paused:
             return Interrupted(interrupts=[at_breakpoint(self._checkpoint or "", self._next, seconds)])
         return Success(pending_tool_call_ids=self._translator.waiting() or None)
 
-    def _moved(self, ns: tuple[str, ...], payload: Mapping[str, Any]) -> list[Event]:
+    def _moved(self, ns: Namespace, payload: Mapping[str, Any]) -> list[Event]:
         """The graph has taken a step and stored it."""
         if ns:
             return []
@@ -205,13 +208,13 @@ class Telling:
         return [] if run_if_any() is None else [remember(now.to_store())]
 
 
-def _allowed(wanted: Any, names: Any) -> dict[str, Any]:
+def _allowed(wanted: Any, names: Collection[str]) -> dict[str, Any]:
     if not isinstance(wanted, dict):
         return {}
     return {name: item for name, item in cast("dict[str, Any]", wanted).items() if name in names}
 
 
-def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig, hidden: frozenset[str]) -> Plan:
+def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig) -> Plan:
     answered = frozenset(message.tool_call_id for message in given.messages if isinstance(message, ToolMessage))
     return Plan(
         frontend=frozenset(tools),
@@ -219,6 +222,6 @@ def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig, h
         open_calls=frozenset(call.id for call in calls_of(given.messages)) - answered,
         answered=answered,
         messages_key=config.messages_key,
-        hidden=hidden,
+        hidden=config.hidden,
         predictions=[mapping.to_payload() for mapping in config.predict_state],
     )

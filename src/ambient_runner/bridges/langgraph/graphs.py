@@ -15,6 +15,9 @@ from ambient_runner.bridges.langgraph.wiring import DispatchedEvents
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
+    from langgraph.types import StateSnapshot
+
+    from ambient_runner.bridges.langgraph.translate import Native
 
 __all__ = ["Graph", "LocalGraph", "Shape"]
 
@@ -42,12 +45,12 @@ class Graph(Protocol):
 
     async def shape(self) -> Shape: ...
 
-    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Any, None]:
-        """The native events of a run: `(namespace, mode, data)`."""
+    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
+        """The native events of a run."""
         ...
 
-    async def state(self, config: dict[str, Any]) -> Any:
-        """The stored state, as LangGraph's StateSnapshot; one without `created_at` when there is none."""
+    async def state(self, config: dict[str, Any]) -> StateSnapshot:
+        """The stored state; one without `created_at` when there is none."""
         ...
 
     def place(self, thread: str) -> str:
@@ -74,12 +77,12 @@ class LocalGraph:
     async def shape(self) -> Shape:
         return self._shape
 
-    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Any, None]:
+    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
         modes = [*MODES, "checkpoints"] if self.keeps else MODES
         config = {**config, "callbacks": [DispatchedEvents()]}
         return self._graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
 
-    async def state(self, config: dict[str, Any]) -> Any:
+    async def state(self, config: dict[str, Any]) -> StateSnapshot:
         return await self._graph.aget_state(config)
 
     def place(self, thread: str) -> str:

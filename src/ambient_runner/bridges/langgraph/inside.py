@@ -55,7 +55,9 @@ def request_context() -> list[dict[str, str]]:
 
 
 def platform() -> dict[str, Any]:
-    """What the platform asks for, where it says something: `model`, `max_tokens`, `temperature`, `system_prompt_append`, `cwd_path`."""
+    """What the platform asks for, where it says something: `model`, `max_tokens`, `temperature`,
+    `system_prompt_append`, `workspace_path`, `cwd_path`.
+    """
     return dict(_given().get("platform") or {})
 
 

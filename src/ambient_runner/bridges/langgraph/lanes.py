@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
     from ambient_runner.protocol.open import Owner
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "Namespace"]
 
 Namespace = tuple[str, ...]
+"""Where in a run something happens: the names of the nodes around it, each with the id of its task."""
 
 
 class Lanes:

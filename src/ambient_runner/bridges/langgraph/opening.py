@@ -18,12 +18,14 @@ from ambient_runner.bridges.langgraph.errors import InterruptLost, NoSuchCheckpo
 from ambient_runner.bridges.langgraph.inside import KEY
 from ambient_runner.bridges.langgraph.messages import messages_of, plain, result_message, tool_specs, unanswered
 from ambient_runner.bridges.langgraph.questions import answers_of, is_breakpoint
+from ambient_runner.protocol import events
 from ambient_runner.protocol.turns import incoming, no_result, turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from langchain_core.messages import BaseMessage
+    from langgraph.types import StateSnapshot
 
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
     from ambient_runner.bridges.langgraph.graphs import Graph, Shape
@@ -31,10 +33,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Message, RunAgentInput, Tool
     from ambient_runner.protocol.turns import Incoming
 
-__all__ = ["Ask", "Opening", "open_run"]
-
-RESERVED = frozenset({"tools", "copilotkit", "remaining_steps", "is_last_step"})
-"""Keys of the state that are never a client's to set or to see."""
+__all__ = ["Ask", "Opening", "forwarded", "open_run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +62,11 @@ class Opening:
     """Where the graph stands before."""
 
 
+def forwarded(given: RunAgentInput, name: str) -> Any:
+    """What a client has put under this name into its `forwardedProps`."""
+    return _members(given.forwarded_props).get(name)
+
+
 async def open_run(graph: Graph, ask: Ask) -> Opening:
     """Decide what the graph is given. Raises: InterruptLost, NoSuchCheckpoint."""
     shape = await graph.shape()
@@ -85,7 +89,7 @@ async def _stored(
         configurable["checkpoint_id"] = checkpoint
     about = incoming(ask.input, new=ask.new)
     if ask.input.resume:
-        inputs = _resumed(ask, state, about)
+        inputs = _resumed(state, about)
         later = _input(ask, shape, _asked(said, about), values)
         inputs += [later] if about.user is not None else []
     else:
@@ -93,7 +97,7 @@ async def _stored(
     return Opening(inputs=inputs, configurable=configurable, checkpoint=checkpoint)
 
 
-async def _standing(graph: Graph, ask: Ask) -> tuple[Any, bool]:
+async def _standing(graph: Graph, ask: Ask) -> tuple[StateSnapshot, bool]:
     """The state to go on from, and whether it is the latest there is."""
     latest = await graph.state({"configurable": {"thread_id": ask.place}})
     newest = _checkpoint_id(latest)
@@ -111,13 +115,13 @@ async def _standing(graph: Graph, ask: Ask) -> tuple[Any, bool]:
 
 def _travel(ask: Ask) -> str | None:
     """The checkpoint a client wants to go on from, where it may say so."""
-    given = _forwarded(ask, "checkpointId") if ask.config.time_travel else None
+    given = forwarded(ask.input, "checkpointId") if ask.config.time_travel else None
     return given if isinstance(given, str) and given else None
 
 
 def _command(ask: Ask) -> Command[Any] | None:
     """Where a client wants the graph to go on, where it may say so."""
-    given = _forwarded(ask, "command") if ask.config.time_travel else None
+    given = forwarded(ask.input, "command") if ask.config.time_travel else None
     if not isinstance(given, dict):
         return None
     said = cast("dict[str, Any]", given)
@@ -125,16 +129,11 @@ def _command(ask: Ask) -> Command[Any] | None:
     return Command(goto=goto or (), update=update) if goto or update else None
 
 
-def _forwarded(ask: Ask, name: str) -> Any:
-    props = ask.input.forwarded_props
-    return cast("dict[str, Any]", props).get(name) if isinstance(props, dict) else None
-
-
-def _checkpoint_id(state: Any) -> str | None:
+def _checkpoint_id(state: StateSnapshot) -> str | None:
     return state.config.get("configurable", {}).get("checkpoint_id") if state.created_at is not None else None
 
 
-def _resumed(ask: Ask, state: Any, about: Incoming) -> list[Any]:
+def _resumed(state: StateSnapshot, about: Incoming) -> list[Any]:
     """What takes a graph on that waits. Raises: InterruptLost."""
     entries = about.resume
     if any(is_breakpoint(entry) for entry in entries):
@@ -188,11 +187,14 @@ def _own(messages: Sequence[Message], memory: Memory | None) -> list[Message]:
     """The thread's messages, with those of subgraphs that the graph has taken over."""
     adopted = set(memory.adopted) if memory else set[str]()
     return [
-        msgspec.structs.replace(message, subagent_run_id=None)
-        if message.subagent_run_id and (message.id in adopted or getattr(message, "tool_call_id", None) in adopted)
-        else message
+        msgspec.structs.replace(message, subagent_run_id=None) if adopted & _names(message) else message
         for message in messages
     ]
+
+
+def _names(message: Message) -> set[str]:
+    """What a message may be adopted by: its id, and for a result that of its call."""
+    return {message.id, message.tool_call_id} if isinstance(message, events.ToolMessage) else {message.id}
 
 
 def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +203,7 @@ def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapp
     key, inputs = ask.config.messages_key, shape.inputs
     if inputs is None or key in inputs:
         given[key] = list(messages)
-    hidden = {key, *RESERVED, *ask.config.hidden_state}
+    hidden = ask.config.hidden
     for name, item in _members(ask.input.state).items():
         if name not in hidden and (inputs is None or name in inputs) and _differs(values, name, item):
             given[name] = Overwrite(item) if name in shape.reduced and name in values else item

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,34 +12,40 @@ from ambient_runner.protocol.events import Interrupt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ambient_runner.bridges.langgraph.translate import Question
     from ambient_runner.protocol.events import ResumeEntry
+    from ambient_runner.protocol.open import Owner
 
-__all__ = ["answers_of", "asked", "at_breakpoint", "is_breakpoint"]
+__all__ = ["Question", "answers_of", "at_breakpoint", "interrupt_of", "is_breakpoint"]
 
-REASON = "input_required"
-BREAKPOINT = "breakpoint-"
+_BREAKPOINT = "breakpoint-"
 _MESSAGES = ("message", "question", "description", "prompt")
 _SCHEMAS = ("response_schema", "responseSchema")
 _CALLS = ("tool_call_id", "toolCallId")
 
 
-def asked(questions: Iterable[Question], seconds: float | None) -> list[Interrupt]:
-    """The questions as clients get them; open for so many seconds, or for ever."""
-    return [_asked(question, _expiry(seconds)) for question in questions]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """An interrupt of the graph: who asks, and for which call if that is known."""
+
+    id: str
+    value: Any
+    response_schema: Any = None
+    lane: Owner = None
+    tool_call_id: str | None = None
 
 
-def _asked(question: Question, expires_at: str | None) -> Interrupt:
+def interrupt_of(question: Question, seconds: float | None) -> Interrupt:
+    """The question as clients see it; open for so many seconds, or for ever."""
     value = plain(question.value)
     said = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
     schema = question.response_schema or _first(said, _SCHEMAS, dict)
     return Interrupt(
         id=question.id,
-        reason=_first(said, ("reason",), str) or REASON,
+        reason=_first(said, ("reason",), str) or "input_required",
         message=value if isinstance(value, str) else _first(said, _MESSAGES, str),
         tool_call_id=_first(said, _CALLS, str) or question.tool_call_id,
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
-        expires_at=_first(said, ("expires_at", "expiresAt"), str) or expires_at,
+        expires_at=_first(said, ("expires_at", "expiresAt"), str) or _expiry(seconds),
         metadata={"value": value},
         subagent_run_id=question.lane,
     )
@@ -47,7 +54,7 @@ def _asked(question: Question, expires_at: str | None) -> Interrupt:
 def at_breakpoint(checkpoint: str, nodes: Sequence[str], seconds: float | None) -> Interrupt:
     """The question of a graph that stops before or after a node (`interrupt_before`): whether to go on."""
     return Interrupt(
-        id=f"{BREAKPOINT}{checkpoint}",
+        id=f"{_BREAKPOINT}{checkpoint}",
         reason="confirmation",
         message=f"Go on with {', '.join(nodes)}?" if nodes else "Go on?",
         expires_at=_expiry(seconds),
@@ -56,7 +63,7 @@ def at_breakpoint(checkpoint: str, nodes: Sequence[str], seconds: float | None) 
 
 
 def is_breakpoint(entry: ResumeEntry) -> bool:
-    return entry.interrupt_id.startswith(BREAKPOINT)
+    return entry.interrupt_id.startswith(_BREAKPOINT)
 
 
 def answers_of(entries: Iterable[ResumeEntry]) -> dict[str, Any]:

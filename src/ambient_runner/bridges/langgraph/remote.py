@@ -16,9 +16,12 @@ from ambient_runner.bridges.langgraph.graphs import MODES, Shape
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from ambient_runner.bridges.langgraph.translate import Native
+
 __all__ = ["RemoteGraph"]
 
 _SPACE = uuid.UUID("5a3b4a1e-6b0c-5f0e-9a57-0d1f3c1b7a10")
+"""Of our own, and the same for ever: a thread is found again by the UUID it was given."""
 _KINDS: dict[str, Any] = {
     "AIMessageChunk": AIMessageChunk,
     "ai": AIMessage,
@@ -56,7 +59,7 @@ class RemoteGraph:
             has_context=bool(_properties(schemas, "context_schema")),
         )
 
-    async def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Any, None]:
+    async def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
         stream: Any = self._graph.astream(
             given,
             config,
@@ -73,7 +76,7 @@ class RemoteGraph:
         finally:
             await stream.aclose()
 
-    async def state(self, config: dict[str, Any]) -> Any:
+    async def state(self, config: dict[str, Any]) -> StateSnapshot:
         # The server gives back what it was asked by, and the SDK wants the namespace to be there.
         asked = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
         try:

@@ -6,6 +6,7 @@ Nodes that run side by side speak at the same time, and each message is told as 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.langgraph.messages import json_text, reasoning_of, text_pieces
@@ -20,16 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Speech"]
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """A tool call that is being written. Its name and id may come after the first of its arguments."""
 
-    __slots__ = ("begun", "id", "name", "pieces")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.pieces: list[str] = []
-        self.begun = False
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    begun: bool = False
 
     def add(self, chunk: Any) -> str:
         """Take a chunk; gives the arguments that can be told now."""
@@ -99,11 +98,21 @@ class Speech:
         for given in message.tool_calls if self._shows_calls else ():
             call = next((one for one in self.calls.values() if one.id == given["id"]), None)
             if call is None:
-                call = self.calls[given["id"]] = Call()
-                call.id, call.name = given["id"] or "", given["name"]
+                call = self.calls[given["id"]] = Call(given["id"] or "", given["name"])
             if call.id and not call.arguments:
                 call.pieces.append(json_text(given["args"]))
                 yield call, call.arguments
+
+    def end(self, kept_open: frozenset[str], *, is_whole: bool) -> list[Event]:
+        """The end of all it has open, but for calls of the tools `kept_open`: the client gets those when the run ends.
+
+        Unless the message `is_whole`, calls without arguments stay open too: those may come with the whole message.
+        """
+        events = [*self.composer.end_text(self.lane), *self.composer.end_reasoning(self.lane)]
+        for call in self.calls.values():
+            if call.begun and call.name not in kept_open and (is_whole or call.arguments):
+                events += self.composer.tool_end(call.id)
+        return events
 
     def _call(self, chunk: Any) -> Call:
         """The call a chunk belongs to: by its index, else by its id, else the one before."""
@@ -118,14 +127,3 @@ class Speech:
     def _think(self, piece: str) -> list[Event]:
         self._has_thought = self._has_thought or bool(piece)
         return self.composer.reasoning(piece, lane=self.lane)
-
-    def end(self, kept_open: frozenset[str], *, is_whole: bool) -> list[Event]:
-        """The end of all it has open, but for calls of the tools `kept_open`: the client gets those when the run ends.
-
-        Unless the message `is_whole`, calls without arguments stay open too: those may come with the whole message.
-        """
-        events = [*self.composer.end_text(self.lane), *self.composer.end_reasoning(self.lane)]
-        for call in self.calls.values():
-            if call.begun and call.name not in kept_open and (is_whole or call.arguments):
-                events += self.composer.tool_end(call.id)
-        return events

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
-from ambient_runner.bridges.langgraph.lanes import Lanes
+from ambient_runner.bridges.langgraph.lanes import Lanes, Namespace
 from ambient_runner.bridges.langgraph.messages import plain, result_content, said_in, unanswered
 from ambient_runner.bridges.langgraph.predict import Predictions, mappings_of
+from ambient_runner.bridges.langgraph.questions import Question
 from ambient_runner.bridges.langgraph.speech import Call, Speech
 from ambient_runner.bridges.langgraph.usage import Usage
 from ambient_runner.protocol.compose import Composer, random_id
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Terminal
     from ambient_runner.protocol.open import Owner
 
-__all__ = ["Dispatched", "Plan", "Question", "Translator"]
+__all__ = ["Dispatched", "Native", "Plan", "Translator"]
 
-Namespace = tuple[str, ...]
 Native = tuple[Namespace, str, Any]
+"""`(namespace, mode, data)`."""
 
-CUSTOM = "langgraph:custom"
+_CUSTOM = "langgraph:custom"
 """The name of what a node writes to its stream without a name."""
 _OURS = "ambient:"
 
@@ -44,17 +45,6 @@ class Dispatched:
 
     name: str
     data: Any
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """An interrupt of the graph: who asks, and for which call if that is known."""
-
-    id: str
-    value: Any
-    response_schema: Any = None
-    lane: Owner = None
-    tool_call_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +121,16 @@ class Translator:
         self._hot.native = None
         ends = [event for speech in self._speeches.values() for event in speech.composer.close(terminal)]
         return [*ends, *self._say.close(terminal)]
+
+    def waiting(self) -> list[str]:
+        """The client's calls in the graph's conversation that have no result: of this run, or of one before that stopped to ask."""
+        calls = unanswered(self.values.get(self._plan.messages_key))
+        return [call["id"] for call in calls if call["id"] and call["name"] in self._plan.frontend]
+
+    def visible(self) -> dict[str, Any]:
+        """What of the graph's state is shared."""
+        shown = [key for key in self.values if key not in self._plan.hidden and not key.startswith("__")]
+        return {key: self.values[key] for key in shown}
 
     def _message(self, ns: Namespace, message: Any, meta: Mapping[str, Any]) -> list[Event]:
         self._hot.native = None
@@ -226,7 +226,7 @@ class Translator:
         ]
 
     def _custom(self, ns: Namespace, data: Any) -> list[Event]:
-        name, value = CUSTOM, data
+        name, value = _CUSTOM, data
         match data:
             case Dispatched():
                 name, value = data.name, data.data
@@ -300,16 +300,6 @@ class Translator:
         self.values = cast("Mapping[str, Any]", data)
         self._adopt(self.values.get(self._plan.messages_key))
         return self._store.delta({key: item for key, item in self.visible().items() if not self._predicted.covers(key)})
-
-    def waiting(self) -> list[str]:
-        """The client's calls in the graph's conversation that have no result: of this run, or of one before that stopped to ask."""
-        calls = unanswered(self.values.get(self._plan.messages_key))
-        return [call["id"] for call in calls if call["id"] and call["name"] in self._plan.frontend]
-
-    def visible(self) -> dict[str, Any]:
-        """What of the graph's state is shared."""
-        hidden = {self._plan.messages_key, *self._plan.hidden}
-        return {key: item for key, item in self.values.items() if key not in hidden and not key.startswith("__")}
 
     def _adopt(self, messages: Any) -> None:
         for message in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():

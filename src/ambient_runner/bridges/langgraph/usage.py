@@ -41,6 +41,7 @@ class Usage:
             if found:
                 sums[name] = sums.get(name, 0) + int(found)
 
-    def told(self) -> list[TokenUsage] | None:
+    @property
+    def tokens(self) -> list[TokenUsage] | None:
         """The sums, or nothing when no model counted."""
         return [TokenUsage(provider=by, model=model, **sums) for (by, model), sums in self._sums.items()] or None
