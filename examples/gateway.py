@@ -6,9 +6,8 @@ Start a runner with `ambient serve demo --port 9000 --store memory://`, then run
 
 from fastapi import FastAPI
 
-from ambient_runner import Settings, add_ambient_endpoints
+from ambient_runner import Run, Settings, add_ambient_endpoints
 from ambient_runner.bridges.remote import RemoteBridge, RemoteTimeouts
-from ambient_runner.runs.run import Run
 
 
 def passed_on(run: Run) -> dict[str, str]:

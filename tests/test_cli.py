@@ -30,7 +30,6 @@ from ambient_runner.cli.render import (
     Said,
     Screen,
     Thought,
-    content_text,
     plain,
     styled,
 )
@@ -127,7 +126,7 @@ def test_a_tool_call_without_a_result_is_shown_at_the_end() -> None:
 
 def test_content_in_parts_reads_as_its_words_and_kinds() -> None:
     image = ev.ImagePart(source=ev.UrlSource(value="https://example.com/x.png"))
-    assert content_text([ev.TextPart(text="see "), image]) == "see [image]"
+    assert ev.words_of([ev.TextPart(text="see "), image]) == "see \n[image]"
 
 
 @pytest.mark.parametrize(
@@ -276,6 +275,41 @@ def test_the_version_is_printed(ambient: Callable[..., Any]) -> None:
     from importlib.metadata import version
 
     assert ambient("--version") == (0, f"ambient-runner {version('ambient-runner')}\n", "")
+
+
+NAGGING = '''
+from ambient_runner import FrameworkCapabilities, Parked, PlatformBridge
+from ambient_runner.protocol.events import Interrupt
+
+class Nagging:
+    """Asks again, whatever it is told."""
+
+    async def run(self, input):
+        raise Parked([Interrupt(id=input.run_id, reason="confirmation", message="Sure?")])
+        yield
+
+class Bridge(PlatformBridge):
+    def capabilities(self):
+        return FrameworkCapabilities()
+
+    def create_adapter(self, ctx):
+        return Nagging()
+'''
+
+
+def test_the_end_of_input_ends_an_agent_that_asks_again_and_again(
+    ambient: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nagging.py").write_text(NAGGING)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code, out, _ = ambient("run", "nag=nagging:Bridge", "hello", stdin="")
+    assert (code, out.count("Sure?")) == (0, 1)
+
+
+def test_a_stored_message_cannot_control_the_terminal(ambient: Callable[..., Any]) -> None:
+    ambient("run", "demo", "say \x1b]52;c;aGk=\x07 hi", "--thread", "t1")
+    code, out, _ = ambient("threads", "show", "t1")
+    assert (code, "\x1b" in out, "\x07" in out, "]52;c;aGk=" in out) == (0, False, False, True)
 
 
 def test_an_answer_in_a_pipe_is_plain_text(ambient: Callable[..., Any]) -> None:

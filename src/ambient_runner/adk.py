@@ -16,16 +16,14 @@ from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import ConfigContext, RunnerConfig, SessionLockConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, InputInfo, TranslateEvent
 from ambient_runner.bridges.adk.sessions import Place
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui import to_agui
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.adk import AdkDoor, adk_history_routes, adk_routes
-from ambient_runner.server.app import wrap_lifespan
+from ambient_runner.server.app import service_of, wrap_lifespan
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.guard import Guard
-from ambient_runner.server.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,8 +90,7 @@ class SSEService:
             convert_run_agent_input=config_context.convert_run_agent_input,
             locate=_named_place,
         )
-        hosted = Hosted(_AGENT, self.bridge, kept=settings.adapters_kept, idle=settings.adapter_idle)
-        self.service = Service(settings, {_AGENT: hosted}, middleware=middleware)
+        self.service = service_of(settings, {_AGENT: self.bridge}, middleware=middleware)
         letting_in = authorize or (None if isinstance(config_context.user_id, str) else _anyone)
         guard = Guard(letting_in, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
         self.door = AdkDoor(self.service, guard, config_context, handlers, _AGENT)

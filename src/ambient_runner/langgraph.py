@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-
-from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping  # isort: skip  the bridge says what is missing
+from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
 from ambient_runner.bridges.langgraph.inside import (
     answer_backend,
     backend_tools,

@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
+import pytest
 from opentelemetry import trace as otel
 
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.middleware.tracing import tracing
 from ambient_runner.protocol.events import Interrupt, Interrupted, ResumeEntry, RunFinished, Tool, ToolMessage
-from ambient_runner.runs.run import Actor, Run
+from ambient_runner.runs.run import Actor, Run, SpanRef, current_run
 from ambient_runner.runs.runner import Runner
 from tests.middleware.world import answered, called, root_id, script_of, spans_of, traced
 from tests.scripts import hello
@@ -98,22 +99,33 @@ async def test_a_result_that_is_an_error_makes_its_call_one() -> None:
 
 async def test_a_run_continues_the_trace_of_its_caller() -> None:
     async with traced(hello) as (runner, spans):
-        await run_once(runner, user("u1"), trace_id=TRACE, traceparent=f"00-{TRACE}-{PARENT}-01")
+        await run_once(runner, user("u1"), caller=SpanRef(trace_id=TRACE, span_id=PARENT))
     assert [(span.trace, span.parent) for span in spans.roots] == [(TRACE, PARENT)]
     assert spans.tree() == ["invoke_agent agent", "  chat"]
 
 
 async def test_what_the_caller_does_not_record_is_not_recorded_here() -> None:
     async with traced(hello) as (runner, spans):
-        await run_once(runner, user("u1"), trace_id=TRACE, traceparent=f"00-{TRACE}-{PARENT}-00")
+        await run_once(runner, user("u1"), caller=SpanRef(trace_id=TRACE, span_id=PARENT, sampled=False))
         await run_once(runner, user("u2"))
     assert [span.trace == TRACE for span in spans.roots] == [False]
 
 
-async def test_a_trace_id_without_a_caller_is_kept() -> None:
-    async with traced(hello) as (runner, spans):
-        await run_once(runner, user("u1"), trace_id=TRACE)
-    assert [(span.trace, span.parent) for span in spans.roots] == [(TRACE, "")]
+@pytest.mark.parametrize("sampled", [True, False])
+async def test_a_traced_run_tells_others_of_its_own_span(sampled: bool) -> None:
+    runs: list[Run] = []
+
+    async def script(run: Run) -> AsyncGenerator[Any, None]:
+        runs.append(current_run())
+        for event in said("m1", "hi"):
+            yield event
+
+    async with traced(script) as (runner, spans):
+        await run_once(runner, user("u1"), caller=SpanRef(trace_id=TRACE, span_id=PARENT, sampled=sampled))
+    span = runs[0].span
+    assert span is not None
+    assert (span.trace_id, span.sampled, span.span_id == PARENT) == (TRACE, sampled, False)
+    assert [root.id for root in spans.roots] == ([span.span_id] if sampled else [])
 
 
 async def test_what_a_framework_traces_by_itself_becomes_part_of_the_trace() -> None:

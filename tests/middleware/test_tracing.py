@@ -266,7 +266,10 @@ async def test_an_agent_that_will_not_end_leaves_no_span_open() -> None:
 
 
 async def test_a_run_that_loses_its_thread_is_closed_as_an_error() -> None:
+    over = anyio.Event()
+
     async def robbed(run: Run) -> AsyncGenerator[Any, None]:
+        run.endings.append(lambda terminal: over.set())  # behind the trace's own
         for event in said("m1", "hello"):
             yield event
         await runner.ledger.erase(run.thread)
@@ -276,8 +279,7 @@ async def test_a_run_that_loses_its_thread_is_closed_as_an_error() -> None:
     async with traced(robbed) as (runner, spans):
         await runner.start(request(user("u1")))
         with anyio.fail_after(5):
-            while not spans.roots:
-                await anyio.sleep(0.01)
+            await over.wait()
     assert spans.roots[0].attributes["error.type"] == "store_unavailable"
 
 

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from ambient_runner.ledger.base import Batch
-from ambient_runner.projections.frames import Framer
-from ambient_runner.projections.thread import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER
+from ambient_runner.projections.frames import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER, Framer
 from ambient_runner.protocol.events import Custom, encode_event
 
 

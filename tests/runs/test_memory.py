@@ -15,7 +15,7 @@ from ambient_runner.bridges.base import remember
 from ambient_runner.errors import Parked
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import RUNTIME, Batch
-from ambient_runner.projections.memory import MEMORY, is_memory_line
+from ambient_runner.projections.kept import MEMORY, is_kept_line
 from ambient_runner.projections.redact import REDACTED
 from ambient_runner.projections.thread import ThreadView
 from ambient_runner.protocol.events import (
@@ -89,7 +89,7 @@ async def test_those_who_read_a_run_do_not_get_it_but_it_has_its_place_in_the_le
     agent = Remembering(["private"])
     async with runner_of(agent) as runner:
         events = await run_once(runner, user("u1"))
-        kinds = [is_memory_line(line) for line in await lines_of(runner)]
+        kinds = [is_kept_line(line) for line in await lines_of(runner)]
     assert not any(isinstance(event, Custom) for event in events)
     assert kinds == [False, False, True, False, False, False, False]
 
@@ -242,7 +242,7 @@ async def test_it_outlives_the_entries_that_held_it() -> None:
             await run_once(runner, user(f"u{turn}"))
         assert await retain(runner.ledger, KEY, 5)
         runner.views.forget(KEY)
-        assert not any(is_memory_line(line) for line in await lines_of(runner))
+        assert not any(is_kept_line(line) for line in await lines_of(runner))
         await run_once(runner, user("u6"))
         await run_once(runner, *(user(f"u{turn}") for turn in range(2)))
         assert agent.found[-2:] == ["two", "one"]
@@ -328,4 +328,4 @@ def test_a_checkpoint_written_before_there_was_memory_can_be_read() -> None:
     ],
 )
 def test_a_stored_memory_is_told_from_everything_else_by_its_bytes(make: Callable[[], Event], expected: bool) -> None:
-    assert is_memory_line(encode_event(make())) is expected
+    assert is_kept_line(encode_event(make())) is expected

@@ -12,6 +12,7 @@ from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Fact
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.redact import Redactor
+from ambient_runner.protocol.dropped import MAX_EVENT
 from ambient_runner.protocol.events import (
     Custom,
     Event,
@@ -34,7 +35,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.pipeline import MAX_EVENT, Pipeline, storable
+from ambient_runner.runs.pipeline import Pipeline, storable
 from ambient_runner.runs.run import Run
 from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 

@@ -48,7 +48,7 @@ from ambient_runner.protocol.events import (
     type_of,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.run import Resumed, Run, RunHandler, current_run
+from ambient_runner.runs.run import Resumed, Run, RunHandler, SpanRef, current_run
 from ambient_runner.runs.runner import Runner
 from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
@@ -325,7 +325,7 @@ async def test_a_run_knows_which_one_it_resumes_and_under_which_trace() -> None:
             yield event
 
     async with runner_of(ScriptedAgent(asking)) as runner:
-        await run_once(runner, user("u1"), trace_id="a" * 32)
+        await run_once(runner, user("u1"), caller=SpanRef(trace_id="a" * 32, span_id="b" * 16))
         await run_once(runner, resume=[ResumeEntry(interrupt_id="i1", status="resolved")])
         await run_once(runner, user("u2"))
     assert [run.resumes for run in runs] == [None, Resumed(run=runs[0].key, trace_id="a" * 32), None]
@@ -354,7 +354,7 @@ async def test_what_the_server_announces_comes_right_after_the_start() -> None:
         MemoryLedger() as ledger,
         Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS, announce=announce) as runner,
     ):
-        events = await run_once(runner, user("u1"), trace_id="a" * 32)
+        events = await run_once(runner, user("u1"), caller=SpanRef(trace_id="a" * 32, span_id="b" * 16))
     assert bare(events)[1] == Custom(name="ambient:trace_id", value={"traceId": "a" * 32})
     assert types(events)[:3] == ["RUN_STARTED", "CUSTOM", "TEXT_MESSAGE_START"]
 

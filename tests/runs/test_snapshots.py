@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ambient_runner.projections.frames import snapshot_places
-from ambient_runner.projections.memory import MESSAGES, restate
+from ambient_runner.projections.kept import MESSAGES
 from ambient_runner.projections.redact import REDACTED
+from ambient_runner.projections.restated import restate
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Custom,

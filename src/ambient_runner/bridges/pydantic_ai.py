@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import FrameworkCapabilities
-from ambient_runner.errors import BridgeUnavailable
+from ambient_runner.errors import needing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -21,12 +21,8 @@ class PydanticAIBridge(AGUIBridge):
     """A pydantic-ai agent. `options` go to `AGUIAdapter.run_stream`: `deps`, `model`, `usage_limits` and the like."""
 
     def __init__(self, agent: Any, **options: Any) -> None:
-        try:
+        with needing("pydantic_ai", install="pydantic-ai-slim[ag-ui]"):
             from pydantic_ai.ui.ag_ui import AGUIAdapter
-        except ImportError as error:
-            raise BridgeUnavailable(
-                "pydantic-ai agents need another package: pip install 'pydantic-ai-slim[ag-ui]'"
-            ) from error
 
         async def run(input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the ADR's name
             adapter = AGUIAdapter(agent=agent, run_input=input)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 from ambient_runner.bridges.agui import AGUIBridge, is_agui
 from ambient_runner.bridges.base import PlatformBridge, agent_name
 from ambient_runner.errors import BridgeUnavailable, ConfigError
+from ambient_runner.runs.isolate import foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
 GROUP = "ambient_runner.bridges"
 OBJECTS = "ambient_runner.objects"
@@ -64,11 +66,9 @@ def _is_url(target: str) -> bool:
 
 
 def _remote(target: str) -> PlatformBridge:
-    make = _named("ambient_runner.bridges.remote:RemoteBridge")
-    assert callable(make)
-    bridge = make(target.removeprefix("remote+"))
-    assert isinstance(bridge, PlatformBridge)
-    return bridge
+    with _installed():
+        from ambient_runner.bridges.remote import RemoteBridge
+    return RemoteBridge(target.removeprefix("remote+"))
 
 
 def _registered(name: str) -> object:
@@ -97,12 +97,8 @@ def _module(name: str) -> object:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    try:
+    with _installed(), foreign(lambda error: ConfigError(f"The module {name} cannot be imported: {_said(error)}")):
         return importlib.import_module(name)
-    except BridgeUnavailable as error:
-        raise ConfigError(error.message) from error
-    except Exception as error:  # someone else's module may raise anything while it is imported
-        raise ConfigError(f"The module {name} cannot be imported: {_said(error)}") from error
 
 
 def _bridge(target: str, found: object) -> PlatformBridge:
@@ -140,12 +136,17 @@ def _adopted(found: object) -> PlatformBridge | None:
 
 def _made(target: str, factory: object) -> object:
     assert callable(factory)
-    try:
+    with _installed(), foreign(lambda error: ConfigError(f"{target} cannot be made without arguments: {_said(error)}")):
         return factory()
+
+
+@contextmanager
+def _installed() -> Generator[None]:
+    """What is not installed is a matter of the configuration here."""
+    try:
+        yield
     except BridgeUnavailable as error:
         raise ConfigError(error.message) from error
-    except Exception as error:  # someone else's factory may raise anything
-        raise ConfigError(f"{target} cannot be made without arguments: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:

@@ -115,24 +115,13 @@ class Screen:
                 self._calls[event.tool_call_id].arguments.append(event.delta)
             case ev.ToolCallResult():
                 call = self._calls.pop(event.tool_call_id, _Call("tool"))
-                return [Called(call.name, "".join(call.arguments), content_text(event.content))]
+                return [Called(call.name, "".join(call.arguments), ev.words_of(event.content))]
         return []
 
     def _unanswered(self) -> list[Piece]:
         open_calls = list(self._calls.values())
         self._calls.clear()
         return [Called(call.name, "".join(call.arguments), None) for call in open_calls]
-
-
-def content_text(content: ev.Content | None) -> str:
-    """The words of a message's content; a part that is not text becomes its kind in brackets."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.text if isinstance(part, ev.TextPart) else f"[{_kind(part)}]" for part in content)
-
-
-def _kind(part: ev.ContentPart) -> str:
-    return str(part.__struct_config__.tag)
 
 
 def _noted(event: ev.Event) -> list[Piece]:

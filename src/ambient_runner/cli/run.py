@@ -20,7 +20,6 @@ from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.cli.questions import Field, fields
 from ambient_runner.cli.render import Ended, Piece, Screen, harmless, plain, styled
 from ambient_runner.errors import NothingRunning
-from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol.events import (
     Interrupt,
     Interrupted,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.base import Ledger, ThreadKey
     from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.service import Service
@@ -72,8 +71,8 @@ def _turns(portal: BlockingPortal, talk: Talk, prompt: str, terminal: Terminal) 
 
 
 def _settle(portal: BlockingPortal, talk: Talk, terminal: Terminal, asked: list[Interrupt]) -> None:
-    """Ask and resume until nothing is left open."""
-    while asked:
+    """Ask and resume until nothing is left open, or nobody is there any more: an agent may ask again and again."""
+    while asked and not terminal.is_closed:
         asked = _turn(portal, talk, terminal, [], terminal.ask(asked))
 
 
@@ -138,7 +137,7 @@ async def _open(service: Service, name: str, thread: str) -> AsyncGenerator[Talk
     actor = Actor()
     async with service.running():
         runner = await service.runner()
-        yield Talk(runner.ledger, runner, name, ThreadKey(actor.tenant, actor.owner, thread))
+        yield Talk(runner.ledger, runner, name, actor.thread(thread))
 
 
 class Terminal:
@@ -146,6 +145,8 @@ class Terminal:
 
     def __init__(self, console: Console) -> None:
         self.outcome = "success"
+        self.is_closed = False
+        """Whether its input has ended: no more answers will come."""
         self._console = console
         self._screen = Screen()
         self._spinner = console.status("[dim]waiting[/]") if console.is_terminal else None
@@ -185,7 +186,8 @@ class Terminal:
         typer.echo(harmless(interrupt.message or interrupt.reason))
         try:
             answers = {field.name: _read(field) for field in fields(interrupt)}
-        except (EOFError, KeyboardInterrupt, typer.Abort):
+        except (EOFError, KeyboardInterrupt, typer.Abort) as error:
+            self.is_closed = isinstance(error, EOFError)
             typer.echo("No answer: cancelled.")
             return ResumeEntry(interrupt_id=interrupt.id, status="cancelled")
         given = {name: value for name, value in answers.items() if value is not None}
@@ -195,6 +197,6 @@ class Terminal:
 def _read(field: Field) -> Any:
     while True:
         try:
-            return field.read(input(f"{field.prompt}: "))
+            return field.read(input(f"{harmless(field.prompt)}: "))
         except ValueError as error:
             typer.echo(f"{error}")

@@ -12,17 +12,18 @@ import anyio
 from rich.console import Console
 from rich.table import Table
 
-from ambient_runner.cli.render import compact, content_text
+from ambient_runner.cli.render import compact, harmless
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import RUNTIME, ThreadKey
-from ambient_runner.projections.memory import is_memory_line
+from ambient_runner.projections.kept import is_kept_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,
     Message,
     kind_of,
+    words_of,
 )
 from ambient_runner.runs.run import Actor
 from ambient_runner.runs.views import load_view
@@ -71,7 +72,7 @@ def show_thread(settings: Settings, thread: str) -> None:
         ]
 
     for line in _with_ledger(settings, read):
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"{harmless(line)}\n")
 
 
 def follow(settings: Settings, thread: str, after: str | None, until_idle: bool) -> None:
@@ -120,7 +121,7 @@ def message_lines(message: Message) -> Iterator[str]:
     if isinstance(message, ActivityMessage):
         yield f"{message.activity_type}: {compact(message.content)}"
         return
-    text = content_text(message.content)
+    text = words_of(message.content)
     if text:
         yield f"{message.__struct_config__.tag}: {text}"
     if isinstance(message, AssistantMessage):
@@ -137,8 +138,7 @@ def _with_ledger(settings: Settings, read: Callable[[Ledger], Awaitable[Answer]]
 
 
 def _key(thread: str) -> ThreadKey:
-    actor = Actor()
-    return ThreadKey(actor.tenant, actor.owner, thread)
+    return Actor().thread(thread)
 
 
 async def _known(ledger: Ledger, key: ThreadKey) -> ThreadInfo:
@@ -172,7 +172,7 @@ def _print_batch(batch: Batch, epoch: str) -> None:
 
 def _shown(batch: Batch) -> Iterator[tuple[int, bytes]]:
     """The entries and their seqs, without what an adapter remembers for itself."""
-    return ((seq, line) for seq, line in enumerate(batch.lines, batch.first) if not is_memory_line(line))
+    return ((seq, line) for seq, line in enumerate(batch.lines, batch.first) if not is_kept_line(line))
 
 
 def _kind(batch: Batch, line: bytes) -> str:

@@ -5,23 +5,24 @@ the run's key: so a run that answers an earlier one links to it, also after a re
 from __future__ import annotations
 
 import hashlib
-import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.trace import SpanContext, TraceFlags, format_span_id, format_trace_id
+
+from ambient_runner.runs.run import SpanRef
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from opentelemetry.trace import Span
+
     from ambient_runner.runs.run import Run
 
-__all__ = ["SpanIds", "parent_of", "span_context", "span_id"]
+__all__ = ["SpanIds", "parent_of", "reference", "span_context", "span_id"]
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}).*")
-_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _next: ContextVar[SpanContext | None] = ContextVar("ambient_next_span", default=None)
 
 
@@ -58,7 +59,7 @@ def span_id(run: str, call: str = "") -> int:
 
 def span_context(trace_id: str, run: str, call: str = "") -> SpanContext | None:
     """Where that span is, in whichever process it was made; None when there is no such trace."""
-    if not _TRACE_ID.fullmatch(trace_id) or not int(trace_id, 16):
+    if not trace_id:
         return None
     return SpanContext(
         int(trace_id, 16), span_id(run, call), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)
@@ -66,10 +67,19 @@ def span_context(trace_id: str, run: str, call: str = "") -> SpanContext | None:
 
 
 def parent_of(run: Run) -> SpanContext | None:
-    """The caller's span, when its `traceparent` named this run's trace."""
-    found = _TRACEPARENT.fullmatch(run.traceparent)
-    if found is None or found[1] != run.trace_id or not int(found[2], 16):
+    """The caller's span, when the request named one."""
+    caller = run.caller
+    if caller is None:
         return None
-    return SpanContext(
-        int(found[1], 16), int(found[2], 16), is_remote=True, trace_flags=TraceFlags(int(found[3], 16) & 1)
+    flags = TraceFlags(int(caller.sampled))
+    return SpanContext(int(caller.trace_id, 16), int(caller.span_id, 16), is_remote=True, trace_flags=flags)
+
+
+def reference(span: Span) -> SpanRef:
+    """The span as others may be told of it."""
+    context = span.get_span_context()
+    return SpanRef(
+        trace_id=format_trace_id(context.trace_id),
+        span_id=format_span_id(context.span_id),
+        sampled=context.trace_flags.sampled,
     )

@@ -14,7 +14,7 @@ from ambient_runner.errors import BridgeError
 from ambient_runner.middleware.ids import parent_of, span_context
 from ambient_runner.middleware.pen import Pen
 from ambient_runner.middleware.usage import cost_of, usage_of
-from ambient_runner.middleware.words import Words, text_of
+from ambient_runner.middleware.words import Words
 from ambient_runner.protocol.events import (
     EVENT_TYPES,
     AssistantMessage,
@@ -36,6 +36,8 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     ToolMessage,
     UserMessage,
+    outcome_of,
+    words_of,
 )
 from ambient_runner.protocol.repair import Repairer
 
@@ -121,7 +123,7 @@ class Trace:
         self._ended = True
         for closing in self._legal.close():
             self._fold(closing)
-        outcome = _outcome(terminal)
+        outcome = outcome_of(terminal)
         for call in self._calls.values():
             self._close_call(call, "pending" if outcome in {"success", "interrupt"} else outcome)
         answer = str(self._held.words) if self._held else ""
@@ -132,7 +134,7 @@ class Trace:
 
     def _root(self) -> Span:
         run = self._run
-        asked = "\n".join(text_of(message.content) for message in run.accepted if isinstance(message, UserMessage))
+        asked = "\n".join(words_of(message.content) for message in run.accepted if isinstance(message, UserMessage))
         return self._pen.begin(
             f"invoke_agent {run.agent}",
             parent_of(run),
@@ -147,7 +149,7 @@ class Trace:
         for message in self._run.accepted:
             if isinstance(message, ToolMessage):
                 call = self._earlier_call(message.tool_call_id)
-                self._answer(call, text_of(message.content), message.error or "")
+                self._answer(call, words_of(message.content), message.error or "")
 
     def _fold(self, event: Event) -> None:
         match event:
@@ -165,7 +167,7 @@ class Trace:
             case ToolCallResult():
                 call = self._calls.pop(event.tool_call_id, None) or self._earlier_call(event.tool_call_id)
                 failed = (event.metadata or {}).get("isError") is True
-                self._answer(call, text_of(event.content), "The tool failed." if failed else "")
+                self._answer(call, words_of(event.content), "The tool failed." if failed else "")
             case SubagentStarted():
                 self._begin_subagent(event)
             case SubagentFinished() | SubagentError():
@@ -259,14 +261,6 @@ class Trace:
             case _:
                 pass
         return about
-
-
-def _outcome(terminal: Terminal) -> str:
-    match terminal:
-        case RunError():
-            return "error"
-        case _:
-            return str(terminal.outcome.__struct_config__.tag) if terminal.outcome else "success"
 
 
 def _known_call(run: Run, id: str) -> tuple[str, str]:  # noqa: A002

@@ -7,28 +7,26 @@ neighbours import OpenTelemetry; nothing else does.
 from __future__ import annotations
 
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
 
-from ambient_runner.errors import ConfigError
+from ambient_runner.errors import ConfigError, needing
 from ambient_runner.middleware.dialects import Dialect, LangfuseDialect
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.run import enter_run
 
-try:
+with needing("opentelemetry", install="ambient-runner[otel]", refusal=ConfigError):
     from opentelemetry import context
     from opentelemetry import trace as otel
     from opentelemetry.sdk.trace import Tracer, TracerProvider
 
     from ambient_runner.middleware.exporting import Exporting
-    from ambient_runner.middleware.ids import SpanIds
+    from ambient_runner.middleware.ids import SpanIds, reference
     from ambient_runner.middleware.pen import Target
     from ambient_runner.middleware.spans import UNSEEN, Trace
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "opentelemetry":
-        raise
-    raise ConfigError("Tracing needs another package: pip install 'ambient-runner[otel]'") from error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -93,7 +91,7 @@ def _watching(targets: Callable[[], Sequence[Target]]) -> Middleware:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
             watch = _Watch(targets(), run)
             run.endings.append(watch.end)
-            async with aclosing(handler(run)) as events:
+            async with aclosing(handler(watch.entered(run))) as events:
                 async for event in events:
                     watch.feed(event)
                     yield event
@@ -110,9 +108,16 @@ class _Watch:
         self._traces: list[Trace] = []
         with isolate("beginning to trace a run"):
             self._traces = [Trace(target, run) for target in targets]
-        if self._traces:
-            # The run has a task of its own: what its framework traces by itself becomes part of this trace.
-            context.attach(otel.set_span_in_context(self._traces[0].root))
+
+    def entered(self, run: Run) -> Run:
+        """The run, known to be traced. It has a task of its own: what its framework traces by itself becomes part of this trace."""
+        if not self._traces:
+            return run
+        root = self._traces[0].root
+        context.attach(otel.set_span_in_context(root))
+        traced = replace(run, span=reference(root))
+        enter_run(traced)
+        return traced
 
     def feed(self, event: Event) -> None:
         # Nearly all events are deltas of something open, and these lines are their whole cost.

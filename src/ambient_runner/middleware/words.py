@@ -10,13 +10,11 @@ import json
 from typing import TYPE_CHECKING
 
 from ambient_runner.projections.redact import Redactor
-from ambient_runner.protocol.events import TextPart
 
 if TYPE_CHECKING:
     from ambient_runner.projections.redact import Secrets
-    from ambient_runner.protocol.events import Content
 
-__all__ = ["LIMIT", "Words", "plain", "shown", "text_of", "writable"]
+__all__ = ["LIMIT", "Words", "plain", "shown", "writable"]
 
 LIMIT = 16_384
 """Characters of one text in a trace."""
@@ -63,10 +61,3 @@ def plain(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return ""
-
-
-def text_of(content: Content) -> str:
-    """What a message says. Media is named, not copied."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text if isinstance(part, TextPart) else "[media]" for part in content)

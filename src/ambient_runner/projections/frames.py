@@ -1,18 +1,18 @@
 """Frames: what a client gets, derived from stored entries and never written back.
 
 Most entries go out as the bytes that are stored. The snapshot's place is filled in, older clients get their profile, and facts of other
-owners pass only through the projector of their owner: an owner without one is invisible. So is what an adapter remembers (`memory.py`).
+owners pass only through the projector of their owner: an owner without one is invisible. So is what an adapter keeps (`kept.py`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.memory import is_memory_line, may_hold_memory
-from ambient_runner.projections.thread import FEEDBACK_OWNER, PATCHED, REPOS_OWNER, STATE_OWNER, WORKFLOW_OWNER
+from ambient_runner.projections.kept import is_kept_line, may_hold_kept
+from ambient_runner.projections.thread import PATCHED, STATE_OWNER
 from ambient_runner.protocol.encode import ndjson, sse, sse_bare
 from ambient_runner.protocol.events import (
     Custom,
@@ -30,7 +30,21 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Batch
     from ambient_runner.protocol.events import Event
 
+__all__ = [
+    "FEEDBACK_OWNER",
+    "MAX_SNAPSHOT",
+    "REPOS_OWNER",
+    "WORKFLOW_OWNER",
+    "Form",
+    "Framer",
+    "custom_of",
+    "snapshot_places",
+]
+
 Form = Literal["sse", "ndjson"]
+
+REPOS_OWNER, WORKFLOW_OWNER, FEEDBACK_OWNER = "ambient.repos", "ambient.workflow", "ambient.feedback"
+"""What happens around the runs. Clients see it as `custom_of` says; the conversation does not depend on it."""
 
 MAX_SNAPSHOT = 8 << 20
 _MARKER = encode_event(MessagesSnapshot(messages=[]))
@@ -90,15 +104,15 @@ class Framer:
         return b"".join([self._entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
 
     def _mostly_plain(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
-        """Everything as it is stored, in as few pieces as possible: only snapshots and memory are rendered one by one."""
+        """Everything as it is stored, in as few pieces as possible: only snapshots and what is kept are rendered one by one."""
         if not snapshots:
             frames = self._plain(batch.lines, batch.first)
-            if not may_hold_memory(frames):
+            if not may_hold_kept(frames):
                 return frames
         pieces: list[bytes] = []
         done = 0
         for at, line in enumerate(batch.lines):
-            if batch.first + at in snapshots or is_memory_line(line):
+            if batch.first + at in snapshots or is_kept_line(line):
                 pieces.append(self._plain(batch.lines[done:at], batch.first + done))
                 pieces.append(self._entry(line, batch.first + at, snapshots))
                 done = at + 1
@@ -111,7 +125,7 @@ class Framer:
         return sse(lines, first, self._epoch, self._event_lines)
 
     def _entry(self, line: bytes, seq: int, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
-        if is_memory_line(line):
+        if is_kept_line(line):
             return b""
         if seq in snapshots:
             return self._events([snapshots[seq]], seq)
@@ -154,9 +168,13 @@ def _project_state(kind: str, body: bytes) -> list[Event]:
     return [StateDelta(delta=fact["patch"])] if kind == PATCHED else []
 
 
+def custom_of(kind: str, value: Any) -> Custom:
+    """A fact of the platform as clients see it: a CUSTOM event of the same name."""
+    return Custom(name=f"ambient:{kind}", value=value)
+
+
 def _project_platform(kind: str, body: bytes) -> list[Event]:
-    """Facts of the platform are CUSTOM events of the same name."""
-    return [Custom(name=f"ambient:{kind}", value=msgspec.json.decode(body))]
+    return [custom_of(kind, msgspec.json.decode(body))]
 
 
 _PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {

@@ -238,7 +238,7 @@ class SharedState:
         """The whole state after a client's patch of the visible state.
 
         Raises: InvalidPatch when it is not RFC 6902 or names a key that poisons JavaScript objects; PatchConflict when it does not apply,
-        touches a hidden key, or makes the state larger than 1 MiB.
+        touches a hidden key, makes the state larger than 1 MiB, or something else than an object.
         """
         checked = _checked(operations)
         if any(_names_hidden(one.get(end), hidden) for one in checked for end in ("path", "from")):
@@ -251,14 +251,18 @@ class SharedState:
         size = _size(after)
         if size > _MAX_SIZE and size > _size(before):
             raise PatchConflict("The state would become larger than 1 MiB.")
-        kept = self._kept(hidden)
         if not _is_object(after):
-            if kept:
-                raise PatchConflict
-            return after
+            return self._not_an_object(after)
+        kept = self._kept(hidden)
         if any(is_hidden(key, hidden) for key in after):
             raise PatchConflict
         return {**kept, **after}
+
+    def _not_an_object(self, after: Any) -> Any:
+        """An object stays one: agents and clients keep the state by its keys. What a client once sent as something else may stay that."""
+        if type(after) is not type(self.value):
+            raise PatchConflict('The state has to stay an object. Patch its keys, or give an object for the path "".')
+        return after
 
     def _kept(self, hidden: Hidden) -> dict[str, Any]:
         value = self.value

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.memory import MEMORY, is_memory, restated
+from ambient_runner.projections.kept import MEMORY, is_kept
+from ambient_runner.projections.restated import restated
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
@@ -47,15 +48,12 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
 
 __all__ = [
-    "FEEDBACK_OWNER",
     "INPUT",
     "PATCHED",
-    "REPOS_OWNER",
     "REWOUND",
     "RUN_OWNER",
     "STATE_OWNER",
     "THREAD_OWNER",
-    "WORKFLOW_OWNER",
     "OpenInterrupt",
     "RunSummary",
     "ThreadView",
@@ -67,8 +65,6 @@ THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: everything after that message is no longer part of the conversation; all of it when `to` is empty."""
 STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
-REPOS_OWNER, WORKFLOW_OWNER, FEEDBACK_OWNER = "ambient.repos", "ambient.workflow", "ambient.feedback"
-"""What happens around the runs. Clients see these as CUSTOM `ambient:<kind>`; the conversation does not depend on them."""
 
 _VERSION = 1
 _MEMORIES = 16
@@ -234,7 +230,7 @@ class ThreadView:
                 self._finished(run, event)
             case RunError():
                 self._ended(run, event, "error")
-            case Custom() if is_memory(event):
+            case Custom() if is_kept(event):
                 self._keep(run, event)
             case _:
                 self.state.apply(event)

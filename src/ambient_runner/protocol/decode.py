@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ambient_runner.protocol.agui import Coercer
-from ambient_runner.protocol.events import Custom, decode_event
+from ambient_runner.protocol.dropped import MAX_EVENT, dropped
+from ambient_runner.protocol.events import decode_event
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
 
-__all__ = ["MAX_EVENT", "EventReader"]
-
-MAX_EVENT = 8 << 20
-"""Bytes of one event. The official client refuses an SSE event of 10 MiB."""
+__all__ = ["EventReader"]
 
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_NAME = 64
@@ -115,7 +113,7 @@ class EventReader:
         self._size = 0
         self._over = False
         if over:
-            return [_dropped("", "too_large")]
+            return [dropped("", "too_large")]
         if not data or data == b"[DONE]":
             return []
         return [self._event(data)]
@@ -131,15 +129,11 @@ class EventReader:
         try:
             members: Any = msgspec.json.decode(data)
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            return _dropped("", "not_json")
+            return dropped("", "not_json")
         if not isinstance(members, dict):
-            return _dropped("", "not_an_event")
+            return dropped("", "not_an_event")
         named = cast("dict[str, Any]", members)
         try:
             return self._coerce(named)
         except (TypeError, ValueError, RecursionError):
-            return _dropped(str(named.get("type", "")), "not_an_event")
-
-
-def _dropped(kind: str, reason: str) -> Custom:
-    return Custom(name="ambient:dropped", value={"type": kind[:_LONGEST_NAME], "reason": reason})
+            return dropped(str(named.get("type", "")), "not_an_event")

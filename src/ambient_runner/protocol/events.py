@@ -440,6 +440,21 @@ Event = (
 EVENT_TYPES: tuple[type[BaseEvent], ...] = get_args(Event)
 Terminal = RunFinished | RunError
 
+
+def outcome_of(terminal: Terminal) -> str:
+    """How a run ended, in a word: `success`, `interrupt`, `cancelled` or `error`."""
+    if isinstance(terminal, RunError):
+        return "error"
+    return str((terminal.outcome or Success()).__struct_config__.tag)
+
+
+def words_of(content: Content | None) -> str:
+    """What a message says in words: a part that is not text becomes its kind in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text if isinstance(part, TextPart) else f"[{part.__struct_config__.tag}]" for part in content)
+
+
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 

@@ -36,6 +36,7 @@ from ambient_runner.protocol.events import (
     ToolCallResult,
     ToolMessage,
     UserMessage,
+    words_of,
 )
 
 __all__ = ["Downgrader", "Profile", "needs_downgrade", "profile_of"]
@@ -153,7 +154,7 @@ def _v0(event: Event) -> Event:
         case RunFinished(outcome=Success(pending_tool_call_ids=list())):
             return replace(event, outcome=Success())
         case ToolCallResult(content=list() as parts):
-            return replace(event, content=_in_words(parts))
+            return replace(event, content=words_of(parts))
         case MessagesSnapshot():
             return replace(event, messages=[_v0_message(message) for message in event.messages])
         case RunStarted(input=given) if given is not None:
@@ -165,7 +166,7 @@ def _v0(event: Event) -> Event:
 def _v0_message(message: Message) -> Message:
     match message:
         case ToolMessage(content=list() as parts):
-            return replace(message, content=_in_words(parts))
+            return replace(message, content=words_of(parts))
         case UserMessage(content=list() as parts) if any(_is_file(part) for part in parts):
             kept: Content = [part for part in parts if not _is_file(part)]
             return replace(message, content=kept or "")
@@ -175,11 +176,6 @@ def _v0_message(message: Message) -> Message:
 
 def _is_file(part: ContentPart) -> bool:
     return not isinstance(part, TextPart) and isinstance(part.source, FileSource)
-
-
-def _in_words(parts: list[ContentPart]) -> str:
-    """A tool result as text; an image in it becomes `[image]`."""
-    return "\n".join(part.text if isinstance(part, TextPart) else f"[{part.__struct_config__.tag}]" for part in parts)
 
 
 def _without_owners(event: RunStarted | RunFinished | MessagesSnapshot) -> Event:

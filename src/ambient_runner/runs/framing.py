@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ambient_runner.errors import BridgeError, Parked, ProtocolViolation
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.projections.state import SharedState, visible_patch
 from ambient_runner.protocol.agui import Coercer
 from ambient_runner.protocol.events import (
@@ -72,8 +72,8 @@ def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def framed(agent: Agent, remember: Callable[[Custom], None] | None = None) -> RunHandler:
-    """A handler that runs `agent` inside a complete frame. `remember` gets what the agent wants to keep.
+def framed(agent: Agent, keep: Callable[[Custom], None] | None = None) -> RunHandler:
+    """A handler that runs `agent` inside a complete frame. `keep` gets what the agent wants to keep.
 
     The event that says so is passed on like others: middleware can see it, but not make, change or lose one.
     """
@@ -88,8 +88,8 @@ def framed(agent: Agent, remember: Callable[[Custom], None] | None = None) -> Ru
                     if type(event) in _DELTAS:
                         yield event
                     elif not ending.absorb(said := _coerced(coerce, event)):
-                        if remember is not None and isinstance(said, Custom) and is_memory(said):
-                            remember(said)
+                        if keep is not None and isinstance(said, Custom) and is_kept(said):
+                            keep(said)
                         yield shown(said, agent.hidden_state)
         except* Parked as parked:
             ending.outcome = Interrupted(interrupts=_questions(parked))

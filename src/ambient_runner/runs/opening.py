@@ -12,6 +12,7 @@ from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Fact
 from ambient_runner.projections.redact import Redactor
 from ambient_runner.projections.thread import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
+from ambient_runner.protocol.dropped import MAX_EVENT
 from ambient_runner.protocol.events import (
     MessagesSnapshot,
     RunAgentInput,
@@ -24,7 +25,7 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.lowering import lower, seen_state
-from ambient_runner.runs.pipeline import MAX_EVENT, storable
+from ambient_runner.runs.pipeline import storable
 from ambient_runner.runs.run import Resumed, Run
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ def _accepted(
         thread=writer.thread,
         agent=request.agent,
         actor=request.actor,
-        trace_id=request.trace_id or uuid.uuid4().hex,
-        traceparent=request.traceparent,
+        trace_id=request.caller.trace_id if request.caller else uuid.uuid4().hex,
+        caller=request.caller,
+        span=request.caller,
         accepted=lowered.accepted,
         is_continuation=view.last_run is not None,
         memory=_memory(view, lowered),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.projections.memory import is_memory, is_memory_line
+from ambient_runner.projections.kept import is_kept, is_kept_line
+from ambient_runner.protocol.dropped import MAX_EVENT, dropped
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -78,9 +79,6 @@ _FRAMES = frozenset(
 )
 _FEW = 1000
 
-MAX_EVENT = 8 << 20
-"""Bytes of one event. The official client refuses an SSE event of 10 MiB."""
-
 
 def is_written(event: Event) -> bool:
     """Whether an event of the stream is written from there.
@@ -91,7 +89,7 @@ def is_written(event: Event) -> bool:
         case MessagesSnapshot():
             return event is SNAPSHOT_HERE
         case Custom():
-            return not is_memory(event)
+            return not is_kept(event)
         case _:
             return type(event) not in LOOKED_AT
 
@@ -132,14 +130,14 @@ class Pipeline:
                     line = storable(clean)
                 self._write(line if len(line) <= MAX_EVENT else storable(clean))
 
-    def remember(self, said: Custom) -> None:
-        """Store what the adapter keeps with the thread (`projections.memory`)."""
+    def keep(self, said: Custom) -> None:
+        """Store what the adapter keeps with the thread (`projections.kept`)."""
         if self.ended is None:
-            self._write(self._memory(Custom(name=said.name, value=said.value)))
+            self._write(self._kept(Custom(name=said.name, value=said.value)))
 
-    def _memory(self, event: Custom) -> bytes:
+    def _kept(self, event: Custom) -> bytes:
         line = storable(event)
-        if not is_memory_line(line):
+        if not is_kept_line(line):
             return line
         try:
             # From its bytes, so that the redactor meets nothing but plain JSON.
@@ -176,7 +174,7 @@ def stamped(event: Event) -> Event:
 
 
 def _is_bare(event: Event) -> bool:
-    return type(event) in _BARE or is_memory(event)
+    return type(event) in _BARE or is_kept(event)
 
 
 def storable(event: Event) -> bytes:
@@ -209,7 +207,7 @@ def _dropped(event: Event, reason: str) -> bytes:
         case _ if type(event) in _FRAMES:
             return encode_event(_cut(event))
         case _:
-            return encode_event(Custom(name="ambient:dropped", value={"type": type_of(event), "reason": reason}))
+            return encode_event(dropped(type_of(event), reason))
 
 
 def _cut(event: Event) -> Event:
@@ -228,7 +226,7 @@ def _shallow(event: Event) -> Event:
         case RunFinished():
             return _plain_end(event)
         case StateSnapshot() | StateDelta() | Custom() | ActivitySnapshot() | ActivityDelta() | SubagentFinished():
-            return Custom(name="ambient:dropped", value={"type": type_of(event), "reason": "too_deep"})
+            return dropped(type_of(event), "too_deep")
         case _:
             return msgspec.structs.replace(event, metadata=None)
 

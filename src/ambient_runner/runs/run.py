@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.projections.redact import Secrets
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from ambient_runner.config import OnBusy
-    from ambient_runner.ledger.base import KeyClaim, ThreadKey
+    from ambient_runner.ledger.base import KeyClaim
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
 
 
@@ -30,6 +31,24 @@ class Actor:
 
     tenant: str = "default"
     owner: str = "local"
+
+    def thread(self, id: str) -> ThreadKey:  # noqa: A002  the protocol's name
+        """The thread that is called so among this owner's."""
+        return ThreadKey(self.tenant, self.owner, id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpanRef:
+    """A span of a trace, as W3C trace context names it: 32 and 16 hex digits, and whether it is recorded."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool = True
+
+    @property
+    def traceparent(self) -> str:
+        """The header that makes a request part of it."""
+        return f"00-{self.trace_id}-{self.span_id}-{self.sampled:02x}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +62,8 @@ class StartRequest:
     prompt: str = ""
     """What the thread's first run answers when the input has nothing to answer; before the agent's own `default_prompt`."""
     on_busy: OnBusy | None = None
-    trace_id: str | None = None
-    traceparent: str = ""
-    """The W3C header that named the trace; empty when the server makes one."""
+    caller: SpanRef | None = None
+    """The span this request belongs to; the run is part of its trace. None for a trace of its own."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Those headers of the request that the setting `pass_headers` names, under lower-case names."""
     on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
@@ -95,8 +113,10 @@ class Run:
     """What is taken out of everything this run writes. Whoever fetches a credential for the run lets it `learn` the value first."""
     resumes: Resumed | None = None
     """The run that asked what this one answers; None when it answers nothing."""
-    traceparent: str = ""
-    """The W3C header that named the trace; empty when the server made it."""
+    caller: SpanRef | None = None
+    """The span of the request that started the run, when it named one."""
+    span: SpanRef | None = None
+    """What this run asks of others belongs to: its own root span when it is traced, else the caller's."""
     endings: list[Callable[[Terminal], None]] = field(default_factory=list["Callable[[Terminal], None]"], repr=False)
     """Called with the run's last word before it is written. Only the Runner knows it of a run that is stopped, cut or left behind."""
     stopping: anyio.Event = field(default_factory=anyio.Event)

@@ -12,9 +12,10 @@ import traceback
 import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
+import msgspec
 
 from ambient_runner.errors import (
     BridgeError,
@@ -28,10 +29,10 @@ from ambient_runner.errors import (
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.base import ThreadKey, Writer
+from ambient_runner.ledger.base import Fact
 from ambient_runner.projections.redact import Redactor, Secrets
 from ambient_runner.projections.thread import ThreadView
-from ambient_runner.protocol.events import Cancelled, Interrupted, RunError, RunFinished, Terminal
+from ambient_runner.protocol.events import RunError, RunFinished, Terminal, outcome_of
 from ambient_runner.protocol.inbound import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun, Deadlines
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Ledger, RunInfo
+    from ambient_runner.ledger.base import Ledger, RunInfo, ThreadKey, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Runner:
         agent = self.agents.get(request.agent)
         if agent is None:
             raise UnknownAgent
-        key = ThreadKey(request.actor.tenant, request.actor.owner, request.input.thread_id)
+        key = request.actor.thread(request.input.thread_id)
         on_busy = request.on_busy or self.settings.on_busy
         while True:
             admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
@@ -173,6 +174,11 @@ class Runner:
         if info is None:
             raise UnknownThread
         return await self.views.at(Life(info.key, info.epoch), info.last)
+
+    async def note(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
+        """Keep what happened around the runs of a thread, without secrets. Raises: UnknownThread, LedgerError."""
+        body = msgspec.json.encode(self.redactor().redact_value(value))
+        await self.ledger.note(key, [Fact(owner=owner, kind=kind, body=body)])
 
     def redactor(self) -> Redactor:
         """A fresh redactor of this server's secrets."""
@@ -344,10 +350,16 @@ class Runner:
         Middleware that has said the failure in its own words, and lets it pass, has the last word.
         """
         known = error if isinstance(error, RunnerError) else BridgeError()
-        reason = "".join(traceback.format_exception(error))
-        logger.error("A run failed (%s)\n%s", known.code, Redactor(active.run.secrets).redact_text(reason))
-        said = active.said
-        return said if isinstance(said, RunError) else RunError(message=known.message, code=known.code)
+        level, said = (
+            (logging.WARNING, traceback.format_exception_only(error.__cause__ or error))
+            if known.is_expected
+            else (logging.ERROR, traceback.format_exception(error))
+        )
+        reason = Redactor(active.run.secrets).redact_text("".join(said))
+        logger.log(level, "A run failed (%s)\n%s", known.code, reason)
+        if isinstance(active.said, RunError):
+            return active.said
+        return RunError(message=known.message, code=known.code)
 
     async def _consume(self, active: ActiveRun) -> Terminal | None:
         writer, now = active.writer, time.monotonic
@@ -370,7 +382,7 @@ class Runner:
 
     def _handler(self, active: ActiveRun) -> RunHandler:
         """The agent inside its own middleware, inside the server's."""
-        handler = framed(active.agent, active.pipeline.remember)
+        handler = framed(active.agent, active.pipeline.keep)
         for wrap in reversed((*self._middleware, *active.agent.middleware)):
             handler = wrap(handler)
         return handler
@@ -419,7 +431,8 @@ class Runner:
         metrics.RUNS_ACTIVE.dec()
         metrics.RUN_SECONDS.observe(seconds)
         metrics.EVENTS.inc(active.writer.written)
-        metrics.RUNS.labels(_outcome_label(active.pipeline.ended)).inc()
+        ended = active.pipeline.ended
+        metrics.RUNS.labels(outcome_of(ended) if ended else "lost").inc()
         for rule, times in active.pipeline.repairs.items():
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redactions.items():
@@ -430,17 +443,3 @@ def _tell_observers(active: ActiveRun, terminal: Terminal) -> None:
     for tell in active.run.endings:
         with isolate("telling an observer how a run ended"):
             tell(terminal)
-
-
-def _outcome_label(ended: Terminal | None) -> str:
-    match ended:
-        case None:
-            return "lost"
-        case RunError():
-            return "error"
-        case RunFinished(outcome=Interrupted()):
-            return "interrupt"
-        case RunFinished(outcome=Cancelled()):
-            return "cancelled"
-        case _:
-            return "success"

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.protocol.events import RunError, RunFinished, decode_event
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def run_events(ledger: Ledger, started: Started) -> AsyncGenerator[Event, 
                 continue
             for line in batch.lines:
                 event = decode_event(line)
-                if not is_memory(event):
+                if not is_kept(event):
                     yield event
                 if isinstance(event, RunFinished | RunError):
                     return

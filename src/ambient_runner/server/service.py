@@ -132,7 +132,10 @@ class Service:
             stream.finish()
 
     async def erase(self, key: ThreadKey) -> None:
-        """Forget a thread. One that has had no run yet may have a workspace all the same. Raises: UnknownThread, LedgerError."""
+        """Forget a thread. One that has had no run yet may have a workspace all the same.
+
+        Raises: UnknownThread, LedgerError; ServiceError when something of its workspace is left.
+        """
         runner = await self.runner()
         has_workspace = await self.platform.has_workspace(key)
         try:
@@ -141,6 +144,7 @@ class Service:
             if not has_workspace:
                 raise
             await self.platform.forget(key)
+        self.platform.check_erased(key)
 
     async def _own(self) -> None:
         try:

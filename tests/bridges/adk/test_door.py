@@ -32,12 +32,14 @@ from ambient_runner.adk import (
     patch_agui_state,
     register_agui_endpoint,
 )
+from ambient_runner.config import OtlpSettings, TracingSettings
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.protocol.events import decode_event
+from ambient_runner.protocol.events import Custom, decode_event
 from ambient_runner.runs.run import Actor
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
 from tests.bridges.adk.world import agent, short
+from tests.receiver import TRACES, receiving
 from tests.server.doors import SETTINGS, asking, client_of, frames, refused
 
 NO_PATIENCE = SessionLockConfig(lock_retry_times=0)
@@ -80,6 +82,7 @@ async def test_the_quick_start_runs() -> None:
     assert response.headers["content-type"].startswith("text/event-stream")
     assert types_of(response) == [
         "RUN_STARTED",
+        "CUSTOM",  # ambient:capabilities
         "TEXT_MESSAGE_START",
         "TEXT_MESSAGE_CONTENT",
         "TEXT_MESSAGE_CONTENT",
@@ -88,6 +91,20 @@ async def test_the_quick_start_runs() -> None:
         "RUN_FINISHED",
     ]
     assert model.saw == [[("user", "hi")]]
+
+
+async def test_the_settings_for_traces_count_here_too() -> None:
+    root, model = agent(["Hello"])
+    with receiving() as receiver:
+        traced = dataclasses.replace(
+            SETTINGS, tracing=TracingSettings(otlp=OtlpSettings(endpoint=receiver.url + TRACES))
+        )
+        async with serving(root, settings=traced) as client:
+            response = await post(client)
+        [_, (_, told), *_] = frames(response)
+        roots = {span.trace for span in receiver.spans() if span.name == "invoke_agent default"}
+    assert (told["name"], roots) == ("ambient:trace_id", {told["value"]["traceId"]})
+    assert model.calls == 1
 
 
 async def test_the_quick_start_runs_as_printed_but_for_its_agent() -> None:
@@ -222,8 +239,9 @@ async def held(client: httpx.AsyncClient, model: Scripted) -> AsyncGenerator[Any
 
 
 def words(response: httpx.Response) -> list[str]:
-    """A whole stream in short words."""
-    return short([decode_event(json.dumps(event).encode()) for _, event in frames(response)])
+    """A whole stream in short words, without the introduction that every new thread begins with."""
+    said = [decode_event(json.dumps(event).encode()) for _, event in frames(response)]
+    return short([event for event in said if not (isinstance(event, Custom) and event.name == "ambient:capabilities")])
 
 
 HELD = [("user", "hold")]

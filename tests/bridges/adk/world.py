@@ -15,7 +15,7 @@ from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.errors import RunnerError
 from ambient_runner.ledger.base import Ledger, ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.run import Run, RunHandler, Started
@@ -113,7 +113,7 @@ def listening(handler: RunHandler) -> RunHandler:
         try:
             async with aclosing(handler(run)) as events:
                 async for event in events:
-                    if not is_memory(event):
+                    if not is_kept(event):
                         heard.append(event)
                     yield event
         except RunnerError as error:

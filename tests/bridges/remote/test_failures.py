@@ -9,11 +9,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
 
+import anyio
+import httpx
 import pytest
 
+from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.remote import RemoteBridge, RemoteLimits, RemoteTimeouts
-from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.events import AssistantMessage, Event, RunError, RunFinished, RunStarted
+from ambient_runner.errors import BridgeError, ConfigError
+from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.events import AssistantMessage, Event, RunAgentInput, RunError, RunFinished, RunStarted
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,
     SSE_HEAD,
@@ -100,7 +104,18 @@ async def test_a_refusal_becomes_its_code_and_words_of_our_own(how: str) -> None
     assert isinstance(last, RunError)
     assert last.code == expected
     assert last.message.endswith(".")
-    assert not {"sk-live-123456", "hunter22", "teapot", "nope"} & set(last.message.replace(".", " ").split())
+    assert [word for word in ("sk-live-123456", "hunter22", "teapot", "nope") if word in last.message] == []
+
+
+async def test_without_a_server_a_failure_is_one_of_our_errors_with_its_cause() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    bridge = RemoteBridge(f"http://127.0.0.1:{port}/")
+    adapter = bridge.create_adapter(PlatformContext())
+    with pytest.raises(BridgeError) as failed, anyio.fail_after(20):
+        await anext(adapter.run(input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]))))
+    await bridge.aclose()
+    assert (failed.value.code, type(failed.value.__cause__)) == ("remote_unreachable", httpx.ConnectError)
 
 
 async def test_nobody_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,9 +123,9 @@ async def test_nobody_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
         port = taken.getsockname()[1]
     async with hosting(RemoteBridge(f"http://127.0.0.1:{port}/")) as runner:
         assert code(await run_once(runner, user("u1"))) == "remote_unreachable"
-    assert [record.levelno for record in caplog.records if record.name.startswith("ambient_runner")] == [
-        logging.WARNING
-    ]
+    [record] = [record for record in caplog.records if record.name.startswith("ambient_runner")]
+    assert (record.levelno, "Traceback" in record.getMessage()) == (logging.WARNING, False)
+    assert "ConnectError" in record.getMessage()
 
 
 @pytest.mark.parametrize(

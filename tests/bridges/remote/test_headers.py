@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.bridges.remote.config import secret_values
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.events import RunError, RunFinished
+from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.events import RunAgentInput, RunError, RunFinished
 from ambient_runner.runs.run import Run
 from tests.bridges.remote.world import OUR_HEAD, framed, fronting, status
 from tests.world import KEY, said, user
@@ -45,6 +47,12 @@ async def test_headers_can_be_made_for_each_run() -> None:
             {"authorization": "Bearer of one", "x-team": "t"},
             {"authorization": "Bearer of two", "x-team": "t"},
         ]
+
+
+async def test_headers_made_for_a_run_need_one() -> None:
+    adapter = RemoteBridge("http://127.0.0.1:9/", headers=lambda run: {}).create_adapter(PlatformContext())
+    with pytest.raises(ConfigError):
+        await anext(adapter.run(input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]))))
 
 
 async def test_a_function_that_fails_ends_the_run_without_a_request() -> None:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from ambient_runner.bridges.remote.history import Conversation
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import snapshot_places
-from ambient_runner.projections.memory import is_memory_line, restated
+from ambient_runner.projections.kept import is_kept_line
 from ambient_runner.projections.redact import REDACTED
+from ambient_runner.projections.restated import restated
 from ambient_runner.projections.thread import ThreadView
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
@@ -192,7 +193,7 @@ async def snapshots(runner: Runner) -> list[list[str | None]]:
 
 async def restatements(runner: Runner) -> int:
     batches = await runner.ledger.read(KEY, 0)
-    return sum(is_memory_line(line) for batch in batches if batch.owner == RUNTIME for line in batch.lines)
+    return sum(is_kept_line(line) for batch in batches if batch.owner == RUNTIME for line in batch.lines)
 
 
 async def test_the_snapshot_is_stored_and_fed_back() -> None:

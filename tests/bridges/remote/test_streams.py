@@ -10,6 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from ambient_runner.bridges.remote import RemoteBridge
+from ambient_runner.middleware.tracing import tracing
 from ambient_runner.protocol.encode import ndjson
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -34,7 +35,7 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.run import Actor
+from ambient_runner.runs.run import Actor, SpanRef
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,
     SSE_HEAD,
@@ -47,6 +48,7 @@ from tests.bridges.remote.world import (
     status,
     stream,
 )
+from tests.middleware.world import spans_of
 from tests.world import KEY, events_of, request, run_once, said, user
 
 STARTED = RunStarted(thread_id="x", run_id="y")
@@ -98,12 +100,24 @@ async def test_the_other_server_gets_the_whole_input() -> None:
     assert (second.method, second.path, second.headers["content-type"]) == ("POST", "/", "application/json")
 
 
-async def test_the_trace_goes_on_over_there() -> None:
+CALLER = SpanRef(trace_id="0af7651916cd43dd8448eb211c80319c", span_id="b7ad6b7169203331", sampled=False)
+
+
+async def test_a_run_that_nobody_traces_passes_on_what_it_got() -> None:
     async with fronting(framed(*said("m1", "hello"))) as thread:
-        await thread.run(user("u1"), trace_id="0af7651916cd43dd8448eb211c80319c")
-        (asked,) = thread.upstream.asked
-    version, trace, _, flags = asked.headers["traceparent"].split("-")
-    assert (version, trace, flags) == ("00", "0af7651916cd43dd8448eb211c80319c", "01")
+        await thread.run(user("u1"), caller=CALLER)
+        await thread.run(user("u2"))
+        told = [asked.headers.get("traceparent") for asked in thread.upstream.asked]
+    assert told == ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", None]
+
+
+async def test_the_trace_over_there_hangs_on_the_span_of_the_run() -> None:
+    with spans_of() as spans:
+        async with fronting(framed(*said("m1", "hello")), middleware=[tracing(spans.provider)]) as thread:
+            await thread.run(user("u1"))
+            (asked,) = thread.upstream.asked
+        [root] = spans.roots
+    assert asked.headers["traceparent"] == f"00-{root.trace}-{root.id}-01"
 
 
 async def test_ndjson_is_read_too() -> None:

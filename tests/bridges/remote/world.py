@@ -17,6 +17,7 @@ from ambient_runner.config import Settings
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.encode import sse_bare
 from ambient_runner.protocol.events import Event, Message, RunFinished, RunStarted, encode_event
+from ambient_runner.runs.run import Middleware
 from ambient_runner.runs.runner import Runner
 from tests.world import KEY, SETTINGS, run_once
 
@@ -164,20 +165,27 @@ class Thread:
 
 @asynccontextmanager
 async def fronting(
-    *answers: Answer, settings: Settings = SETTINGS, path: str = "", **options: Any
+    *answers: Answer,
+    settings: Settings = SETTINGS,
+    path: str = "",
+    middleware: Sequence[Middleware] = (),
+    **options: Any,
 ) -> AsyncGenerator[Thread, None]:
     async with (
         upstream(*answers) as served,
-        hosting(RemoteBridge(served.url + path, **options), settings) as runner,
+        hosting(RemoteBridge(served.url + path, **options), settings, middleware) as runner,
     ):
         yield Thread(runner, served)
 
 
 @asynccontextmanager
-async def hosting(bridge: RemoteBridge, settings: Settings = SETTINGS) -> AsyncGenerator[Runner, None]:
+async def hosting(
+    bridge: RemoteBridge, settings: Settings = SETTINGS, middleware: Sequence[Middleware] = ()
+) -> AsyncGenerator[Runner, None]:
     """A Runner in front of it. Nothing done with it may take longer than 20 seconds."""
+    agents = {"agent": Hosted("agent", bridge)}
     with anyio.fail_after(20):
-        async with MemoryLedger() as ledger, Runner(ledger, {"agent": Hosted("agent", bridge)}, settings) as runner:
+        async with MemoryLedger() as ledger, Runner(ledger, agents, settings, middleware) as runner:
             yield runner
 
 

@@ -22,7 +22,7 @@ from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
@@ -132,7 +132,7 @@ def _tap(taps: dict[str, list[e.Event]]) -> Any:
                     messages.apply(event)
                     is_marker = event == SNAPSHOT_HERE
                     shown = e.MessagesSnapshot(messages=messages.messages()) if is_marker else event
-                    if not is_memory(shown):
+                    if not is_kept(shown):
                         seen.append(shown)
                     yield event
                 end = []

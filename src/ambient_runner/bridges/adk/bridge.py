@@ -11,20 +11,16 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, remember
-from ambient_runner.errors import BridgeError, BridgeUnavailable, ConfigError, RunnerError
+from ambient_runner.errors import BridgeError, ConfigError, RunnerError, needing
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
 from ambient_runner.runs.run import run_if_any
 
-try:
+with needing("google", install="ambient-runner[adk]"):
     from google.adk.agents import BaseAgent, LlmAgent
     from google.adk.apps import App
     from google.adk.runners import Runner
     from google.adk.workflow import Workflow
-except ModuleNotFoundError as error:
-    if not (error.name or "").startswith("google"):
-        raise
-    raise BridgeUnavailable("Google ADK agents need another package: pip install 'ambient-runner[adk]'") from error
 
 from ambient_runner.bridges.adk.config import HIDDEN, RunnerConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, info_of, watched

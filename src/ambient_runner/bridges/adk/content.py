@@ -19,6 +19,7 @@ from ambient_runner.protocol.events import (
     TextPart,
     UrlSource,
     VideoPart,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -159,19 +160,11 @@ def _decoded(value: str | None) -> bytes | None:
 
 
 def _response(result: Result) -> dict[str, Any]:
-    text = _text(result.content)
+    text = words_of(result.content)  # of media only that there were some: a function response holds JSON
     if result.is_error:
         return {"error": text}
     value = json_or_text(text)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
-
-
-def _text(content: Content) -> str:
-    """The words of a result; of media only that there were some: a function response holds JSON."""
-    if isinstance(content, str):
-        return content
-    words = [part.text if isinstance(part, TextPart) else f"[{type(part).__name__}]" for part in content]
-    return "\n".join(words)
 
 
 def _shown(response: dict[str, Any] | None) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook
 from ambient_runner.errors import RunnerError
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.protocol.agui import coerce, input_to_agui, to_agui
 from ambient_runner.protocol.events import MessagesSnapshot, RunError
 from ambient_runner.runs.isolate import isolate
@@ -139,7 +139,7 @@ async def _ended(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, N
 
 def _is_private(event: Event) -> bool:
     """What is no word of the agent: its memory, and the place where a snapshot is folded when it is read."""
-    return isinstance(event, MessagesSnapshot) or is_memory(event)
+    return isinstance(event, MessagesSnapshot) or is_kept(event)
 
 
 async def _recorder(context: HandlerContext, info: InputInfo) -> Any:

@@ -10,7 +10,7 @@ import anyio
 
 from ambient_runner.bridges.adk.hooks import made
 from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook, try_hook, try_stream
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.protocol.agui import coerce
 from ambient_runner.protocol.events import Custom, StateDelta, StateSnapshot
 from ambient_runner.runs.isolate import isolate
@@ -70,7 +70,7 @@ class Stages:
         if answer.agui_event is None:
             return []
         event = coerce(answer.agui_event)
-        if is_memory(event):
+        if is_kept(event):
             raise ValueError("ambient:memory is not for handlers")
         match event:
             case StateSnapshot(snapshot=dict()):

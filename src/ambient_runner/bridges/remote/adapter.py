@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-import re
-import secrets
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ from ambient_runner.bridges.hooks import call_hook
 from ambient_runner.bridges.remote import errors
 from ambient_runner.bridges.remote.config import checked_headers, secret_values
 from ambient_runner.bridges.remote.translate import Translation
+from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.events import PROTOCOL_VERSION, Cancelled, RunFinished
@@ -35,10 +33,6 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
 
 __all__ = ["RemoteAdapter", "remote_thread"]
-
-logger = logging.getLogger(__name__)
-
-_TRACE = re.compile(r"[0-9a-f]{32}")
 
 
 class RemoteAdapter:
@@ -67,9 +61,6 @@ class RemoteAdapter:
             async with aclosing(self._answer(asked, heard)) as events:
                 async for event in events:
                     yield event
-        except errors.RemoteFailed as failed:
-            logger.warning("A run at another server failed (%s, %s)", failed.event.code, failed.reason)
-            yield failed.event
         finally:
             for rule, times in heard.repairs.items():
                 metrics.REPAIRS.labels(rule).inc(times)
@@ -95,7 +86,10 @@ class RemoteAdapter:
         given = self._given
         if callable(given):
             if run is None:
-                raise LookupError("The headers of this agent are made for a run, and there is none here.")
+                raise ConfigError(
+                    "The headers of this agent are made for a run, and there is none here. "
+                    "Serve it with add_ambient_endpoints, or give RemoteBridge the headers themselves."
+                )
             given = await call_hook(given, run)
         headers = checked_headers(given)
         if run is not None:
@@ -110,7 +104,7 @@ class RemoteAdapter:
                     yield event
                 return
         except errors.RemoteFailed as failed:
-            if not asked.resume or heard.heard or failed.event.code != "nothing_to_resume":
+            if not asked.resume or heard.heard or failed.code != "nothing_to_resume":
                 raise
         async with aclosing(self._attempt(replace(asked, resume=None), heard)) as events:
             async for event in events:
@@ -155,9 +149,8 @@ def _body(asked: RunAgentInput) -> bytes:
 
 
 def _trace(run: Run | None) -> dict[str, str]:
-    if run is None or not _TRACE.fullmatch(run.trace_id):
-        return {}
-    return {"traceparent": f"00-{run.trace_id}-{secrets.token_hex(8)}-01"}
+    """What makes the other server's trace part of this one. A run that nobody traces passes on what it got."""
+    return {"traceparent": run.span.traceparent} if run and run.span else {}
 
 
 def remote_thread(thread: ThreadKey) -> str:

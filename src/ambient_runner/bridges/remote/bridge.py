@@ -6,17 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import BridgeUnavailable
+from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, checked_headers, checked_url
+from ambient_runner.errors import needing
 
-try:
+with needing("httpx", install="ambient-runner[remote]"):
     from ambient_runner.bridges.remote.adapter import RemoteAdapter, remote_thread
     from ambient_runner.bridges.remote.client import Remote
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "httpx":
-        raise
-    raise BridgeUnavailable("Remote agents need another package: pip install 'ambient-runner[remote]'") from error
-
-from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, checked_headers, checked_url
 
 if TYPE_CHECKING:
     import httpx

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.decode import MAX_EVENT
+from ambient_runner.protocol.dropped import MAX_EVENT
 from ambient_runner.runs.run import Run
 
 __all__ = ["Headers", "RemoteLimits", "RemoteTimeouts", "checked_headers", "checked_url", "secret_values"]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ambient_runner.errors import BridgeTimeout
-from ambient_runner.protocol.events import RunError
+from ambient_runner.errors import BridgeError, BridgeTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,23 +23,21 @@ _WORDS = {
     405: "There is no agent at the address of this one. Its operator has to look at the URL.",
     409: f"The other server cannot take this run on this thread now. {_AGAIN}",
     413: "This conversation is too large for the other server. Start a new thread.",
-    422: "The other server did not understand this run.",
+    422: "The other server did not understand this run. Its operator has to look which version of AG-UI it speaks.",
     429: f"The other server has too much to do. {_AGAIN}",
     503: f"The other server takes no new work now. {_AGAIN}",
 }
 
 
-class RemoteFailed(Exception):
-    """The run at the other server is over without a terminal event of its own: this one says what became of it."""
+class RemoteFailed(BridgeError):
+    """The other server failed. Try again in a moment."""
+
+    code = "remote_failed"
+    is_expected = True
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(code)
-        self.event = RunError(message=message, code=code)
-
-    @property
-    def reason(self) -> str:
-        """What is known of the cause, for the log."""
-        return f"{type(self.__cause__).__name__}: {self.__cause__}" if self.__cause__ else "it said so"
+        super().__init__(message)
+        self.code = code
 
 
 def unreachable() -> RemoteFailed:
@@ -68,7 +65,9 @@ def not_agui() -> RemoteFailed:
 
 
 def too_large(limit: int) -> RemoteFailed:
-    return RemoteFailed("remote_too_large", f"The server of this agent sent more than {limit} bytes and was cut off.")
+    return RemoteFailed(
+        "remote_too_large", f"The server of this agent sent more than {limit} bytes and was cut off. Ask it for less."
+    )
 
 
 def refused(status: int, body: bytes, secrets: Collection[str] = ()) -> RemoteFailed:

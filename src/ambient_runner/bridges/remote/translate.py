@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.remote.history import Conversation
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
+from ambient_runner.projections.transcript import Transcript
+from ambient_runner.protocol.dropped import is_dropped
 from ambient_runner.protocol.events import Custom, MessagesSnapshot, RunError, RunFinished, RunStarted
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import SNAPSHOT_HERE
@@ -29,13 +31,9 @@ class Translation:
     """One run of the other server. `ended` once it has given its terminal event, `heard` once it has given any event."""
 
     def __init__(self, asked: RunAgentInput, added: Iterable[str]) -> None:
-        known = {
-            *(message.id for message in asked.messages),
-            *(call.id for message in asked.messages for call in getattr(message, "tool_calls", None) or ()),
-        }
         self.ended = False
         self.heard = False
-        self._repairer = Repairer(asked.thread_id, asked.run_id, known)
+        self._repairer = Repairer(asked.thread_id, asked.run_id, Transcript(asked.messages).ids())
         self._conversation = Conversation(asked.messages, added)
         self._spoken = False
         self._snapshot_due = False
@@ -49,7 +47,7 @@ class Translation:
         """What this event means here."""
         if isinstance(event, Custom) and self._is_passed_over(event):
             return []
-        self.heard = self.heard or not (isinstance(event, Custom) and event.name == "ambient:dropped")
+        self.heard = self.heard or not is_dropped(event)
         out: list[Event] = []
         for legal in self._repairer.feed(event):
             out += self._kept(legal)
@@ -71,6 +69,6 @@ class Translation:
 
     def _is_passed_over(self, event: Custom) -> bool:
         """Another server may not write what only an adapter of this one does; and rubbish is mentioned only so often."""
-        self._dropped += event.name == "ambient:dropped"
-        too_often = event.name == "ambient:dropped" and self._dropped > _MOST_DROPPED
-        return is_memory(event) or event.name in _OF_ITSELF or too_often
+        rubbish = is_dropped(event)
+        self._dropped += rubbish
+        return is_kept(event) or event.name in _OF_ITSELF or (rubbish and self._dropped > _MOST_DROPPED)

@@ -12,7 +12,7 @@ from ambient_runner.bridges.strands.errors import EncodingFailed
 from ambient_runner.bridges.strands.messages import json_or_text, result_content, result_data
 from ambient_runner.bridges.strands.translate import Answered, Called, Shared
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.memory import is_memory
+from ambient_runner.projections.kept import is_kept
 from ambient_runner.protocol.agui import Coercer
 from ambient_runner.protocol.events import (
     Custom,
@@ -168,7 +168,7 @@ class Behaviors:
                 case RunStarted() | RunFinished() | RunError():
                     return None
                 case _:
-                    return None if is_memory(event) else [_encodable(event)]
+                    return None if is_kept(event) else [_encodable(event)]
         except (TypeError, ValueError, PatchConflict):
             logger.exception("A custom_result_handler gave something that cannot be sent")
             return None

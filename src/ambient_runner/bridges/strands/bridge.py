@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import BridgeUnavailable
+from ambient_runner.errors import needing
 
-try:
+with needing("strands", install="ambient-runner[strands]"):
     from ambient_runner.bridges.strands.agent import StrandsAgent
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "strands":
-        raise
-    raise BridgeUnavailable("Strands agents need another package: pip install 'ambient-runner[strands]'") from error
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
