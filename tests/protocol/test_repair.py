@@ -10,6 +10,8 @@ from hypothesis import given, settings
 
 from ambient_runner.errors import ProtocolViolation
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.lenient import check_id
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
 
@@ -282,6 +284,32 @@ def test_ids_of_earlier_runs_are_renamed_with_every_reference() -> None:
         ),
     ]
     assert repairs == {"id-reused": 2}
+
+
+@pytest.mark.parametrize("odd", ["", "y" * 300, "y\nz", "\x9b"])
+def test_an_id_that_no_client_could_send_back_is_replaced_with_every_reference(odd: str) -> None:
+    good = fit(odd)
+    check_id(good, "id")
+    emitted, _ = repair(
+        *text(odd, "x"),
+        *call(odd, parent=odd),
+        result(odd),
+        e.ActivityDelta(message_id=odd, activity_type="a", patch=[]),
+    )
+    assert emitted == [
+        *text(good, "x"),
+        *call(good, parent=good),
+        result(good),
+        e.ActivityDelta(message_id=good, activity_type="a", patch=[]),
+    ]
+
+
+def test_a_long_id_that_is_taken_stays_one_that_clients_may_send() -> None:
+    taken = "m" * 256
+    start, *_ = repair(*text(taken, "x"), known=[taken])[0]
+    assert isinstance(start, e.TextMessageStart)
+    assert start.message_id != taken
+    check_id(start.message_id, "id")
 
 
 def test_a_result_for_an_earlier_runs_call_keeps_its_id() -> None:

@@ -178,6 +178,12 @@ async def test_everything_asked_in_nested_groups_is_asked() -> None:
     assert events[-1] == finished(Interrupted(interrupts=[FIRST, SECOND]))
 
 
+@pytest.mark.parametrize("odd", ["", "y" * 300, "y\nz"])
+async def test_a_question_that_nobody_could_answer_is_a_violation(odd: str) -> None:
+    with pytest.raises(ProtocolViolation):
+        await framing(finished(Interrupted(interrupts=[Interrupt(id=odd, reason="confirmation")])))
+
+
 async def test_a_question_beside_a_failure_is_a_failure() -> None:
     async def asking(run: Run) -> AsyncGenerator[Any, None]:
         raise ExceptionGroup("a", [Parked([FIRST]), ValueError()])

@@ -1,10 +1,13 @@
 """Which ids a run may use: a message or call id is unique in its thread, because clients append to an id they know.
 
-`repair.py` asks here for the id of whatever an event starts or refers to. An id that is taken is replaced by `id~2`, `id~3`, …
+`repair.py` asks here for the id of whatever an event starts or refers to. An id that is taken is replaced by `id~2`, `id~3`, … An id that
+a client could not send back, because `inbound.py` would refuse it there, is replaced by one it can.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 Kind = Literal["text", "reasoning", "result", "activity"]
+
+MAX_ID = 256
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ROOM = 200
+"""What is kept of an id that gets an ending of ours."""
+
+
+def fit(id: str) -> str:  # noqa: A002  what it is
+    """The id itself if a client may send it, else one that stands for it: always the same."""
+    if 1 <= len(id) <= MAX_ID and not CONTROL.search(id):
+        return id
+    digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{CONTROL.sub('_', id[:_ROOM])}~{digest}"
 
 
 class Ids:
@@ -33,11 +49,11 @@ class Ids:
 
     def message(self, kind: Kind, message_id: str) -> str:
         """The id under which this run knows a message."""
-        return self._renamed_messages.get((kind, message_id), message_id)
+        return self._renamed_messages.get((kind, message_id)) or fit(message_id)
 
     def call(self, tool_call_id: str) -> str:
         """The id under which this run knows a call. One that was not started here keeps its own."""
-        return self._renamed_calls.get(tool_call_id, tool_call_id)
+        return self._renamed_calls.get(tool_call_id) or fit(tool_call_id)
 
     def entity(self, message_id: str) -> str:
         """The id of a message whose kind is not said: a reasoning message if there is one, else text."""
@@ -51,7 +67,7 @@ class Ids:
         if current not in self._messages and current not in self._known:
             self._messages[current] = kind
             return current
-        renamed = self._renamed_messages[kind, message_id] = self._fresh(message_id)
+        renamed = self._renamed_messages[kind, message_id] = self._fresh(fit(message_id))
         self._messages[renamed] = kind
         return renamed
 
@@ -61,6 +77,7 @@ class Ids:
 
     def start_result(self, message_id: str) -> str:
         """The id for the message that holds a result, which nothing else may have."""
+        message_id = fit(message_id)
         taken = message_id in self._messages or message_id in self._known
         unique = self._fresh(message_id) if taken else message_id
         self._messages[unique] = "result"
@@ -68,10 +85,11 @@ class Ids:
 
     def start_call(self, tool_call_id: str) -> str:
         """The id to start a call under: its own unless an earlier run has it."""
-        if tool_call_id in self._known:
-            self._renamed_calls[tool_call_id] = tool_call_id = self._fresh(tool_call_id)
-        self._calls.add(tool_call_id)
-        return tool_call_id
+        started = fit(tool_call_id)
+        if started in self._known:
+            started = self._renamed_calls[tool_call_id] = self._fresh(started)
+        self._calls.add(started)
+        return started
 
     def note_message(self, kind: Kind, message_id: str) -> None:
         """A message that came to be without being started, such as the carrier of a call."""
@@ -83,7 +101,7 @@ class Ids:
             self.note_message(_kind_of(message), message.id)
 
     def _fresh(self, taken: str) -> str:
-        candidates = (f"{taken}~{n}" for n in count(2))
+        candidates = (fit(f"{taken}~{n}") for n in count(2))
         return next(one for one in candidates if not self._is_taken(one))
 
     def _is_taken(self, candidate: str) -> bool:

@@ -6,7 +6,6 @@ Names may be camelCase or snake_case, and null for an optional field means absen
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,18 +13,17 @@ import msgspec
 from msgspec import inspect
 
 from ambient_runner.errors import InvalidInput
+from ambient_runner.protocol.ids import CONTROL, MAX_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Reader = Callable[[Any, str, "Warnings"], Any]
 
-__all__ = ["MAX_ID", "Warnings", "read"]
+__all__ = ["Warnings", "check_id", "read"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-MAX_ID = 256
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ID_FIELDS = frozenset(
     {"id", "thread_id", "run_id", "parent_run_id", "tool_call_id", "interrupt_id", "subagent_run_id"}
 )
@@ -205,5 +203,5 @@ def check_id(value: str, path: str) -> None:
     """Whether this may be an id. Raises: InvalidInput, naming it by its `path`."""
     if not 1 <= len(value) <= MAX_ID:
         raise InvalidInput(f"{path} must have 1 to {MAX_ID} characters.")
-    if _CONTROL.search(value):
+    if CONTROL.search(value):
         raise InvalidInput(f"{path} must not hold control characters.")

@@ -25,7 +25,7 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     ToolCallArgs,
 )
-from ambient_runner.protocol.ids import Ids, Kind
+from ambient_runner.protocol.ids import Ids, Kind, fit
 from ambient_runner.protocol.lanes import Chunk, ChunkLanes
 from ambient_runner.protocol.open import Open, Owner, Owners
 from ambient_runner.protocol.verify import encrypted_owners, is_patch
@@ -348,11 +348,13 @@ class Repairer:
     def _activity_delta(self, event: e.ActivityDelta) -> None:
         if not is_patch(event.patch):
             return self._count("patch")
+        event = replace(event, message_id=fit(event.message_id))
         owners = self._open.activity_owners
         self._emit(self._owned(event, owners.get(event.message_id, event.subagent_run_id)))
         return None
 
     def _activity(self, event: e.ActivitySnapshot) -> None:
+        event = replace(event, message_id=fit(event.message_id))
         self._ids.note_message("activity", event.message_id)
         if event.replace is False:
             event = self._owned_again(event, self._open.activity_owners, event.message_id)

@@ -32,6 +32,7 @@ from ambient_runner.protocol.events import (
     ToolCallResult,
     ToolCallStart,
 )
+from ambient_runner.protocol.ids import fit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -177,4 +178,7 @@ class _Ending:
             # An agent may wait for calls the client did not declare: tools of its own that someone outside answers.
             said = self.outcome.pending_tool_call_ids if self.outcome else None
             return Success(pending_tool_call_ids=list(dict.fromkeys([*(said or ()), *self.waiting])) or None)
+        if isinstance(self.outcome, Interrupted) and any(fit(one.id) != one.id for one in self.outcome.interrupts):
+            # Nobody could answer it, and the thread would wait for ever.
+            raise ProtocolViolation("The agent asks something under an id that no client could send back.")
         return self.outcome
