@@ -6,8 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 
 from ambient_runner.protocol.events import RunError, RunFinished
+from tests.bridges.langgraph.world import STREAMS
 
 from .server import serving
 from .streams import ROOT, streams_of
@@ -22,9 +24,9 @@ FEWEST = 150
 """Streams, or something is wrong with how they are kept."""
 
 
+@pytest.mark.timeout(300)
 def test_both_clients_accept_every_stream_of_the_langgraph_tests(tmp_path: Path) -> None:
-    streams = streams_of("tests/bridges/langgraph", "STREAMS_OF_TESTS", tmp_path)
-    assert len(streams) > FEWEST
+    streams = streams_of("tests/bridges/langgraph", STREAMS, tmp_path, fewest=FEWEST)
     assert {type(stream[-1]) for stream in streams} == {RunFinished, RunError}
     assert objections(streams) == []
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ambient_runner.protocol.events import RunError, RunFinished
+from tests.bridges.strands.world import STREAMS
 
 from .streams import streams_of
 from .test_official_verifier import objections, pytestmark
@@ -18,8 +21,8 @@ FEWEST = 100
 """Streams, or something is wrong with how they are kept."""
 
 
+@pytest.mark.timeout(300)
 def test_both_clients_accept_every_stream_of_the_strands_tests(tmp_path: Path) -> None:
-    streams = streams_of("tests/bridges/strands", "STREAMS_OF_TESTS", tmp_path)
-    assert len(streams) > FEWEST
+    streams = streams_of("tests/bridges/strands", STREAMS, tmp_path, fewest=FEWEST)
     assert {type(stream[-1]) for stream in streams} == {RunFinished, RunError}
     assert objections(streams) == []
