@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from types import ModuleType
 
+import anyio
+import psutil
 import pytest
 
 from tests.server.doors import asking, client_of, frames
@@ -32,3 +35,22 @@ async def test_the_example_reads_the_repository_its_thread_was_given(
         response = await client.post("/", json=asking("What is new?"))
     deltas = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
     assert (added.status_code, deltas) == (200, ["Auth connected", "Workspace validated", "a: first\n"])
+
+
+async def test_a_run_that_is_stopped_ends_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ambient.toml").write_text('store = "memory://"\n')
+    fifo, slow = tmp_path / "begun", tmp_path / "bin" / "git"
+    os.mkfifo(fifo)
+    slow.parent.mkdir()
+    slow.write_text(f"#!/bin/sh\necho $$ > {fifo}\nexec sleep 600\n")
+    slow.chmod(0o700)
+    app = loaded().app
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    with anyio.fail_after(60):
+        async with client_of(app) as client, anyio.create_task_group() as group:
+            group.start_soon(lambda: client.post("/", json=asking("What is new?")))
+            child = psutil.Process(int(await anyio.to_thread.run_sync(fifo.read_text)))
+            stopped = await client.post("/interrupt", json={"threadId": "t"})
+            left = await anyio.to_thread.run_sync(lambda: psutil.wait_procs([child], timeout=10)[1])
+    assert (stopped.status_code, left) == (200, [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,11 +20,13 @@ from fastapi import FastAPI
 
 from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.errors import ConfigError
 from ambient_runner.services.credentials import Asker
 from tests.server.doors import client_of, frames, refused
 from tests.server.worker import WorkerBridge
 from tests.services.mcp_paths import MCP_SERVER
 from tests.services.remotes import git, git_server, make_repo
+from tests.services.test_trees import deep
 from tests.services.world import by_header, ending, repository, server, settings_of, talk, told
 
 FILES = {
@@ -510,3 +514,130 @@ def test_a_mounted_app_that_nobody_opens_serves_the_platform_too(tmp_path: Path)
 
     # The end of its own loop is what closes such a server.
     assert asyncio.run(visit()) == (200, ["api"])
+
+
+def said_in(events: list[dict[str, Any]]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+async def test_what_one_request_brings_is_secret_in_what_it_says_and_nowhere_else(tmp_path: Path) -> None:
+    """A word in one person's header was taken out of everybody's texts until the server was started again."""
+    url = repository(tmp_path / "origin" / "thousand-words", {})
+
+    async def give(asker: Asker) -> Mapping[str, str]:
+        return {"OTHER": "artifacts"} if asker.actor.owner == "alice" else {}
+
+    alice, bob = {"x-owner": "alice"}, {"x-owner": "bob"}
+    settings = settings_of(tmp_path, default_thread="t")
+    async with server(WorkerBridge(mcp=False), settings, authorize=by_header, credentials=give) as client:
+        await talk(client, "hello", "u1", headers=alice)
+        brought = {**alice, "X-GitHub-Token": "thousand"}
+        added = await client.post("/repos/add", json={"url": url, "name": "api"}, headers=brought)
+        heard = await facts(client, headers=alice)
+        await client.post("/files?name=thousand", content=b"x", headers={**bob, **BYTES})
+        after = await talk(client, "hello", "u1", headers=bob)
+    assert added.status_code == 200
+    (noted,) = [value for name, value in heard if name == "ambient:repo_added"]
+    assert noted["url"] == url.replace("thousand", "[redacted]")
+    assert "[redacted]" not in said_in(after)
+    assert "/artifacts" in said_in(after)
+
+
+async def test_an_error_does_not_say_what_its_request_has_brought(tmp_path: Path) -> None:
+    url = repository(tmp_path / "origin" / "api", {})
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
+        await talk(client, "hello", "u1")
+        brought = {"X-GitHub-Token": "spelling"}
+        failed = await client.post("/repos/add", json={"url": url, "branch": "none"}, headers=brought)
+        heard = await facts(client)
+    assert failed.status_code == 422
+    assert "[redacted]" in failed.json()["error"]["message"]
+    assert "spelling" not in failed.text + json.dumps(heard)
+
+
+@pytest.mark.parametrize("header", ["X-GitHub-Token", "X-GitLab-Token"])
+@pytest.mark.parametrize("token", ["a", "sevenup", "x" * 4097])
+async def test_a_token_of_no_likely_length_is_refused(tmp_path: Path, header: str, token: str) -> None:
+    url = repository(tmp_path / "origin" / "api", {})
+    async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
+        for path, body in (("/repos/add", {"url": url}), ("/workflow", {"gitUrl": url})):
+            assert refused(await client.post(path, json=body, headers={header: token})) == (422, "invalid_input")
+
+
+async def test_a_deep_tree_is_erased_with_its_thread_and_other_peoples_runs_go_on(tmp_path: Path) -> None:
+    bridge = WorkerBridge(mcp=False)
+    alice, bob = {"x-owner": "alice"}, {"x-owner": "bob"}
+    async with server(bridge, settings_of(tmp_path), authorize=by_header) as client:
+        await talk(client, "hello", "u1", headers=alice)
+        workspace = Path(bridge.contexts[0].workspace_path)
+        deep(workspace / "artifacts", 1500)
+        erased = await client.delete("/thread/t", headers=alice)
+    async with server(WorkerBridge(mcp=False), settings_of(tmp_path), authorize=by_header) as client:
+        after = await talk(client, "hello", "u1", headers=bob)
+    assert (erased.status_code, workspace.exists()) == (200, False)
+    assert list((tmp_path / "workspaces/.trash").iterdir()) == []
+    assert ending(after) == ("RUN_FINISHED", "success")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with-runs", "without"])
+async def test_what_could_not_be_deleted_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """The answer was that the thread is deleted, whatever was left of it."""
+    async with server(WorkerBridge(mcp=False), settings_of(tmp_path, default_thread="t")) as client:
+        await client.post("/files?name=stuck", content=b"x", headers=BYTES)
+        if known:
+            await talk(client, "hello", "u1")
+        unlink = os.unlink
+
+        def refuse(path: str, *, dir_fd: int | None = None) -> None:
+            if path == "stuck":
+                raise PermissionError(1, "Operation not permitted")
+            unlink(path, dir_fd=dir_fd)
+
+        with monkeypatch.context() as stuck:
+            stuck.setattr(os, "unlink", refuse)
+            failed = await client.delete("/thread/t")
+        after = await talk(client, "hello", "u1")
+        erased = await client.delete("/thread/t")
+    assert refused(failed) == (502, "service_error")
+    assert ending(after) == ("RUN_FINISHED", "success")
+    assert erased.status_code == 200
+
+
+@pytest.mark.parametrize("place", [".", "artifacts", ".ambient"])
+async def test_a_thread_whose_folder_became_a_link_fails_until_it_is_deleted(tmp_path: Path, place: str) -> None:
+    bridge = WorkerBridge(mcp=False)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/kept").write_text("x")
+    async with server(bridge, settings_of(tmp_path)) as client:
+        await talk(client, "hello", "u1")
+        folder = Path(os.path.normpath(Path(bridge.contexts[0].workspace_path) / place))
+        shutil.rmtree(folder)
+        folder.symlink_to(tmp_path / "outside")
+        failed = await talk(client, "again", "u2")
+        erased = await client.delete("/thread/t")
+        gone = not os.path.lexists(folder)
+        after = await talk(client, "hello", "u1")
+    assert (ending(failed), erased.status_code, gone) == (("RUN_ERROR", "service_error"), 200, True)
+    assert ending(after) == ("RUN_FINISHED", "success")
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
+
+
+async def test_a_name_that_is_no_text_is_listed_all_the_same(tmp_path: Path) -> None:
+    bridge = WorkerBridge(mcp=False)
+    async with server(bridge, settings_of(tmp_path, default_thread="t")) as client:
+        await talk(client, "hello", "u1")
+        workspace = Path(bridge.contexts[0].workspace_path)
+        for folder in ("artifacts", "file-uploads"):
+            Path(os.fsdecode(os.fsencode(workspace / folder) + b"/caf\xe9")).write_text("x")
+        listed = [await client.get(path) for path in ("/artifacts", "/files")]
+        fetched = await client.get("/artifacts/caf%5Cxe9")
+        after = await talk(client, "again", "u2")
+    assert [[file["path"] for file in one.json()["files"]] for one in listed] == [["caf\\xe9"]] * 2
+    assert refused(fetched) == (422, "invalid_input")
+    assert ending(after) == ("RUN_FINISHED", "success")
+
+
+@pytest.mark.parametrize("wrong", [{"mcp_config": "/nonexistent/mcp.json"}, {"git_schemes": ("ftp",)}])
+def test_settings_that_cannot_be_meant_are_refused_at_the_start(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        add_ambient_endpoints(FastAPI(), WorkerBridge(), settings=settings_of(tmp_path, **wrong))

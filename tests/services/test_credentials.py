@@ -90,11 +90,14 @@ async def test_what_is_granted_is_secret_from_then_on_but_a_persons_name_is_not(
         {"": "quiet"},
         {"A=B": "quiet"},
         {"A": "quiet\0"},
+        {"A": "quiet\ud800"},
         {1: "quiet"},
     ],
 )
 async def test_what_is_no_environment_is_refused_without_being_repeated(given: object) -> None:
-    assert "quiet" not in await refusal(giving(given))
+    said = await refusal(giving(given))
+    assert "quiet" not in said
+    assert "Ask its operator" in said
 
 
 async def test_a_source_that_fails_is_a_failure_of_ours_and_its_words_stay_inside() -> None:
@@ -150,10 +153,10 @@ async def test_an_answer_that_is_a_refusal_says_so(status: int) -> None:
     assert "details" not in said
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b"x" * ((1 << 18) + 1)])
+@pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b'{"A": "\\ud800"}', b"x" * ((1 << 18) + 1)])
 async def test_an_answer_that_is_no_object_of_texts_is_refused(body: bytes) -> None:
     with backend(body=body) as one:
-        await refusal(from_url(one.url))
+        assert "Ask its operator" in await refusal(from_url(one.url))
 
 
 async def test_a_backend_that_is_not_there_is_said() -> None:

@@ -262,3 +262,16 @@ async def test_nobodys_files_are_made_by_asking_for_them(tmp_path: Path) -> None
     with pytest.raises(UnknownFile):
         await it.files.delete(ANN, "a")
     assert not (tmp_path / "root").exists()
+
+
+async def test_names_that_are_no_text_are_listed_so_that_they_can_be_read(tmp_path: Path) -> None:
+    """One such file made every list of them fail."""
+    it = World(tmp_path)
+    workspace = await it.workspaces.prepare(ANN)
+    for folder in (workspace.artifacts, workspace.uploads):
+        for name in (b"caf\xe9", b"plain", "größe".encode()):
+            Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text("x")
+    found = [[info.path for info in files] for files in (await it.files.artifacts(ANN), await it.files.uploads(ANN))]
+    assert [sorted(names) for names in found] == [["caf\\xe9", "größe", "plain"]] * 2
+    with pytest.raises(InvalidInput):
+        await it.read("caf\\xe9")

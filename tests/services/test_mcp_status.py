@@ -169,3 +169,70 @@ async def test_leaving_in_the_middle_leaves_no_process_behind(tmp_path: Path) ->
             pid = int(await anyio.to_thread.run_sync(fifo.read_text))
             assert psutil.pid_exists(pid)
     assert not psutil.pid_exists(pid)
+
+
+def program(name: str, code: str, *args: str) -> Server:
+    config = {"type": "stdio", "command": sys.executable, "args": ["-c", code, *args], "env": {}}
+    return Server(name=name, display_name=name, config=config)
+
+
+async def ended(process: psutil.Process) -> bool:
+    """Whether it is gone; one that was killed may still be on its way."""
+    return not await anyio.to_thread.run_sync(lambda: psutil.wait_procs([process], timeout=5)[1])
+
+
+@pytest.mark.parametrize("ends", ["input()", "import time; time.sleep(600)"], ids=["by-itself", "never"])
+async def test_what_a_server_has_started_is_ended_with_it(tmp_path: Path, ends: str) -> None:
+    """A server that ended by itself left its own children running."""
+    fifo = tmp_path / "begun"
+    os.mkfifo(fifo)
+    child = "import time; time.sleep(600)"
+    code = (
+        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}]); "
+        f"open({str(fifo)!r}, 'w').write(str(child.pid)); {ends}"
+    )
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group, McpStatus(timeout=5) as status:
+            group.start_soon(status.look, Resolved(servers=(program("parent", code),)), tmp_path)
+            process = psutil.Process(int(await anyio.to_thread.run_sync(fifo.read_text)))
+            await status.look(Resolved(servers=(program("parent", code),)), tmp_path)
+            assert await ended(process)
+
+
+async def test_many_silent_servers_take_no_longer_than_one(tmp_path: Path) -> None:
+    """Those who had to wait for a place had their own time on top of that."""
+    silent = "import time; time.sleep(600)"
+    servers = tuple(program(f"s{number}", silent, str(number)) for number in range(6))
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=2, at_once=2) as status:
+            began = anyio.current_time()
+            rows = await status.look(Resolved(servers=servers), tmp_path)
+            took = anyio.current_time() - began
+            again = await status.look(Resolved(servers=(*servers[:2], stdio("echo", tmp_path / "log"))), tmp_path)
+    assert [row["status"] for row in rows] == ["failed"] * 6
+    assert len({row["error"] for row in rows}) == 2
+    assert took < 4
+    assert [row["error"] for row in again[:2]] == [row["error"] for row in rows[:2]]
+
+
+async def test_a_server_whose_turn_did_not_come_is_looked_at_when_asked_for_again(tmp_path: Path) -> None:
+    silent = program("silent", "import time; time.sleep(600)")
+    echo = stdio("echo", tmp_path / "log")
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=8, at_once=1) as status:
+            rows = await status.look(Resolved(servers=(silent, echo)), tmp_path)
+            again = await status.look(Resolved(servers=(silent, echo)), tmp_path)
+    assert [row["status"] for row in rows] == ["failed", "failed"]
+    assert [row["status"] for row in again] == ["failed", "connected"]
+
+
+async def test_a_line_without_an_end_ends_the_look(tmp_path: Path) -> None:
+    """It was kept whole, however long it grew."""
+    endless = "import os\nwhile True: os.write(1, b'x' * 65536)"
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=40) as status:
+            began = anyio.current_time()
+            rows = await status.look(Resolved(servers=(program("endless", endless),)), tmp_path)
+            took = anyio.current_time() - began
+    assert [row["status"] for row in rows] == ["failed"]
+    assert took < 30

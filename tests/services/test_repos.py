@@ -654,3 +654,36 @@ async def test_a_folder_replaced_by_a_link_is_not_the_agents_working_directory(t
         await it.prepare(ANN)
         assert (tmp_path / "outside").is_dir()
         assert not added.path.is_symlink()
+
+
+async def test_a_repository_with_folders_too_deep_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """Measuring it failed in a way nobody had foreseen, and what was cloned stayed."""
+    async with world(tmp_path) as it:
+        url = it.make()
+        blob = git(Path(url), "hash-object", "a.txt")
+        git(Path(url), "update-index", "--add", "--cacheinfo", f"100644,{blob},{'d/' * 1500}file")
+        git(Path(url), "commit", "-q", "-m", "deep")
+        with pytest.raises(RepoTooLarge) as refused:
+            await it.add(url)
+        assert "200 deep" in refused.value.message
+        assert it.inside() == EMPTY
+
+
+async def test_slow_clones_of_one_owner_do_not_hold_up_anothers(tmp_path: Path) -> None:
+    """Two slow ones took all the places there were."""
+    held = threading.Event()
+    async with world(tmp_path) as it:
+        local = it.make()
+        with git_server(tmp_path / "srv", stalled=held) as server:
+            waiting = Steps()
+            async with anyio.create_task_group() as tasks:
+                for name in ("one", "two"):
+                    tasks.start_soon(partial(it.add, server.url("app/.git"), name=name))
+                    await asked_for_a_pack(server)
+                tasks.start_soon(partial(it.add, local, name="three", progress=waiting))
+                with anyio.fail_after(10):
+                    await waiting.begun.wait()
+                    assert (await it.add(local, BOB)).newly_cloned
+                assert [step.phase for step in waiting.told] == ["waiting"]
+                held.set()
+        assert [repo.status for repo in await it.repos.status(ANN)] == ["ready"] * 3

@@ -312,3 +312,15 @@ async def test_two_threads_have_workflows_of_their_own(tmp_path: Path) -> None:
         assert ann
         assert bob
         assert (ann.config, bob.config) == (TRIAGE, WorkflowConfig())
+
+
+@pytest.mark.parametrize("place", [".", "..", "root", "root/default/ann"])
+async def test_a_folder_that_holds_the_workspaces_or_is_among_them_is_no_workflow(tmp_path: Path, place: str) -> None:
+    """It was copied into itself until nothing could be deeper."""
+    base = tmp_path / "base"
+    async with world(base) as it:
+        await it.prepare(ANN)
+        with pytest.raises(Forbidden):
+            await it.change(f"file://{(base / place).resolve()}")
+        (base / "beside").mkdir()
+        assert (await it.change(f"file://{base / 'beside'}")).outcome == "updated"

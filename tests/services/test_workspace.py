@@ -7,12 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ambient_runner.errors import ServiceError
+from ambient_runner.errors import ConfigError, ServiceError
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services import folder as folder_module
 from ambient_runner.services.folder import CANNOT_WRITE
 from ambient_runner.services.workspace import Workspace, Workspaces
 from tests.services.remotes import ANN, BOB
+from tests.services.test_trees import deep
 
 
 async def test_a_new_workspace_has_its_folders_and_begins_among_the_artifacts(tmp_path: Path) -> None:
@@ -209,3 +210,73 @@ async def test_many_changes_at_once_lose_none(tmp_path: Path) -> None:
             for number in range(20):
                 tasks.start_soon(change, number)
     assert sorted((await folder.record()).stale) == sorted(f"n{number}" for number in range(20))
+
+
+@pytest.mark.parametrize("place", [".", "..", "artifacts", ".ambient", "repos"])
+async def test_a_thread_with_a_link_in_a_folders_place_can_be_erased(tmp_path: Path, place: str) -> None:
+    """The link stayed where the thread's own folder was, and no run of that thread could begin any more."""
+    workspaces = Workspaces(tmp_path / "root")
+    path = Path(os.path.normpath((await workspaces.prepare(ANN)).path / place))
+    path.rename(tmp_path / "aside")
+    (tmp_path / "outside/trip").mkdir(parents=True)
+    path.symlink_to(tmp_path / "outside")
+    assert await workspaces.holds(ANN)
+    await workspaces.forget(ANN)
+    assert not await workspaces.holds(ANN)
+    assert (tmp_path / "outside/trip").is_dir()
+    assert list((tmp_path / "root/.trash").iterdir()) == []
+    await workspaces.prepare(ANN)
+
+
+async def test_a_trash_that_is_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "root")
+    made = await workspaces.prepare(ANN)
+    (tmp_path / "outside/kept").mkdir(parents=True)
+    (tmp_path / "root/.trash").symlink_to(tmp_path / "outside")
+    await workspaces.forget(ANN)
+    assert not made.path.exists()
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
+
+
+async def test_a_deep_workspace_is_erased_and_harms_nobody(tmp_path: Path) -> None:
+    """Its erasing failed, what was left stayed in the trash, and from then on other people's runs failed over it."""
+    workspaces = Workspaces(tmp_path / "root")
+    made = await workspaces.prepare(ANN)
+    deep(made.artifacts, 1500)
+    await workspaces.forget(ANN)
+    assert list((tmp_path / "root/.trash").iterdir()) == []
+    (tmp_path / "root/.trash/left").mkdir()
+    deep(tmp_path / "root/.trash/left", 1500)
+    await Workspaces(tmp_path / "root").prepare(BOB)
+    assert list((tmp_path / "root/.trash").iterdir()) == []
+
+
+async def test_what_cannot_be_erased_is_said_and_the_rest_of_the_trash_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces = Workspaces(tmp_path / "root")
+    made = await workspaces.prepare(ANN)
+    (made.artifacts / "stuck").write_text("x")
+    unlink = os.unlink
+
+    def refuse(path: str, *, dir_fd: int | None = None) -> None:
+        if path == "stuck":
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as stuck:
+        stuck.setattr(os, "unlink", refuse)
+        with pytest.raises(ServiceError):
+            await workspaces.forget(ANN)
+        for name in ("0", "other", "zz"):
+            (tmp_path / "root/.trash" / name).mkdir()
+        assert (await Workspaces(tmp_path / "root").prepare(BOB)).path.is_dir()
+        assert len(list((tmp_path / "root/.trash").iterdir())) == 1
+    assert not made.path.exists()
+    await Workspaces(tmp_path / "root").prepare(ANN)
+    assert list((tmp_path / "root/.trash").iterdir()) == []
+
+
+def test_a_scheme_that_nobody_clones_by_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        Workspaces(tmp_path / "root", schemes=("https", "ftp"))

@@ -25,6 +25,7 @@ _MAX_BODY = 1 << 16
 _NO_THREAD = (
     "Say which thread is meant: `threadId`. A server that has only one can name it in the setting `default_thread`."
 )
+_SHORTEST_TOKEN, _LONGEST_TOKEN = 8, 4096
 _TOKENS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TOKEN"}
 
 
@@ -64,8 +65,14 @@ def passed_headers(request: Request, names: Iterable[str]) -> Mapping[str, str]:
 
 
 def brought_tokens(request: Request) -> dict[str, str]:
-    """Tokens the request itself brings for git, for this one clone."""
-    return {name: value for header, name in _TOKENS.items() if (value := request.headers.get(header, "").strip())}
+    """Tokens the request itself brings for git, for this one clone. Raises: InvalidInput."""
+    given = {name: value for header, name in _TOKENS.items() if (value := request.headers.get(header, "").strip())}
+    for value in given.values():
+        if not _SHORTEST_TOKEN <= len(value) <= _LONGEST_TOKEN:
+            raise InvalidInput(
+                f"A token in a header has {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} characters. Send the whole token, or none."
+            )
+    return given
 
 
 def text_of(body: Mapping[str, Any], name: str, *, needed: bool = False) -> str:

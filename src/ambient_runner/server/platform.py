@@ -7,13 +7,13 @@ cost nothing: git, workspaces and their locks are not even imported.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.config import git_environment
-from ambient_runner.errors import UnknownThread
+from ambient_runner.errors import ConfigError, ServiceError, UnknownThread
 from ambient_runner.projections.redact import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import from_url, grant, learn
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ambient_runner.services.workflows import Workflows
     from ambient_runner.services.workspace import Workspaces
 
-__all__ = ["FileServices", "Platform"]
+__all__ = ["FileServices", "Granted", "Platform"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +50,14 @@ class FileServices:
     repos: Repos
     workflows: Workflows
     files: Files
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Granted:
+    """What one request outside of runs may use. It is secret in what that request says, and forgotten with it."""
+
+    environment: dict[str, str] = field(repr=False)
+    redactor: Redactor = field(repr=False)
 
 
 class Platform:
@@ -69,13 +77,12 @@ class Platform:
         self.file_services = _file_services(settings) if any(agent.file_system for agent in agents.values()) else None
         self.has_mcp = any(agent.mcp for agent in agents.values())
         self._runner: Runner | None = None
+        self._not_erased: dict[ThreadKey, ServiceError] = {}
         self._settings = settings
         self._agents = agents
         self._tools = list(custom_tools)
         self._credentials = credentials or _from_settings(settings)
-        self._mcp = McpConfig(
-            Path(settings.mcp_config) if settings.mcp_config else None, project=settings.mcp_project, thread=mcp
-        )
+        self._mcp = McpConfig(_mcp_file(settings), project=settings.mcp_project, thread=mcp)
         self._mcp_status = McpStatus()
         self.setup = Setup(
             agents=agents,
@@ -135,18 +142,20 @@ class Platform:
             session_id=run.thread.id,
         )
 
-    async def granted(self, visit: Visit, given: Mapping[str, str]) -> dict[str, str]:
+    async def granted(self, visit: Visit, given: Mapping[str, str]) -> Granted:
         """What a request outside of runs may use: what its actor is granted, and what it brings itself. Raises: CredentialsError."""
-        learn(self.secrets, given)
-        return {**await grant(self._credentials, visit, self.secrets), **given}
+        secrets = self.secrets.child()
+        learn(secrets, given)
+        environment = {**await grant(self._credentials, visit, secrets), **given}
+        return Granted(environment=environment, redactor=Redactor(secrets))
 
     async def mcp_rows(self, visit: Visit) -> list[dict[str, Any]]:
         """The MCP servers of a thread, each really looked at. Raises: ServiceError."""
-        environment = await self.granted(visit, {})
+        granted = await self.granted(visit, {})
         space = await self.file_services.workspaces.snapshot(visit.thread) if self.file_services else None
         folder = space.cwd_path if space else None
-        rows = await self._mcp_status.look(await self._mcp.of(visit.thread, folder, environment), folder)
-        return Redactor(self.secrets).redact_value(rows)
+        rows = await self._mcp_status.look(await self._mcp.of(visit.thread, folder, granted.environment), folder)
+        return granted.redactor.redact_value(rows)
 
     async def note(self, thread: ThreadKey, news: News) -> None:
         """Tell whoever follows the thread. Before its first run nobody does: that run's set-up says what there is."""
@@ -162,13 +171,24 @@ class Platform:
         return space.workflow.config.startup_prompt if space and space.workflow else ""
 
     async def forget(self, thread: ThreadKey) -> None:
-        """Erase what is kept of a thread here: its workspace with everything in it."""
+        """Erase what is kept of a thread here: its workspace with everything in it. Raises: ServiceError when something is left."""
         self.setup.forget(thread)
+        self._not_erased.pop(thread, None)
         if self.file_services is not None:
-            await self.file_services.workspaces.forget(thread)
+            try:
+                await self.file_services.workspaces.forget(thread)
+            except ServiceError as error:
+                self._not_erased[thread] = error
+                raise
+
+    def check_erased(self, thread: ThreadKey) -> None:
+        """Say once what the last erasing of a thread has left: the Runner goes on when it fails. Raises: ServiceError."""
+        error = self._not_erased.pop(thread, None)
+        if error is not None:
+            raise error
 
     async def has_workspace(self, thread: ThreadKey) -> bool:
-        return self.file_services is not None and await self.file_services.workspaces.existing(thread) is not None
+        return self.file_services is not None and await self.file_services.workspaces.holds(thread)
 
     async def _messages(self, thread: ThreadKey) -> list[Message]:
         return (await self._runner.view(thread)).transcript.messages() if self._runner else []
@@ -196,6 +216,13 @@ def _file_services(settings: Settings) -> FileServices:
         workflows=Workflows(workspaces),
         files=Files(workspaces),
     )
+
+
+def _mcp_file(settings: Settings) -> Path | None:
+    file = Path(settings.mcp_config) if settings.mcp_config else None
+    if file is not None and not file.is_file():
+        raise ConfigError(f"`mcp.config` names {file}, and there is no such file. Correct the path, or leave it out.")
+    return file
 
 
 def _from_settings(settings: Settings) -> Credentials | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import RunnerError
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.platform import FileServices, Platform
+    from ambient_runner.server.platform import FileServices, Granted, Platform
     from ambient_runner.server.service import Service
     from ambient_runner.services.credentials import Visit
     from ambient_runner.services.facts import News
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ambient_runner.services.progress import CloneProgress
     from ambient_runner.services.repos import Added
     from ambient_runner.services.workflows import Changed
+
+    _Note = Callable[[News], Awaitable[None]]
 
 _STEP = 10
 """Percent between two facts about a clone: they are stored for good."""
@@ -113,32 +115,44 @@ class _Desk:
     async def add(self, body: Mapping[str, Any]) -> Job[Added]:
         """The clone that is asked for. Raises: what can be told before anything is fetched."""
         url = text_of(body, "url", needed=True)
+        granted = await self.platform.granted(self.visit, self.tokens)
+        note = self._noting(granted)
 
         async def tell(job: Job[Added]) -> None:
-            await self._tell_failure("repos", job.error)
+            _clean(job, granted)
+            await _tell_failure(note, "repos", job.error)
             for added in job.result:
                 if added.newly_cloned:
-                    await self._note(repo_added(added.name, url, added.branch))
+                    await note(repo_added(added.name, url, added.branch))
 
         return await self.services.repos.add(
             self.visit.thread,
             url,
             branch=text_of(body, "branch") or None,
             name=text_of(body, "name") or None,
-            environment=await self.platform.granted(self.visit, self.tokens),
-            progress=_Progress(self._note),
+            environment=granted.environment,
+            progress=_Progress(note),
             then=tell,
         )
 
     async def change(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        granted = await self.platform.granted(self.visit, self.tokens)
+        note = self._noting(granted)
+
+        async def tell(job: Job[Changed]) -> None:
+            _clean(job, granted)
+            await _tell_failure(note, "workflow", job.error)
+            for changed in job.result:
+                await note(workflow_changed(changed.url, changed.branch, changed.path, changed.config))
+
         job = await self.services.workflows.change(
             self.visit.thread,
             text_of(body, "gitUrl"),
             branch=text_of(body, "branch") or None,
             path=text_of(body, "path") or None,
-            environment=await self.platform.granted(self.visit, self.tokens),
-            progress=_Progress(self._note),
-            then=self._tell_changed,
+            environment=granted.environment,
+            progress=_Progress(note),
+            then=tell,
         )
         changed = await job.outcome()
         about = {"gitUrl": changed.url, "branch": changed.branch, "path": changed.path}
@@ -147,27 +161,34 @@ class _Desk:
     async def clear(self) -> dict[str, Any]:
         cleared = await self.services.workflows.clear(self.visit.thread)
         if cleared:
-            await self._note(workflow_changed("", "", ""))
+            await self.platform.note(self.visit.thread, workflow_changed("", "", ""))
         message = "Workflow updated" if cleared else "No workflow is active"
         return {"message": message, "gitUrl": "", "branch": "", "path": ""}
 
-    async def _tell_changed(self, job: Job[Changed]) -> None:
-        await self._tell_failure("workflow", job.error)
-        for changed in job.result:
-            await self._note(workflow_changed(changed.url, changed.branch, changed.path, changed.config))
+    def _noting(self, granted: Granted) -> _Note:
+        """Tells those who follow the thread, without what was granted to this request."""
 
-    async def _tell_failure(self, stage: str, error: RunnerError | None) -> None:
-        if error:
-            await self._note(setup_error(stage, error.message))
+        async def note(news: News) -> None:
+            await self.platform.note(self.visit.thread, news._replace(value=granted.redactor.redact_value(news.value)))
 
-    async def _note(self, news: News) -> None:
-        await self.platform.note(self.visit.thread, news)
+        return note
+
+
+def _clean(job: Job[Any], granted: Granted) -> None:
+    """No error says what was granted, to whomever waits for this job."""
+    if job.error:
+        job.error.args = (granted.redactor.redact_text(job.error.message),)
+
+
+async def _tell_failure(note: _Note, stage: str, error: RunnerError | None) -> None:
+    if error:
+        await note(setup_error(stage, error.message))
 
 
 class _Progress:
     """Says how a clone goes on, in few steps: facts are stored for good."""
 
-    def __init__(self, note: Callable[[News], Awaitable[None]]) -> None:
+    def __init__(self, note: _Note) -> None:
         self._note = note
         self._said: CloneProgress | None = None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,12 @@ import anyio.to_thread
 from ambient_runner.errors import CloneTimeout, InvalidInput, RepoTooLarge, ServiceError
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.git import NO_BRANCH, Git, Remote
-from ambient_runner.services.paths import disk_use
 from ambient_runner.services.progress import CloneProgress, OnProgress, ProgressReader
 from ambient_runner.services.tokens import login_for
+from ambient_runner.services.trees import DEEPEST, disk_use
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Hashable, Mapping
     from pathlib import Path
 
     from ambient_runner.services.sources import Source
@@ -36,7 +38,9 @@ class Limits:
     seconds: float = 600.0
     most_bytes: int = 4 << 30
     most_files: int = 500_000
-    at_once: int = 2
+    at_once: int = 8
+    at_once_each: int = 2
+    """Of one owner."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +53,8 @@ class Order:
     """A branch or tag; None for the default branch."""
     thread_branch: str
     """The branch to make and to be on."""
+    owner: Hashable = ""
+    """Whose clone it is: owners have places of their own."""
     granted: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
@@ -70,12 +76,12 @@ class Cloned:
 
 
 class Cloner:
-    """Clones, at most so many at once."""
+    """Clones, at most so many at once, and of one owner only some of these: nobody has to wait for another's slow ones."""
 
     def __init__(self, git: Git, limits: Limits) -> None:
         self._git = git
         self._limits = limits
-        self._places = anyio.Semaphore(limits.at_once)
+        self._places = _Places(limits.at_once, limits.at_once_each)
 
     async def clone(self, order: Order, into: Path, progress: OnProgress) -> Cloned:
         """Clone into a folder that does not exist yet. What is left there after an error or a cancellation is the caller's.
@@ -84,7 +90,7 @@ class Cloner:
         """
         steps = _Steps(order.name, progress)
         await steps.say(CloneProgress(name=order.name, phase="waiting"))
-        async with self._places:
+        async with self._places.of(order.owner):
             with anyio.move_on_after(self._limits.seconds) as scope:
                 cloned = await self._within_size(order, into, steps)
                 await steps.say(CloneProgress(name=order.name, phase="done", percent=100))
@@ -115,7 +121,7 @@ class Cloner:
         if not cloned or not await self._fits(into):
             raise RepoTooLarge(
                 f"The repository is larger than this server allows ({self._limits.most_bytes >> 20} MiB, "
-                f"{self._limits.most_files} files). Choose a smaller one."
+                f"{self._limits.most_files} files, folders {DEEPEST} deep). Choose a smaller one."
             )
         return cloned[0]
 
@@ -173,6 +179,28 @@ def _choose(refs: str, asked: str | None) -> Cloned:
         raise InvalidInput(NO_BRANCH)
     begin = asked or (default if default in branches else next(iter(branches), ""))
     return Cloned(branch=begin, default_branch=default or begin, branches=tuple(branches[:_MOST_BRANCHES]))
+
+
+class _Places:
+    """Room for so many at once, and for so many of each owner. Who waits for a place of their own takes none of the others'."""
+
+    def __init__(self, at_once: int, each: int) -> None:
+        self._all = anyio.Semaphore(at_once)
+        self._each = each
+        self._own: dict[Hashable, anyio.Semaphore] = {}
+        self._asked: Counter[Hashable] = Counter()
+
+    @asynccontextmanager
+    async def of(self, owner: Hashable) -> AsyncGenerator[None, None]:
+        own = self._own.setdefault(owner, anyio.Semaphore(self._each))
+        self._asked[owner] += 1
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            self._asked[owner] -= 1
+            if not self._asked[owner]:
+                del self._asked[owner], self._own[owner]
 
 
 class _Steps:

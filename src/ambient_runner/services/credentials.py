@@ -92,12 +92,21 @@ def _checked(given: object) -> dict[str, str]:
             raise CredentialsError(
                 "The source of credentials gave a name that is no name for an environment variable. Ask its operator."
             )
-        if not isinstance(value, str) or "\0" in value:
+        if not isinstance(value, str) or "\0" in value or not _is_writable(value):
             raise CredentialsError(
                 f"The source of credentials gave a value for {name} that is not a text. Ask its operator."
             )
         granted[name] = value
     return granted
+
+
+def _is_writable(value: str) -> bool:
+    """Whether it can be given to a child: half a character cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def from_url(url: str, token: str = "", *, timeout: float = TIMEOUT) -> Credentials:

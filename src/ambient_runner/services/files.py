@@ -32,7 +32,10 @@ _DEEPEST = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileInfo:
-    """A file of a workspace. `path` is relative to the folder it was asked for in."""
+    """A file of a workspace. `path` is relative to the folder it was asked for in.
+
+    Bytes of a name that are no UTF-8 are shown as `\\xff`: it can be seen, and not fetched before the agent has renamed it.
+    """
 
     path: str
     size: int
@@ -180,4 +183,8 @@ def _about(folder: Path, name: str, handle: int) -> FileInfo | None:
         return None
     if not stat.S_ISREG(about.st_mode):
         return None
-    return FileInfo(path=(folder / name).as_posix(), size=about.st_size, modified=about.st_mtime)
+    return FileInfo(path=_readable((folder / name).as_posix()), size=about.st_size, modified=about.st_mtime)
+
+
+def _readable(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

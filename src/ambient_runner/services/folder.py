@@ -18,8 +18,9 @@ import anyio.to_thread
 
 from ambient_runner.errors import ServiceError
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.services.paths import is_folder, make_folder, remove_tree, settle
+from ambient_runner.services.paths import is_folder, make_folder, settle
 from ambient_runner.services.record import Record, read_record, write_record
+from ambient_runner.services.trees import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

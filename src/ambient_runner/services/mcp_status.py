@@ -7,11 +7,9 @@ same connection. The official `mcp` package speaks the protocol; it is imported 
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
@@ -21,8 +19,8 @@ from ambient_runner.errors import ServiceError, needing
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
-    from typing import TextIO
 
     from anyio.abc import TaskGroup
 
@@ -41,6 +39,8 @@ class _Look:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     found: dict[str, Any] = field(default_factory=lambda: _failed(_FAILED))
+    counts: bool = True
+    """Whether the answer is kept for those who ask later."""
     at: float = 0.0
 
 
@@ -53,11 +53,9 @@ class McpStatus:
         self._places = anyio.CapacityLimiter(at_once)
         self._looks: dict[str, _Look] = {}
         self._exit = AsyncExitStack()
-        self._nowhere: TextIO | None = None
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        self._nowhere = self._exit.enter_context(Path(os.devnull).open("w"))  # noqa: ASYNC230, SIM115  it is no disk
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
         return self
 
@@ -96,20 +94,33 @@ class McpStatus:
 
     def _forget_old(self) -> None:
         old = time.monotonic() - self._keep
-        for key in [key for key, look in self._looks.items() if look.done.is_set() and look.at < old]:
+        for key in [
+            key for key, look in self._looks.items() if look.done.is_set() and (look.at < old or not look.counts)
+        ]:
             del self._looks[key]
 
     async def _connect(self, server: Server, folder: Path | None, look: _Look) -> None:
         try:
-            with look.scope:
-                async with self._places:
-                    with isolate("looking at an MCP server"):
-                        look.found = await self._ask(server, folder)
+            with look.scope, isolate("looking at an MCP server"):
+                look.found = await self._in_turn(server, folder, look)
         finally:
             look.at = time.monotonic()
             look.done.set()
 
-    async def _ask(self, server: Server, folder: Path | None) -> dict[str, Any]:
+    async def _in_turn(self, server: Server, folder: Path | None, look: _Look) -> dict[str, Any]:
+        """The time for a look begins when it is asked for: whoever asks waits no longer because there are many servers."""
+        deadline = anyio.current_time() + self._timeout
+        with anyio.CancelScope(deadline=deadline) as turn:
+            await self._places.acquire_on_behalf_of(look)
+        if turn.cancelled_caught:
+            look.counts = False
+            return _failed("Too many servers were looked at, and this one's turn did not come. Ask again in a moment.")
+        try:
+            return await self._ask(server, folder, deadline)
+        finally:
+            self._places.release_on_behalf_of(look)
+
+    async def _ask(self, server: Server, folder: Path | None, deadline: float) -> dict[str, Any]:
         """What the server says of itself, or in a sentence why it says nothing."""
         found = _failed(_FAILED)
         try:
@@ -119,7 +130,7 @@ class McpStatus:
         except ServiceError as missing:
             return _failed(missing.message)
         try:
-            with anyio.fail_after(self._timeout):
+            with anyio.fail_after(deadline - anyio.current_time()):
                 found = await self._meet(server, folder)
         except* TimeoutError:
             found = _failed(f"It did not answer within {self._timeout:g} seconds.")
@@ -149,13 +160,13 @@ class McpStatus:
     async def _transport(self, config: dict[str, Any], folder: Path | None, stack: AsyncExitStack) -> Any:
         """The way to a server. A child's environment is what its configuration says and nothing that this process has."""
         import httpx2
-        from mcp import StdioServerParameters, stdio_client
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
+        from ambient_runner.services.mcp_stdio import stdio_client
+
         if config["type"] == "stdio":
-            told = {name: config[name] for name in ("command", "args", "env")}
-            return stdio_client(StdioServerParameters(**told, cwd=folder), errlog=cast("TextIO", self._nowhere))
+            return stdio_client([config["command"], *config["args"]], config["env"], folder)
         if config["type"] == "sse":
             return sse_client(config["url"], config["headers"], self._timeout, httpx_client_factory=_http_client)
         client = _http_client(config["headers"], httpx2.Timeout(self._timeout))

@@ -1,4 +1,4 @@
-"""Files inside a folder that an agent can change: reached without ever leaving it, and removed whatever is in it.
+"""Files inside a folder that an agent can change: reached without ever leaving it. Whole trees are for `trees.py`.
 
 A link is never followed. A path is walked part by part on open folders, so nothing can be swapped between the look and the step.
 All functions here block: call them in a thread.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -17,13 +16,11 @@ from ambient_runner.errors import InvalidInput, ServiceError, UnknownFile
 
 __all__ = [
     "delete_file",
-    "disk_use",
     "inside",
     "is_folder",
     "make_folder",
     "open_file",
     "read_file",
-    "remove_tree",
     "settle",
     "write_file",
 ]
@@ -151,38 +148,3 @@ def settle(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def remove_tree(path: Path) -> None:
-    """Nothing is left, also of folders that were made read-only. Links are removed, not followed."""
-    if not is_folder(path):
-        path.unlink(missing_ok=True)
-        return
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return  # somebody else is removing it too
-    except OSError:
-        _unlock(path)
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _unlock(path: Path) -> None:
-    for at, folders, _ in os.walk(path):
-        for name in folders:
-            below = Path(at, name)
-            if is_folder(below):
-                below.chmod(0o700)
-
-
-def disk_use(path: Path, *, most_bytes: int, most_files: int) -> bool:
-    """Whether what is below a folder is within these limits. Counting ends where they do."""
-    size = count = 0
-    for at, folders, files in os.walk(path):
-        count += len(folders) + len(files)
-        for name in files:
-            with suppress(FileNotFoundError):
-                size += Path(at, name).lstat().st_size
-        if size > most_bytes or count > most_files:
-            return False
-    return True

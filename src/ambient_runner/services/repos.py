@@ -115,7 +115,12 @@ class Repos:
             return done(key, Added(name=name, path=present, newly_cloned=False, branch=thread_branch(thread.id)))
         self._check_under_way(key, asked)
         order = Order(
-            name=name, source=source, branch=branch, thread_branch=thread_branch(thread.id), granted=environment
+            name=name,
+            source=source,
+            branch=branch,
+            thread_branch=thread_branch(thread.id),
+            owner=(thread.tenant, thread.owner),
+            granted=environment,
         )
         return self._jobs.begin(key, asked, lambda: self._clone(key, folder, order, asked, progress), then)
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Literal
 import anyio.to_thread
 import msgspec
 
-from ambient_runner.errors import InvalidInput, RepoConflict, RepoTooLarge, ServiceError
+from ambient_runner.errors import Forbidden, InvalidInput, RepoConflict, RepoTooLarge, ServiceError
 from ambient_runner.services.clone import Order
 from ambient_runner.services.jobs import JobKey, done
 from ambient_runner.services.names import check_branch, name_of, thread_branch
-from ambient_runner.services.paths import disk_use, inside, is_folder
+from ambient_runner.services.paths import inside, is_folder
 from ambient_runner.services.progress import silent
 from ambient_runner.services.record import WorkflowConfig, WorkflowEntry
 from ambient_runner.services.sources import without_git
+from ambient_runner.services.trees import DEEPEST, disk_use
 from ambient_runner.services.workflow_config import read_config
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Workflows:
             source=source,
             branch=branch or None,
             thread_branch=thread_branch(thread.id),
+            owner=(thread.tenant, thread.owner),
             granted=environment,
         )
         return self._jobs.begin(key, asked, lambda: self._fetch(folder, order, asked, progress), then)
@@ -115,7 +117,7 @@ class Workflows:
             tree = scratch / "tree"
             local = order.source.folder
             if local and not await anyio.to_thread.run_sync(_is_repository, local):
-                await anyio.to_thread.run_sync(_copy, local, tree)
+                await anyio.to_thread.run_sync(_copy, local, tree, self._workspaces.root)
             else:
                 await self._workspaces.cloner.clone(order, tree, progress)
             entry = await folder.locked(lambda: _keep(folder, order, asked, tree))
@@ -172,15 +174,18 @@ def _is_repository(folder: Path) -> bool:
     return (folder / ".git").exists() or ((folder / "HEAD").is_file() and (folder / "objects").is_dir())
 
 
-def _copy(folder: Path, into: Path) -> None:
+def _copy(folder: Path, into: Path, root: Path) -> None:
     """A plain folder as a workflow: a copy, so that the agent's work does not change the original. Links stay links."""
     if not is_folder(folder):
         raise InvalidInput(
             "There is no such folder on the server. Check its spelling, or send the URL of a repository."
         )
+    if root.resolve().is_relative_to(folder):
+        raise Forbidden("That folder holds the workspaces of this server. Name another, or a folder inside it.")
     if not disk_use(folder, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
         raise RepoTooLarge(
-            f"The folder is larger than {_MOST_BYTES >> 20} MiB or has more than {_MOST_FILES} files. Choose a smaller one."
+            f"The folder is larger than {_MOST_BYTES >> 20} MiB, has more than {_MOST_FILES} files, "
+            f"or folders more than {DEEPEST} deep. Choose a smaller one."
         )
     try:
         shutil.copytree(folder, into, symlinks=True, ignore=_not_plain)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, get_args
 
 import anyio.to_thread
 
-from ambient_runner.errors import ServiceError
+from ambient_runner.errors import ConfigError, ServiceError
+from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.clone import Cloner, Limits
 from ambient_runner.services.folder import CANNOT_WRITE, Folder
 from ambient_runner.services.git import Git
 from ambient_runner.services.jobs import Jobs
 from ambient_runner.services.names import folder_name, thread_branch
-from ambient_runner.services.paths import is_folder, make_folder, remove_tree
-from ambient_runner.services.sources import SourceRules
+from ambient_runner.services.paths import is_folder, make_folder
+from ambient_runner.services.sources import Scheme, SourceRules
+from ambient_runner.services.trees import remove_tree, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["Repo", "Workflow", "Workspace", "Workspaces"]
 
 _TRASH = ".trash"
+_NOT_ERASED = (
+    "Some files of this thread could not be deleted. The server tries again when it starts; "
+    "its operator finds in the log what is in the way."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +80,7 @@ class Workspaces:
     """All workspaces of a server, below one folder. Leaving the `async with` ends what is under way in them.
 
     `base` is what git may have of the server's own variables: PATH, proxies, certificates. `hosts` and `local` narrow where clones come
-    from, `private` opens private networks, and the scheme `file` opens local folders.
+    from, `private` opens private networks, and the scheme `file` opens local folders. Raises: ConfigError for a scheme nobody knows.
     """
 
     def __init__(
@@ -88,13 +94,21 @@ class Workspaces:
         git_timeout: float = 600.0,
         max_bytes: int = 4 << 30,
         max_files: int = 500_000,
-        max_clones: int = 2,
+        max_clones: int = 8,
+        max_clones_each: int = 2,
         base: Mapping[str, str] | None = None,
     ) -> None:
+        _check_schemes(schemes)
         self.root = root
         self.rules = SourceRules(schemes=schemes, hosts=hosts, private=private, local=local, never=root)
         self.git = Git(base=base or {})
-        limits = Limits(seconds=git_timeout, most_bytes=max_bytes, most_files=max_files, at_once=max_clones)
+        limits = Limits(
+            seconds=git_timeout,
+            most_bytes=max_bytes,
+            most_files=max_files,
+            at_once=max_clones,
+            at_once_each=max_clones_each,
+        )
         self.cloner = Cloner(self.git, limits)
         self.jobs = Jobs()
         """What is under way in workspaces. It goes on when those who asked for it have left."""
@@ -117,7 +131,8 @@ class Workspaces:
         """
         if not self._is_swept:
             self._is_swept = True
-            await anyio.to_thread.run_sync(self._empty_trash)
+            with isolate("deleting what is left of erased workspaces"):
+                await anyio.to_thread.run_sync(self._empty_trash)
         folder = await self.opened(thread)
         record = await folder.sweep()
         return await anyio.to_thread.run_sync(_snapshot, folder, record, thread_branch(thread.id))
@@ -138,12 +153,19 @@ class Workspaces:
         folder = self._folder(thread)
         return folder if await anyio.to_thread.run_sync(is_folder, folder.path) else None
 
+    async def holds(self, thread: ThreadKey) -> bool:
+        """Whether there is anything to erase, be it no folder but something in its place."""
+        return await anyio.to_thread.run_sync(self._place, self._path(thread)) is not None
+
     def on_forget(self, call: Callable[[ThreadKey], None]) -> None:
         """Have this called when a workspace is erased."""
         self._on_forget.append(call)
 
     async def forget(self, thread: ThreadKey) -> None:
-        """Erase the workspace with all that is in it, and end what is under way in it."""
+        """Erase the workspace with all that is in it, and end what is under way in it. A link in its place goes, what it leads to stays.
+
+        Raises: ServiceError when something could not be deleted.
+        """
         await self.jobs.cancel(*self.jobs.under_way(thread))
         for call in self._on_forget:
             call(thread)
@@ -167,20 +189,50 @@ class Workspaces:
             raise ServiceError(CANNOT_WRITE) from error
         return folder
 
+    def _place(self, path: Path) -> Path | None:
+        """What there is of a thread's folder: itself, or what an agent has put in its place or on the way to it."""
+        for place in (path.parent.parent, path.parent, path):
+            if not is_folder(place):
+                return place if os.path.lexists(place) else None
+        return path
+
     def _erase(self, path: Path) -> None:
         """Out of its place at once, so that nothing finds it; then gone."""
-        if not is_folder(path):
+        place = self._place(path)
+        if place is None:
             return
+        aside = self.root / _TRASH / os.urandom(8).hex()
+        try:
+            self._make_trash()
+            for folder in (place.parent, place):
+                if is_folder(folder):
+                    unlock(folder)
+            place.rename(aside)
+        except OSError as error:
+            raise ServiceError(_NOT_ERASED) from error
+        if not remove_tree(aside):
+            raise ServiceError(_NOT_ERASED)
+
+    def _make_trash(self) -> None:
         trash = self.root / _TRASH
+        if not is_folder(trash):
+            trash.unlink(missing_ok=True)
         trash.mkdir(mode=0o700, exist_ok=True)
-        path.rename(trash / os.urandom(8).hex())
-        self._empty_trash()
 
     def _empty_trash(self) -> None:
         trash = self.root / _TRASH
         if is_folder(trash):
             for path in trash.iterdir():
                 remove_tree(path)
+
+
+def _check_schemes(schemes: tuple[str, ...]) -> None:
+    known = get_args(Scheme)
+    wrong = [scheme for scheme in schemes if scheme not in known]
+    if wrong:
+        raise ConfigError(
+            f"`git.schemes` has {wrong[0]!r}, which git clones are not made by. Choose among {', '.join(known)}."
+        )
 
 
 def _snapshot(folder: Folder, record: Record, branch: str) -> Workspace:
