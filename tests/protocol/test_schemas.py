@@ -157,3 +157,60 @@ def test_a_chain_of_references_has_a_limit() -> None:
     chain = {f"d{at}": {"$ref": f"#/$defs/d{at + 1}"} for at in range(5_000)} | {"d5000": {"type": "string"}}
     assert gemini({"$ref": "#/$defs/d4990"}, **{"$defs": chain}) == {"type": "string"}
     assert gemini({"$ref": "#/$defs/d0"}, **{"$defs": chain}) == {"type": "object"}
+
+
+OUTSIDE = ("file:///etc/passwd", "http://127.0.0.1:9/slow", "//host/x", "other.json", "other.json#/a", "#anchor", "")
+
+
+def strings_under(value: Any, *words: str) -> list[str]:
+    """What stands under these words, at any depth."""
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    here = [value[word] for word in words if isinstance(value, dict) and isinstance(value.get(word), str)]
+    return [*here, *(found for item in inner for found in strings_under(item, *words))]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("word", ["$ref", "$dynamicRef", "$recursiveRef", "$schema", "$id"])
+@pytest.mark.parametrize("target", OUTSIDE)
+def test_nothing_in_a_schema_leads_out_of_it(target: str, word: str, dialect: Dialect) -> None:
+    out = {word: target, "description": "d"}
+    places = {
+        "properties": {"a": out, "const": out, "enum": out, "default": {"type": "array", "items": [out]}},
+        "$defs": {"x": {"default": out, "examples": [out], "const": out}},
+        "anyOf": [out, {"not": out}],
+        "allOf": [{"$ref": "#/$defs/x/default"}],
+        "if": {"patternProperties": {"x": out}},
+        "dependentSchemas": {"a": out},
+        "anything": [[out]],
+    }
+    cleaned = clean_schema({**out, "type": "object", **places}, dialect=dialect)
+    assert strings_under(cleaned, word) == (["#/$defs/x/default"] if (word, dialect) == ("$ref", "json") else [])
+    assert list(cleaned["properties"])[:4] == ["a", "const", "enum", "default"]
+    assert cleaned["properties"]["a"]["description"] == "d"
+
+
+def nested(depth: int) -> Any:
+    schema: Any = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        nested(40),
+        nested(100_000),
+        {"type": "object", "properties": {f"p{n}": {"enum": [1, 2, 3]} for n in range(20_000)}},
+        {"type": "object", "properties": {"a": {"description": "x" * (1 << 20)}}},
+        {"type": "object", "properties": {"x" * (1 << 20): True}},
+    ],
+    ids=["deep", "very deep", "many", "words", "names"],
+)
+def test_a_schema_that_is_too_large_or_too_deep_is_one_without_properties(given: Any, dialect: Dialect) -> None:
+    assert clean_schema(given, dialect=dialect) == NOTHING
+
+
+def test_a_schema_of_a_usual_size_stays() -> None:
+    assert clean_schema(nested(20)) == nested(20)

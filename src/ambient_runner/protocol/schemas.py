@@ -3,6 +3,9 @@
 Clients declare tools with whatever their schema library writes: `$schema`, references, unions, constants, or nothing at all. JSON Schema
 providers need little more than an object; Gemini takes a dialect of its own and refuses every word it does not know. There, what a word
 means is kept where the dialect can say it, and dropped where it cannot: a looser schema still gives a call, a refused one gives none.
+
+A client may be anyone, and validators read what a reference names, be it a file of the server or an address in its network. So no
+reference leaves the schema, and one that is too large or too deep is no schema at all.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ __all__ = ["Dialect", "clean_schema"]
 Dialect = Literal["json", "gemini"]
 Schema = dict[str, Any]
 
-_NOISE = ("$schema", "$id", "$comment", "$anchor", "$vocabulary")
+_NOISE = ("$schema", "$id", "$comment", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
 _FORMATS = {
     "string": {"date-time", "enum"},
@@ -43,6 +46,10 @@ _MOST_PARTS = 2_000
 """How many schemas one may become. References can double at every level."""
 _MOST_REPEATED = 1 << 17
 """Characters that references may repeat: a long list of choices can be named at every place."""
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_MOST_VALUES = 50_000
+_MOST_CHARACTERS = 1 << 19
+_DEEPEST = 64
 
 
 def clean_schema(schema: Any, *, dialect: Dialect = "json") -> dict[str, Any]:
@@ -50,8 +57,8 @@ def clean_schema(schema: Any, *, dialect: Dialect = "json") -> dict[str, Any]:
 
     `json` is JSON Schema as Bedrock, Anthropic and OpenAI take it; `gemini` is Google's dialect, without references.
     """
-    given = _as_object(schema)
-    return _Gemini(given).parameters() if dialect == "gemini" else given
+    given = _as_object(schema if _is_bounded(schema) else None)
+    return _local(_Gemini(given).parameters() if dialect == "gemini" else given)
 
 
 def _as_object(schema: Any) -> Schema:
@@ -64,6 +71,43 @@ def _as_object(schema: Any) -> Schema:
     if "required" in kept:
         kept["required"] = _names(kept["required"])
     return kept
+
+
+def _is_bounded(schema: Any) -> bool:
+    """Whether it is of a size that a person, or a library, would write."""
+    values, room = _MOST_VALUES, _MOST_CHARACTERS
+    level: list[Any] = [schema]
+    for _ in range(_DEEPEST):
+        values -= len(level)
+        room -= sum(_length(value) for value in level)
+        if not level or min(values, room) < 0:
+            break
+        level = [inner for value in level for inner in _within(value)]
+    return not level and min(values, room) >= 0
+
+
+def _length(value: Any) -> int:
+    names = sum(map(len, value)) if _is_schema(value) else 0
+    return len(value) if isinstance(value, str) else names
+
+
+def _within(value: Any) -> list[Any]:
+    return list(value.values()) if _is_schema(value) else _list(value)
+
+
+def _local(value: Any) -> Any:
+    """The value without words that lead out of the schema, or name it. Everywhere in it: a reference can make a schema of a default."""
+    if isinstance(value, list):
+        return [_local(item) for item in _list(value)]
+    if not _is_schema(value):
+        return value
+    return {key: _local(item) for key, item in value.items() if not (isinstance(item, str) and _leads_out(key, item))}
+
+
+def _leads_out(word: str, value: str) -> bool:
+    if word in _REFERENCES:
+        return value != "#" and not value.startswith("#/")
+    return word in _NOISE
 
 
 class _Gemini:

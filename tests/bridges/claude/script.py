@@ -66,6 +66,11 @@ SCRIPT: list[Fixture] = [
     *calls("otter asks the tide", ("call_tide", "mcp__ambient__tides", {"town": "Lisbon"}), then="Twice a day."),
     *calls("otter adds", ("call_add", "mcp__ambient__add", {"a": 2, "b": 3}), then="Five."),
     *calls("otter paints", ("call_paint", "mcp__ambient__change_background", {"color": "teal"}), then="Painted."),
+    *calls(
+        "otter strains",
+        ("call_strain", "mcp__ambient__change_background", {"color": "a" * 40 + "!", "a" * 40 + "!": 1}),
+        then="So.",
+    ),
     *calls("otter misuses", ("call_misuse", "mcp__ambient__change_background", {"color": 5}), then="Oh."),
     *calls(
         "otter doubles",
@@ -95,5 +100,7 @@ SCRIPT: list[Fixture] = [
     *calls("lynx runs", bash("call_run", "curl --version > ran.txt"), then="It ran."),
     *calls("lynx repeats", bash("call_again", "curl --version > ran.txt"), then="It ran again."),
     *calls("lynx writes", ("call_write", "Write", {"file_path": "/etc/ambient-test", "content": "x"}), then="Wrote."),
+    # What the CLI makes of a call whose id it has seen before: the model is told that it was interrupted.
+    says("(no content)", "So it is."),
     says("gnu goes on", "word " * 2000, latency=50, chunkSize=5),
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.claude.guardian import watch
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
@@ -265,3 +267,77 @@ async def test_tokens_of_mcp_servers_are_not_on_the_command_line(tmp_path: Path)
     assert "--mcp-config" in line
     assert "hush-hush" not in line
     assert [(one["name"], one["status"]) for one in status] == [("far", "failed")]
+
+
+LONE_SERVER = """
+import asyncio, os, sys
+from claude_agent_sdk import ClaudeAgentOptions
+from ambient_runner.bridges.claude.process import OwnedCli
+
+async def serve():
+    cli = OwnedCli(ClaudeAgentOptions(cli_path=sys.argv[1]), {"PATH": os.environ["PATH"]})
+    await cli.connect()
+    print("ready", flush=True)
+    await asyncio.sleep(300)
+
+asyncio.run(serve())
+"""
+
+
+async def test_a_server_that_is_killed_takes_its_cli_and_every_command_with_it(tmp_path: Path) -> None:
+    cli = script(tmp_path / "cli", "sleep 300 & setsid sleep 300 & nohup sleep 300 & exec sleep 300 <&-")
+    bystander = await anyio.open_process(["sleep", "300"])
+    server = await anyio.open_process([sys.executable, "-c", LONE_SERVER, str(cli)])
+    left: list[psutil.Process] = []
+    try:
+        with anyio.fail_after(20):
+            assert server.stdout is not None
+            assert (await server.stdout.receive()).startswith(b"ready")
+            while len(left := [one for one in children(server.pid) if one.name() == "sleep"]) < 4:
+                await anyio.sleep(0.02)
+            [guardian] = [one for one in psutil.Process(server.pid).children() if one not in left]
+            server.kill()
+            await server.wait()
+        await gone([*left, guardian])
+        assert bystander.returncode is None
+    finally:
+        for one in left:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        for process in (server, bystander):
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.aclose()
+
+
+async def test_a_guardian_that_has_died_is_replaced_when_the_next_process_starts() -> None:
+    mark = watch()
+    [guardian] = guardians(mark)
+    assert (watch(), guardians(mark)) == (mark, [guardian])
+    guardian.kill()
+    with anyio.fail_after(10):
+        while guardian.status() != psutil.STATUS_ZOMBIE:
+            await anyio.sleep(0.02)
+    assert watch() == mark
+    [other] = guardians(mark)
+    assert other.pid != guardian.pid
+
+
+async def test_a_guardian_holds_no_socket_of_the_server(tmp_path: Path) -> None:
+    code = (
+        "import socket; from ambient_runner.bridges.claude.guardian import watch;"
+        "s = socket.create_server(('127.0.0.1', 0)); s.set_inheritable(True); watch(); print('ready', flush=True); input()"
+    )
+    async with await anyio.open_process([sys.executable, "-c", code]) as server:
+        with anyio.fail_after(20):
+            assert server.stdout is not None
+            assert (await server.stdout.receive()).startswith(b"ready")
+            [guardian] = psutil.Process(server.pid).children()
+            while guardian.num_fds() != 3:
+                await anyio.sleep(0.02)
+        server.kill()
+    await gone([guardian])
+
+
+def guardians(mark: str) -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if mark in one.cmdline()]

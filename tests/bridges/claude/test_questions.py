@@ -42,6 +42,20 @@ async def test_a_call_that_needs_permission_is_a_question_and_yes_carries_it_out
     assert (tmp_path / "work" / "t" / "ran.txt").exists()
 
 
+async def test_a_question_about_a_call_whose_id_was_used_before_names_that_call_and_so_does_its_result(
+    tmp_path: Path,
+) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        words = await thread.say("lynx runs")
+        assert made(words, "CS")[0].startswith("CS call_run~2 ")
+        assert thread.interrupts[0].tool_call_id == "call_run~2"
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": False, "message": "not twice"}))
+    assert made(answered, "CR") == ['CR call_run~2 "not twice" error']
+
+
 async def test_no_is_told_to_claude_and_nothing_is_done(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from claude_agent_sdk import tool
 
 from ambient_runner.protocol import events as e
@@ -119,6 +120,54 @@ async def test_a_call_that_does_not_fit_the_tool_is_answered_here(tmp_path: Path
     assert len(made(words, "CR")) == 1
     assert made(words, "CR")[0].endswith(" error")
     assert words[-1] == "RF success"
+
+
+def hostile(kind: str, folder: Path) -> dict[str, Any]:
+    """A schema that must not be checked in the server: it would read a file, or take for ever."""
+    doubled = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    secret = folder / "secret.json"
+    secret.write_text('{"const": "hush-hush"}')
+    match kind:
+        case "file":
+            return {"properties": {"color": {"description": "d", "$ref": secret.as_uri()}}}
+        case "pattern":
+            return {"properties": {"color": {"type": "string", "pattern": "^(a+)+$"}}}
+        case "names":
+            return {"properties": {"color": {"type": "string"}}, "patternProperties": {"^(a+)+$": False}}
+        case _:
+            return {
+                "properties": {"color": {"$ref": "#/$defs/d0"}},
+                "$defs": {**doubled, "d40": {"type": "string"}},
+            }
+
+
+@pytest.mark.parametrize("kind", ["file", "pattern", "names", "doubled"])
+async def test_what_a_client_declares_is_for_the_model_and_does_nothing_in_the_server(
+    tmp_path: Path, kind: str
+) -> None:
+    schema = {"type": "object", **hostile(kind, tmp_path)}
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[msgspec.structs.replace(PAINT, parameters=schema)])
+        assert (await thread.say("otter strains"))[-1] == "RF waits for call_strain"
+        assert (await thread.answer(call_strain="strained"))[-1] == "RF success"
+    [offered] = [one["function"] for one in asked("strained")["tools"] if "ambient" in one["function"]["name"]]
+    expected = {"color": {"description": "d"}} if kind == "file" else schema["properties"]
+    assert offered["parameters"]["properties"] == expected
+
+
+async def test_a_call_whose_id_the_model_has_used_before_is_answered_under_its_own(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        await thread.say("otter paints")
+        await thread.answer(call_paint="it is teal now")
+        again = await thread.say("otter paints")
+        assert again[-1] == "RF waits for call_paint~2"
+        pid = world.adapter().pid
+        words = await thread.answer(**{"call_paint~2": "teal once more"})
+        assert world.adapter().pid == pid
+    assert (frame(words), words[-1]) == (["TS", "TE", "MS", "RF"], "RF success")
+    [transcript] = [path.read_text() for path in (tmp_path / "home" / ".claude" / "projects").rglob("*.jsonl")]
+    assert "teal once more" in transcript
 
 
 async def test_tools_of_a_later_run_reach_claude_too_and_it_keeps_the_conversation(tmp_path: Path) -> None:

@@ -28,10 +28,12 @@ from tests.bridges.strands.world import told, verify
 class Tale:
     """A translator with what it has said, as one run."""
 
-    def __init__(self, made: dict[str, Made] | None = None, answered: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, made: dict[str, Made] | None = None, answered: tuple[str, ...] = (), taken: tuple[str, ...] = ()
+    ) -> None:
         self.composer = Composer()
         self.made: dict[str, Made] = {} if made is None else made
-        self.translator = Translator(self.composer, self.made, answered)
+        self.translator = Translator(self.composer, self.made, answered, taken)
         self.events: list[e.Event] = []
 
     def feed(self, *messages: Any) -> Tale:
@@ -192,13 +194,38 @@ def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
 
 
 def test_a_call_of_an_earlier_run_is_answered_without_being_made_again() -> None:
-    earlier = {"c1": Made(name="Bash", parent=None)}
+    earlier = {"c1": Made(call="c1", name="Bash", parent=None)}
     assert Tale(earlier).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == ['CR c1 "ok"']
 
 
 def test_a_result_the_client_has_sent_itself_is_not_sent_back_to_it() -> None:
-    earlier = {"c1": Made(name="mcp__ambient__paint", parent=None)}
+    earlier = {"c1": Made(call="c1", name="mcp__ambient__paint", parent=None)}
     assert Tale(earlier, ("c1",)).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == []
+
+
+def test_a_call_under_an_id_that_the_thread_has_already_gets_another_in_all_that_is_said_of_it() -> None:
+    one, result = ToolUseBlock(id="c1", name="Bash", input={}), ToolResultBlock(tool_use_id="c1", content="ok")
+    words = Tale(taken=("c1", "c1~2")).feed(whole(one), whole(one), results(result), whole(one, message="m2")).words()
+    assert [word for word in words if word[:2] in ("CS", "CE", "CR")] == [
+        "CS c1~3 Bash < m1",
+        "CE c1~3",
+        'CR c1~3 "ok"',
+        "CS c1~4 Bash < m2",
+        "CE c1~4",
+    ]
+
+
+def test_a_call_renamed_in_an_earlier_run_keeps_that_name() -> None:
+    earlier = {"c1": Made(call="c1~2", name="Bash", parent=None)}
+    told = Tale(earlier, taken=("c1", "c1~2")).feed(results(ToolResultBlock(tool_use_id="c1", content="ok")))
+    assert told.words() == ['CR c1~2 "ok"']
+
+
+def test_an_agent_sent_out_under_a_used_id_has_a_lane_of_its_own() -> None:
+    task = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "scout"})
+    text, result = whole(TextBlock(text="I look."), message="m2", parent="c1"), ToolResultBlock(tool_use_id="c1")
+    words = Tale(taken=("c1",)).feed(whole(task), text, results(result)).words()
+    assert [word for word in words if "SUB" in word] == ["SUB subagent-c1~2 scout < c1~2", "END SUB subagent-c1~2"]
 
 
 def test_what_a_subagent_does_is_in_its_lane_until_its_call_has_a_result() -> None:

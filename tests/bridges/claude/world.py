@@ -17,7 +17,7 @@ import psutil
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from ambient_runner.bridges.claude.conversation import Conversation
-from ambient_runner.bridges.claude.process import MARK
+from ambient_runner.bridges.claude.guardian import MARK
 from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger import open_ledger

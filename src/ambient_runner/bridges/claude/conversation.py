@@ -26,7 +26,7 @@ from ambient_runner.bridges.claude.translate import Translator
 from ambient_runner.errors import BridgeError, BridgeTimeout
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.compose import Composer
-from ambient_runner.protocol.events import Cancelled, Custom, RunError, RunFinished
+from ambient_runner.protocol.events import AssistantMessage, Cancelled, Custom, RunError, RunFinished
 from ambient_runner.protocol.turns import incoming
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import run_if_any
@@ -146,7 +146,8 @@ class Conversation:
                 yield event
             session = await self._ready(turn)
         session.run = turn.run
-        translator = Translator(turn.composer, session.made, {result.call_id for result in turn.about.results})
+        results = {result.call_id for result in turn.about.results}
+        translator = Translator(turn.composer, session.made, results, _ids(turn.given))
         if goes_on:
             self._answer(turn, session)
         else:
@@ -305,6 +306,17 @@ class Conversation:
         session, self._session = self._session, None
         if session is not None:
             await session.aclose(now=now)
+
+
+def _ids(given: RunAgentInput) -> set[str]:
+    """The ids that the conversation has already, of messages and of calls."""
+    calls = {
+        call.id
+        for message in given.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.tool_calls or ()
+    }
+    return {*calls, *(message.id for message in given.messages)}
 
 
 def _cancelled(given: RunAgentInput) -> RunFinished:

@@ -39,7 +39,13 @@ def finished(given: RunAgentInput, translator: Translator, spent: float, *, canc
 def parked(given: RunAgentInput, translator: Translator, session: Session, seconds: float) -> RunFinished:
     """The end of a run whose turn goes on in another one: questions first, else calls of the client's tools."""
     questions = [
-        interrupt_of(one, seconds=seconds, shown=shown_name(one.tool), lane=translator.lane_of(one.call))
+        interrupt_of(
+            one,
+            seconds=seconds,
+            call=translator.id_of(one.call),
+            shown=shown_name(one.tool),
+            lane=translator.lane_of(one.call),
+        )
         for one in session.open_questions
     ]
     waiting = [one.call for one in session.calls.open if one.call]

@@ -23,17 +23,15 @@ from claude_agent_sdk import CLIConnectionError, CLINotFoundError
 from claude_agent_sdk._internal._task_compat import spawn_detached
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
+from ambient_runner.bridges.claude.guardian import MARK, end_marked, watch
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from claude_agent_sdk import ClaudeAgentOptions
 
-__all__ = ["MARK", "OwnedCli"]
+__all__ = ["OwnedCli"]
 
-MARK = "AMBIENT_CHILD"
-"""A variable that everything the CLI starts inherits: by it a command is found that has outlived whoever started it."""
-
-_PROC = Path("/proc")
 _LONGEST_LINE = 16 << 20
 _LAST_LINES = 20
 _PATIENCE = 3.0
@@ -48,7 +46,7 @@ class OwnedCli(SubprocessCLITransport):
         self.stderr: list[str] = []
         """What it wrote last."""
         self.was_started = False
-        self._mark = f"{os.getpid()}-{uuid4().hex}"
+        self._mark = f"{watch()}{uuid4().hex}"
         self._variables = {**environment, MARK: self._mark}
         self._servers_file: Path | None = None
         self._patience = 0.0
@@ -158,18 +156,4 @@ def _end(pid: int, mark: str, *, leader: bool) -> None:
     if leader:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-    for other in _marked(f"{MARK}={mark}".encode()):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(other, signal.SIGKILL)
-
-
-def _marked(mark: bytes) -> list[int]:
-    """The processes that have this among their variables. Where there is no `/proc`, the group has to do."""
-    entries = [entry for entry in _PROC.iterdir() if entry.name.isdigit()] if _PROC.is_dir() else []
-    return [int(entry.name) for entry in entries if _carries(entry, mark)]
-
-
-def _carries(process: Path, mark: bytes) -> bool:
-    with suppress(OSError):  # Processes come and go, and not all are ours to look at.
-        return mark in (process / "environ").read_bytes().split(b"\0")
-    return False
+    end_marked(mark)

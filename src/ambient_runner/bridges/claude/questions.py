@@ -60,8 +60,11 @@ class Question:
             self.answer.set_result(result)
 
 
-def interrupt_of(question: Question, *, seconds: float, shown: str, lane: str | None) -> Interrupt:
-    """The question as clients see it. `shown` is the tool's name for them. Arguments are not repeated: the call has them."""
+def interrupt_of(question: Question, *, seconds: float, call: str, shown: str, lane: str | None) -> Interrupt:
+    """The question as clients see it. Arguments are not repeated: the call has them.
+
+    `call` and `shown` are the call's id and the tool's name for them.
+    """
     expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
     if question.tool == ASK:
         asked = _asked(question)
@@ -69,7 +72,7 @@ def interrupt_of(question: Question, *, seconds: float, shown: str, lane: str | 
             id=question.id,
             reason="input_required",
             message="\n".join(str(one["question"]) for one in asked) or None,
-            tool_call_id=question.call,
+            tool_call_id=call,
             response_schema=_answers_schema(asked),
             expires_at=expires,
             metadata={"tool": shown, "questions": asked},
@@ -79,7 +82,7 @@ def interrupt_of(question: Question, *, seconds: float, shown: str, lane: str | 
         id=question.id,
         reason="tool_call",
         message=f"Claude wants to use {shown}.",
-        tool_call_id=question.call,
+        tool_call_id=call,
         response_schema=_APPROVAL_SCHEMA,
         expires_at=expires,
         metadata={"tool": shown},

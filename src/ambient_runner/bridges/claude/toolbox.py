@@ -44,6 +44,7 @@ _NATIVE = frozenset(
     }
 )
 """Names of the CLI's own tools: one of the client's under such a name could not be told from them."""
+_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -54,7 +55,7 @@ class Waiting:
     arguments: dict[str, Any]
     answer: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     call: str | None = None
-    """The call's id, once it is known which one this is."""
+    """The call's id for clients, once it is known which one this is."""
 
 
 class Calls:
@@ -85,7 +86,7 @@ class Calls:
         The CLI makes some calls one after another, so the result of one may be there before it waits.
         """
         taken = {one.call for one in self._waiting}
-        free = {call: one for call, one in made.items() if call not in taken}
+        free = {one.call: one for one in made.values() if one.call not in taken}
         for exact in (True, False):
             for waiting in self.open:
                 if waiting.call is None:
@@ -130,8 +131,12 @@ def server_of(
     custom: Sequence[SdkMcpTool[Any]], frontend: Sequence[Tool], calls: Calls, run: Callable[[], Run | None]
 ) -> McpSdkServerConfig | None:
     """The MCP server with these tools; None when there are none. `run` gives the run that goes on, for tools that ask for it."""
-    tools = [*(_within(tool, run) for tool in custom), *(_offered(tool, calls) for tool in frontend)]
-    return create_sdk_mcp_server(SERVER, tools=tools) if tools else None
+    offered = [_offered(tool, calls) for tool in frontend]
+    tools = [*(_within(tool, run) for tool in custom), *offered]
+    served = create_sdk_mcp_server(SERVER, tools=tools) if tools else None
+    for tool in offered:
+        _ease(cast("dict[str, Any]", tool.input_schema))
+    return served
 
 
 def _within(tool: SdkMcpTool[Any], run: Callable[[], Run | None]) -> SdkMcpTool[Any]:
@@ -152,6 +157,29 @@ def _offered(tool: Tool, calls: Calls) -> SdkMcpTool[Any]:
 
     schema = clean_schema(tool.parameters, dialect="json")
     return SdkMcpTool(tool.name, tool.description or tool.name, schema, handle)
+
+
+def _ease(schema: dict[str, Any]) -> None:
+    """Leave of a client's schema what is safe to check calls with: which arguments there must be, and of what type.
+
+    The model has been given all of it. The SDK checks calls with this very dict, in the server's event loop, where a pattern or
+    references that double at every level would hold up everyone.
+    """
+    required, properties = schema.get("required", []), schema["properties"]
+    schema.clear()
+    schema |= {
+        "type": "object",
+        "properties": {name: _type(part) for name, part in properties.items()},
+        "required": list(dict.fromkeys(required)),
+    }
+
+
+def _type(part: Any) -> dict[str, Any]:
+    said: Any = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
+    names = cast("list[Any]", said) if isinstance(said, list) else [said]
+    return (
+        {"type": [name for name in _TYPES if name in names]} if names and all(name in _TYPES for name in names) else {}
+    )
 
 
 def _blocks(content: Content) -> list[dict[str, Any]]:

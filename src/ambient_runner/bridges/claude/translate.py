@@ -2,6 +2,9 @@
 
 Everything comes twice: piece by piece as the model writes, and whole when a block is complete. What was sent in pieces is not said again;
 what never was, such as the words of a subagent, is said when it is whole.
+
+Models repeat the ids of calls now and then. Inside, a call goes by the model's id, since it is answered before another has it; clients
+know it by an id that no other call of the thread has, in the run that answers it too.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from claude_agent_sdk import (
@@ -48,6 +52,8 @@ _MADE_UP = "<synthetic>"
 class Made:
     """A call the model has made."""
 
+    call: str
+    """Its id for clients: the model's own, unless the thread has another call of that id."""
     name: str
     parent: str | None
     """The call it was made on behalf of; None for Claude's own."""
@@ -65,9 +71,18 @@ class _Writing:
 
 
 class Translator:
-    """Tells one run. `made` are the calls of the whole session: what was asked in one run is answered in another."""
+    """Tells one run. `made` are the calls of the whole session: what was asked in one run is answered in another.
 
-    def __init__(self, composer: Composer, made: dict[str, Made], answered: Collection[str] = ()) -> None:
+    `answered` are the calls whose results the client brings, `taken` the ids that the thread has already.
+    """
+
+    def __init__(
+        self,
+        composer: Composer,
+        made: dict[str, Made],
+        answered: Collection[str] = (),
+        taken: Collection[str] = (),
+    ) -> None:
         self.result: ResultMessage | None = None
         self.session: str | None = None
         self.last: str | None = None
@@ -78,10 +93,11 @@ class Translator:
         self._composer = composer
         self._made = made
         self._answered = frozenset(answered)
+        self._taken = {*taken, *(one.call for one in made.values())}
         self._writing: dict[str | None, _Writing] = {}
         self._unended: set[str | None] = set()
-        for call, one in made.items():
-            composer.recall(call, self._lane(one.parent))
+        for one in made.values():
+            composer.recall(one.call, self._lane(one.parent))
 
     def feed(self, message: Any) -> list[Event]:
         """What the message means to clients; often nothing. The CLI's account of itself (its folder, its tools) is for nobody."""
@@ -115,6 +131,10 @@ class Translator:
             return []
         return self._call(call, name, arguments, None)
 
+    def id_of(self, call: str) -> str:
+        """The call's id for clients."""
+        return self._made[call].call if call in self._made else call
+
     def lane_of(self, call: str) -> str | None:
         """The subagent that made the call; None for Claude itself."""
         return self._lane(self._made[call].parent) if call in self._made else None
@@ -144,10 +164,10 @@ class Translator:
                 writing.begun[kind] += 1
             case {"type": "tool_use" | "server_tool_use", "id": str(call), "name": str(name)}:
                 writing.open[index] = ("call", call)
-                self._made.setdefault(call, Made(name=name, parent=parent))
-                return self._composer.tool_start(call, shown_name(name), self._lane(parent))
+                made = self._noted(call, name, parent)
+                return self._composer.tool_start(made.call, shown_name(name), self._lane(parent))
             case {"type": str(kind), "tool_use_id": str(call), "content": content} if kind.endswith("_tool_result"):
-                return self._composer.tool_result(call, json.dumps(content), lane=self._lane(parent))
+                return self._composer.tool_result(self.id_of(call), json.dumps(content), lane=self._lane(parent))
             case _:
                 pass
         return []
@@ -159,7 +179,7 @@ class Translator:
             case {"type": "thinking_delta", "thinking": str(text)}:
                 return self._composer.reasoning(text, lane=self._lane(parent), key=key)
             case {"type": "input_json_delta", "partial_json": str(text)} if kind == "call":
-                return self._composer.tool_args(key, text)
+                return self._composer.tool_args(self.id_of(key), text)
             case _:
                 return []
 
@@ -170,7 +190,7 @@ class Translator:
             case "thinking":
                 return self._composer.end_reasoning(self._lane(parent))
             case _:
-                return self._composer.tool_end(key)
+                return self._composer.tool_end(self.id_of(key))
 
     def _whole(self, message: AssistantMessage) -> list[Event]:
         parent = message.parent_tool_use_id
@@ -202,25 +222,38 @@ class Translator:
             case ToolResultBlock():
                 return self._result(block)
             case ServerToolResultBlock(tool_use_id=call, content=content):
-                return self._composer.tool_result(call, json.dumps(content), lane=self._lane(parent))
+                return self._composer.tool_result(self.id_of(call), json.dumps(content), lane=self._lane(parent))
             case _:
                 return []
 
     def _call(self, call: str, name: str, arguments: Mapping[str, Any], parent: str | None) -> list[Event]:
-        self._made[call] = Made(name=name, parent=parent, input=arguments)
+        made = self._noted(call, name, parent)
+        made.input = arguments
         return [
-            *self._composer.tool_start(call, shown_name(name), self._lane(parent)),
-            *self._composer.tool_args_full(call, json.dumps(arguments, ensure_ascii=False)),
-            *self._composer.tool_end(call),
+            *self._composer.tool_start(made.call, shown_name(name), self._lane(parent)),
+            *self._composer.tool_args_full(made.call, json.dumps(arguments, ensure_ascii=False)),
+            *self._composer.tool_end(made.call),
         ]
 
+    def _noted(self, call: str, name: str, parent: str | None) -> Made:
+        """The call as it is kept until its result is there; with an id of its own when it is new."""
+        made = self._made.get(call)
+        if made is None:
+            ids = chain([call], (f"{call}~{n}" for n in count(2)))
+            made = self._made[call] = Made(
+                call=next(one for one in ids if one not in self._taken), name=name, parent=parent
+            )
+            self._taken.add(made.call)
+        return made
+
     def _result(self, block: ToolResultBlock) -> list[Event]:
-        call = block.tool_use_id
-        made = self._made.pop(call, None)
+        lane = self._lane_under(block.tool_use_id)
+        made = self._made.pop(block.tool_use_id, None)
+        call = made.call if made else block.tool_use_id
         if call in self._answered:
             return []  # The client has said it itself.
         content = result_content(block.content)
-        events = self._composer.end_subagent(_subagent(call), error=_failed(content) if block.is_error else None)
+        events = self._composer.end_subagent(lane, error=_failed(content) if block.is_error else None)
         return [
             *events,
             *self._composer.tool_result(
@@ -236,17 +269,17 @@ class Translator:
         """The start of the subagent that speaks, unless it has begun."""
         if parent is None:
             return []
-        made = self._made.get(parent, Made(name="Task", parent=None))
+        made = self._made.get(parent, Made(call=parent, name="Task", parent=None))
         if made.name not in _DELEGATES:
             return []
         return [
             *self._delegated(made.parent),
             *self._composer.subagent(
-                _subagent(parent),
+                self._lane_under(parent),
                 str(made.input.get("subagent_type") or "agent"),
                 description=_text(made.input.get("description")),
                 parent=self._lane(made.parent),
-                parent_tool_call_id=parent,
+                parent_tool_call_id=self.id_of(parent),
             ),
         ]
 
@@ -255,11 +288,11 @@ class Translator:
         if parent is None:
             return None
         made = self._made.get(parent)
-        return _subagent(parent) if made is None or made.name in _DELEGATES else self._lane(made.parent)
+        return self._lane_under(parent) if made is None or made.name in _DELEGATES else self._lane(made.parent)
 
-
-def _subagent(call: str) -> str:
-    return f"subagent-{call}"
+    def _lane_under(self, call: str) -> str:
+        """The lane of the subagent that a call sends out."""
+        return f"subagent-{self.id_of(call)}"
 
 
 def _answers_us(message: ResultMessage) -> bool:
