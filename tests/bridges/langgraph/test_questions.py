@@ -20,7 +20,6 @@ from ambient_runner.errors import NothingToResume, PendingInterrupts
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, no, react_agent, steps, yes
-from tests.world import user
 
 ROME = '{"city": "Rome"}'
 
@@ -193,29 +192,6 @@ async def test_an_answer_finds_its_question_after_a_restart(tmp_path: Path) -> N
                 else:
                     assert (await thread.resume(yes(asked, "yes")))[0] == "CR c1 \"booked Rome: 'yes'\""
     assert model.saw[1] == ["user: go", "ai: c1 book {'city': 'Rome'}", "tool c1: booked Rome: 'yes'"]
-
-
-async def test_an_answer_whose_question_was_lost_with_the_checkpoints_says_so_and_a_new_message_goes_on(
-    tmp_path: Path,
-) -> None:
-    model = ScriptedModel(calls(call("c1", "book", ROME)), says("ok"))
-    async with langgraph(
-        agent_graph(model, book, checkpointer=InMemorySaver()),
-        LangGraphConfig(interrupt_seconds=0),
-        store=tmp_path / "l.db",
-    ) as thread:
-        await thread.say("go")
-        (asked,) = thread.interrupts
-    async with langgraph(agent_graph(model, book, checkpointer=InMemorySaver()), store=tmp_path / "l.db") as thread:
-        await thread.resume(no(asked))
-        assert thread.error == "INTERRUPT_LOST"
-        await thread.run(user("u2", "forget it"))
-    assert model.saw[1] == [
-        "user: go",
-        "ai: c1 book {'city': 'Rome'}",
-        "tool c1: This call was cancelled: it was never answered. error",
-        "user: forget it",
-    ]
 
 
 async def test_an_expired_question_can_only_be_cancelled() -> None:

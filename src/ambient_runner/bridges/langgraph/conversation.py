@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.hooks import call_hook
-from ambient_runner.bridges.langgraph.errors import CheckpointerNeeded, failure
+from ambient_runner.bridges.langgraph.errors import (
+    CheckpointerNeeded,
+    InvalidState,
+    LangGraphError,
+    Unreachable,
+    failure,
+)
 from ambient_runner.bridges.langgraph.memory import Memory
 from ambient_runner.bridges.langgraph.opening import Ask, forwarded, open_run
 from ambient_runner.bridges.langgraph.questions import at_breakpoint, interrupt_of
@@ -16,9 +23,11 @@ from ambient_runner.bridges.langgraph.translate import Plan, Translator
 from ambient_runner.bridges.state import StateStore
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.agui import input_from_agui
-from ambient_runner.protocol.events import Interrupted, RunError, RunFinished, Success, ToolMessage
+from ambient_runner.protocol.events import Custom, Interrupted, RunError, RunFinished, Success, ToolMessage
+from ambient_runner.protocol.pointers import pointer_to
 from ambient_runner.protocol.tools import Toolbox
 from ambient_runner.protocol.turns import calls_of
+from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import run_if_any
 
 if TYPE_CHECKING:
@@ -35,6 +44,10 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
 
 __all__ = ["Conversation", "place_of"]
+
+logger = logging.getLogger(__name__)
+
+_LAPSED = "ambient:interrupt_lapsed"
 
 
 def place_of(thread: ThreadKey) -> str:
@@ -60,7 +73,8 @@ class Conversation:
         given = input_from_agui(input)
         telling = Telling(given, self._config, shape, self._remembered())
         try:
-            opening = await open_run(graph, telling.ask(graph, self._platform))
+            opening = telling.opening = await open_run(graph, telling.ask(graph, self._platform))
+            telling.check(opening)
             context = await self._context(input, given) if shape.has_context else None
             for event in telling.beginning(opening):
                 yield event
@@ -76,8 +90,12 @@ class Conversation:
                 yield event
         except Exception as error:
             known = failure(error)
-            for event in telling.close(RunError(message=known.message)):
+            is_over = telling.gives_up(known)
+            for event in telling.end(keeps=graph.keeps) if is_over else await telling.fail(known, graph):
                 yield event
+            if is_over:
+                logger.warning("The graph failed on a question that was cancelled. It is given up.", exc_info=error)
+                return
             if known is error:
                 raise
             raise known from error
@@ -116,6 +134,7 @@ class Telling:
 
     def __init__(self, given: RunAgentInput, config: LangGraphConfig, shape: Shape, memory: Memory | None) -> None:
         self.memory = memory
+        self.opening: Opening | None = None
         self._tools = Toolbox(given.tools, shape.tools).frontend
         self._input = given
         self._config = config
@@ -149,10 +168,17 @@ class Telling:
             **({} if limit is None else {"recursion_limit": limit}),
         }
 
+    def check(self, opening: Opening) -> None:
+        """Raises: InvalidState."""
+        if opening.wrong:
+            logger.warning("The posted state has another type than the graph's at: %s", ", ".join(opening.wrong))
+            raise InvalidState
+
     def beginning(self, opening: Opening) -> list[Event]:
         self._checkpoint = opening.checkpoint
         snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
-        return [*snapshot, *self._remember(is_whole=False)]
+        lapsed: list[Event] = [Custom(name=_LAPSED, value={"interruptIds": opening.lapsed})] if opening.lapsed else []
+        return [*snapshot, *lapsed, *self._remember(is_whole=False)]
 
     def feed(self, native: Native) -> list[Event]:
         ns, mode, data = native
@@ -179,8 +205,39 @@ class Telling:
             end,
         ]
 
-    def close(self, end: RunError) -> list[Event]:
-        return [*self._translator.close(end), *self._store.closing()]
+    def gives_up(self, error: BridgeError) -> bool:
+        """Whether the run was to cancel questions, and the graph failed on that and did nothing. Then they are over."""
+        resume, opening = self._input.resume, self.opening
+        if opening is None or not resume or isinstance(error, Unreachable):
+            return False
+        is_over = all(entry.status == "cancelled" for entry in resume) and self._checkpoint == opening.checkpoint
+        if is_over:
+            self._translator.questions.clear()
+        return is_over
+
+    async def _take_back(self, error: BridgeError, graph: Graph) -> list[Event]:
+        """What the graph could not take is no longer the thread's, nor the graph's: every later run would fail on it.
+
+        A graph that failed before a node began goes on from where it was before, or from nothing.
+        """
+        opening = self.opening
+        is_untaken = type(error) is LangGraphError and not self._translator.has_begun
+        if opening is None or not (is_untaken or isinstance(error, InvalidState)):
+            return []
+        if self._checkpoint is not None and self._checkpoint != opening.checkpoint:
+            if opening.checkpoint is None:
+                with isolate("erasing a graph's first checkpoints"):
+                    await graph.forget(opening.configurable["thread_id"])
+            self._checkpoint = opening.checkpoint
+        known = self._store.value
+        gone = [name for name in opening.sets if name not in opening.before and name in known]
+        removed = self._store.apply([{"op": "remove", "path": pointer_to(name)} for name in gone])
+        self._store.keep(opening.before)
+        return [*removed, *self._remember(is_whole=False)]
+
+    async def fail(self, error: BridgeError, graph: Graph) -> list[Event]:
+        end = RunError(message=error.message)
+        return [*await self._take_back(error, graph), *self._translator.close(end), *self._store.closing()]
 
     def _outcome(self) -> Outcome:
         seconds = self._config.interrupt_seconds

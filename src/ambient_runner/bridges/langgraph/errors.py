@@ -11,6 +11,7 @@ __all__ = [
     "CheckpointerNeeded",
     "InterruptLost",
     "InvalidAnswer",
+    "InvalidState",
     "LangGraphError",
     "NoSuchCheckpoint",
     "RecursionLimit",
@@ -47,6 +48,12 @@ class InvalidAnswer(LangGraphError):
     """The answer is not of the form the graph asked for. Look at the `responseSchema` of the interrupt and answer again."""
 
     code = "INVALID_ANSWER"
+
+
+class InvalidState(LangGraphError):
+    """A part of the posted state is not of the type the graph keeps there. The state is as it was before; send one of that type."""
+
+    code = "INVALID_STATE"
 
 
 class NoSuchCheckpoint(LangGraphError):

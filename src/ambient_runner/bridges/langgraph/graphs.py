@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from langgraph.channels.binop import BinaryOperatorAggregate  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.channels.delta import DeltaChannel  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import RESUME
+from langgraph.types import Interrupt
 
 from ambient_runner.bridges.langgraph.inside import TOOLS
 from ambient_runner.bridges.langgraph.wiring import DispatchedEvents
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 
     from langgraph.types import StateSnapshot
 
@@ -32,6 +34,8 @@ class Shape:
     """Keys of the input; None when the graph takes anything."""
     reduced: frozenset[str] = frozenset()
     """Keys whose updates are combined with what is there, so that setting one needs a word of its own."""
+    kinds: Mapping[str, type] = field(default_factory=dict[str, type])
+    """Of reduced keys, the type of the value they begin with: another type cannot be added to."""
     has_context: bool = False
     tools: frozenset[str] = frozenset()
     """The graph's own tools, as far as they are known: a client's tool of the same name is left out, or it could answer in their place."""
@@ -53,6 +57,14 @@ class Graph(Protocol):
         """The stored state; one without `created_at` when there is none."""
         ...
 
+    async def newest(self, place: str) -> str | None:
+        """The id of the last checkpoint there, whether its state can be read or not."""
+        ...
+
+    async def ask_again(self, config: dict[str, Any]) -> None:
+        """Take back the answers on which a node failed, so that new ones can be given."""
+        ...
+
     def place(self, thread: str) -> str:
         """The id under which a thread is stored."""
         ...
@@ -65,10 +77,11 @@ class Graph(Protocol):
 
 
 class LocalGraph:
-    """A compiled graph in this process."""
+    """A compiled graph in this process. `close` gives up what was opened for it."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, close: Callable[[], Awaitable[None]] | None = None) -> None:
         self._graph = graph
+        self._close = close
         saver: Any = graph.checkpointer
         self._saver: Any = saver if isinstance(saver, BaseCheckpointSaver) else None
         self.keeps = self._saver is not None
@@ -85,6 +98,33 @@ class LocalGraph:
     async def state(self, config: dict[str, Any]) -> StateSnapshot:
         return await self._graph.aget_state(config)
 
+    async def newest(self, place: str) -> str | None:
+        stored = await self._saver.aget_tuple({"configurable": {"thread_id": place}})
+        return None if stored is None else stored.config["configurable"]["checkpoint_id"]
+
+    async def ask_again(self, config: dict[str, Any]) -> None:
+        await self._ask_again(await self._graph.aget_state(config, subgraphs=True))
+
+    async def _ask_again(self, state: StateSnapshot) -> None:
+        """The answers of a task are kept in the order of its questions: those before the open one stay."""
+        place: dict[str, Any] = {"checkpoint_ns": "", **state.config.get("configurable", {})}
+        stored = await self._saver.aget_tuple({"configurable": place})
+        ns = place["checkpoint_ns"]
+        for task in state.tasks:
+            inner: Any = task.state
+            if hasattr(inner, "tasks"):
+                await self._ask_again(inner)
+            answers = (
+                next((w[2] for w in stored.pending_writes if w[:2] == (task.id, RESUME)), None) if stored else None
+            )
+            if task.error is None or not answers:
+                continue
+            name = "|".join([*([ns] if ns else []), f"{task.name}:{task.id}"])
+            asked = {one.id for one in task.interrupts}
+            before = next((at for at in range(len(answers)) if _question(name, at) in asked), None)
+            if before is not None:
+                await self._saver.aput_writes(stored.config, [(RESUME, answers[:before])], task.id)
+
     def place(self, thread: str) -> str:
         return thread
 
@@ -92,7 +132,14 @@ class LocalGraph:
         if self._saver is not None:
             await self._saver.adelete_thread(place)
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        if self._close is not None:
+            await self._close()
+
+
+def _question(task: str, answered: int) -> str:
+    """The id of the question that a task asks after so many answers."""
+    return Interrupt[Any].from_ns(None, f"{task}|{answered}" if answered else task).id
 
 
 def _shape(graph: Any) -> Shape:
@@ -104,9 +151,17 @@ def _shape(graph: Any) -> Shape:
     return Shape(
         inputs=None if inputs is None else frozenset(inputs),
         reduced=frozenset(name for name, channel in channels.items() if isinstance(channel, reduced)),
+        kinds=dict(_kinds(channels)),
         has_context=getattr(graph, "context_schema", None) is not None,
         tools=frozenset(_tools(graph)),
     )
+
+
+def _kinds(channels: Mapping[str, Any]) -> Iterator[tuple[str, type]]:
+    for name, channel in channels.items():
+        if isinstance(channel, BinaryOperatorAggregate) and channel.is_available():
+            first: Any = cast("Any", channel).value
+            yield name, type(first)
 
 
 def _tools(graph: Any) -> Iterator[str]:

@@ -14,9 +14,10 @@ from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.types import Command, Overwrite
 
-from ambient_runner.bridges.langgraph.errors import InterruptLost, NoSuchCheckpoint
+from ambient_runner.bridges.langgraph.errors import NoSuchCheckpoint
 from ambient_runner.bridges.langgraph.inside import KEY
-from ambient_runner.bridges.langgraph.messages import messages_of, plain, result_message, tool_specs, unanswered
+from ambient_runner.bridges.langgraph.messages import messages_of, result_message, tool_specs, unanswered
+from ambient_runner.bridges.langgraph.posted import changes, members, of_kind, set_by
 from ambient_runner.bridges.langgraph.questions import answers_of, is_breakpoint
 from ambient_runner.protocol import events
 from ambient_runner.protocol.turns import incoming, no_result, turns
@@ -60,22 +61,36 @@ class Opening:
     configurable: dict[str, Any]
     checkpoint: str | None
     """Where the graph stands before."""
+    before: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the graph has of the shared state that this run sets."""
+    sets: list[str] = field(default_factory=list[str])
+    """The keys of the shared state that this run sets."""
+    wrong: list[str] = field(default_factory=list[str])
+    """Of those, the ones that are not of the graph's type."""
+    lapsed: list[str] = field(default_factory=list[str])
+    """Questions that were answered and that the graph no longer asks."""
 
 
 def forwarded(given: RunAgentInput, name: str) -> Any:
     """What a client has put under this name into its `forwardedProps`."""
-    return _members(given.forwarded_props).get(name)
+    return members(given.forwarded_props).get(name)
 
 
 async def open_run(graph: Graph, ask: Ask) -> Opening:
-    """Decide what the graph is given. Raises: InterruptLost, NoSuchCheckpoint."""
+    """Decide what the graph is given. Raises: NoSuchCheckpoint."""
     shape = await graph.shape()
     said = messages_of(turns(_own(ask.input.messages, ask.memory)))
     configurable: dict[str, Any] = {"thread_id": ask.place, KEY: _request(ask)}
     if not graph.keeps:
-        if ask.input.resume:
-            raise InterruptLost
-        return Opening(inputs=[_input(ask, shape, said, {})], configurable=configurable, checkpoint=None)
+        about = incoming(ask.input, new=ask.new)
+        idle = bool(ask.input.resume) and _is_silent(about)
+        return Opening(
+            inputs=[] if idle else [_input(ask, shape, said, {})],
+            configurable=configurable,
+            checkpoint=None,
+            lapsed=_answered(about),
+            **set_by(_posted(ask), shape, {}),
+        )
     return await _stored(graph, ask, shape, said, configurable)
 
 
@@ -83,34 +98,54 @@ async def _stored(
     graph: Graph, ask: Ask, shape: Shape, said: list[BaseMessage], configurable: dict[str, Any]
 ) -> Opening:
     state, is_latest = await _standing(graph, ask)
-    values = _members(state.values)
+    values = members(state.values)
     checkpoint = _checkpoint_id(state)
     if checkpoint and not is_latest:
         configurable["checkpoint_id"] = checkpoint
     about = incoming(ask.input, new=ask.new)
-    if ask.input.resume:
-        inputs = _resumed(state, about)
+    resumed = _resumed(state, about) if ask.input.resume else None
+    if resumed is not None:
+        if any(task.error for task in state.tasks):
+            await graph.ask_again(cast("dict[str, Any]", state.config))
         later = _input(ask, shape, _asked(said, about), values)
-        inputs += [later] if about.user is not None else []
+        inputs = [*resumed, *([later] if about.user is not None else [])]
+    elif ask.input.resume and _is_silent(about):
+        inputs = []
     else:
         inputs = [_command(ask) or _input(ask, shape, _news(ask, shape, said, about, values), values)]
-    return Opening(inputs=inputs, configurable=configurable, checkpoint=checkpoint)
+    return Opening(
+        inputs=inputs,
+        configurable=configurable,
+        checkpoint=checkpoint,
+        lapsed=_answered(about) if resumed is None else [],
+        **set_by(_posted(ask), shape, values),
+    )
+
+
+def _is_silent(about: Incoming) -> bool:
+    """Whether a run brings answers to questions and nothing else."""
+    return about.user is None and not about.results
+
+
+def _answered(about: Incoming) -> list[str]:
+    return [entry.interrupt_id for entry in about.resume if entry.status == "resolved"]
 
 
 async def _standing(graph: Graph, ask: Ask) -> tuple[StateSnapshot, bool]:
     """The state to go on from, and whether it is the latest there is."""
-    latest = await graph.state({"configurable": {"thread_id": ask.place}})
-    newest = _checkpoint_id(latest)
+    newest = await graph.newest(ask.place)
     wanted = _travel(ask) or (ask.memory.checkpoint if ask.memory else None) or newest
-    if wanted is None or (wanted == newest and (ask.input.resume or not latest.tasks)):
-        return latest, True
-    # In the middle of a step the latest state shows what some nodes have written; a new input makes them begin anew, without it.
-    found = await graph.state({"configurable": {"thread_id": ask.place, "checkpoint_id": wanted}})
-    if found.created_at is not None:
-        return found, wanted == newest
-    if _travel(ask):
-        raise NoSuchCheckpoint
-    return latest, True
+    # By its id a checkpoint is read as it is. Without one the SDK adds what was written after it, also by a node that did not end, and
+    # fails on what could not be added.
+    for checkpoint in dict.fromkeys([wanted, newest]):
+        if checkpoint is None:
+            break
+        found = await graph.state({"configurable": {"thread_id": ask.place, "checkpoint_id": checkpoint}})
+        if found.created_at is not None:
+            return found, checkpoint == newest
+        if _travel(ask):
+            raise NoSuchCheckpoint
+    return await graph.state({"configurable": {"thread_id": ask.place}}), True
 
 
 def _travel(ask: Ask) -> str | None:
@@ -133,17 +168,16 @@ def _checkpoint_id(state: StateSnapshot) -> str | None:
     return state.config.get("configurable", {}).get("checkpoint_id") if state.created_at is not None else None
 
 
-def _resumed(state: StateSnapshot, about: Incoming) -> list[Any]:
-    """What takes a graph on that waits. Raises: InterruptLost."""
+def _resumed(state: StateSnapshot, about: Incoming) -> list[Any] | None:
+    """What takes a graph on that waits; None when it does not wait for this. An answer that it has acted on already is left out."""
     entries = about.resume
     if any(is_breakpoint(entry) for entry in entries):
         if not state.next:
-            raise InterruptLost
+            return None
         return [None] if all(entry.status == "resolved" for entry in entries) else []
-    answers = answers_of(entries)
-    if not answers.keys() <= {one.id for one in state.interrupts}:
-        raise InterruptLost
-    return [Command(resume=answers)]
+    asked = {one.id for one in state.interrupts}
+    answers = {name: answer for name, answer in answers_of(entries).items() if name in asked}
+    return [Command(resume=answers)] if answers else None
 
 
 def _news(
@@ -203,10 +237,10 @@ def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapp
     key, inputs = ask.config.messages_key, shape.inputs
     if inputs is None or key in inputs:
         given[key] = list(messages)
-    hidden = ask.config.hidden
-    for name, item in _members(ask.input.state).items():
-        if name not in hidden and (inputs is None or name in inputs) and _differs(values, name, item):
-            given[name] = Overwrite(item) if name in shape.reduced and name in values else item
+    for name, item in changes(_posted(ask), shape, values).items():
+        made = of_kind(shape.kinds.get(name), item)
+        is_set = name in shape.reduced and (name in values or name in shape.kinds)
+        given[name] = Overwrite(made) if is_set else made
     request = _request(ask)
     if inputs is not None and "tools" in inputs:
         given["tools"] = Overwrite(request["tools"]) if "tools" in shape.reduced else request["tools"]
@@ -215,15 +249,9 @@ def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapp
     return given
 
 
-def _members(value: Any) -> dict[str, Any]:
-    """The keys and values of an object; none of anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _differs(values: Mapping[str, Any], name: str, item: Any) -> bool:
-    if name not in values:
-        return True
-    return plain(values[name]) != item
+def _posted(ask: Ask) -> dict[str, Any]:
+    """The client's state, as far as it is the client's to set."""
+    return {name: item for name, item in members(ask.input.state).items() if name not in ask.config.hidden}
 
 
 def _request(ask: Ask) -> dict[str, Any]:

@@ -85,6 +85,13 @@ class RemoteGraph:
             return StateSnapshot({}, (), cast("Any", config), None, None, None, (), ())
         return found._replace(values=_with_messages(found.values))
 
+    async def newest(self, place: str) -> str | None:
+        latest = await self.state({"configurable": {"thread_id": place}})
+        return latest.config.get("configurable", {}).get("checkpoint_id") if latest.created_at is not None else None
+
+    async def ask_again(self, config: dict[str, Any]) -> None:
+        """A LangGraph server has no way to take an answer back. A question that fails on one can be cancelled."""
+
     def place(self, thread: str) -> str:
         """A LangGraph server names threads by UUIDs."""
         return str(uuid.uuid5(_SPACE, thread))

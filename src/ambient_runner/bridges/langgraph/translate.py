@@ -94,6 +94,7 @@ class Translator:
         self._callers: dict[str, Speech] = {}
         self._running: Counter[tuple[Owner, str]] = Counter()
         self._hot = _Hot()
+        self.has_begun = False
         self._modes: dict[str, Callable[[Namespace, Any], list[Event]]] = {
             "custom": self._custom,
             "tasks": self._task,
@@ -253,6 +254,7 @@ class Translator:
         self._lanes.called(place, given)
         events, lane = self._lanes.enter(ns), self._lanes.of(ns)
         self._running[lane, name] += 1
+        self.has_begun = True
         return [*events, *self._say.step(name, lane)]
 
     def _ended(self, ns: Namespace, name: str, place: Namespace, *, has_failed: bool) -> list[Event]:
