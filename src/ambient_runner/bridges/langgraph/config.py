@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ambient_runner.bridges.predict import PredictStateMapping
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -14,19 +16,6 @@ __all__ = ["LangGraphConfig", "PredictStateMapping"]
 
 _RESERVED = frozenset({"tools", "copilotkit", "remaining_steps", "is_last_step"})
 """Keys of the state that we or the SDK set."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictStateMapping:
-    """An argument of a tool that is shown as a key of the state while it is still being written."""
-
-    state_key: str
-    tool: str
-    tool_argument: str
-
-    def to_payload(self) -> dict[str, str]:
-        """The mapping as clients expect it in the `PredictState` event."""
-        return {"state_key": self.state_key, "tool": self.tool, "tool_argument": self.tool_argument}
 
 
 @dataclass(frozen=True, kw_only=True)

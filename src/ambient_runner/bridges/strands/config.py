@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ambient_runner.bridges.predict import PredictStateMapping
+
 if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
     from strands.session.session_manager import SessionManager
@@ -49,19 +51,6 @@ StateFromResult = Callable[[ToolResultContext], Awaitable[dict[str, Any] | None]
 CustomResultHandler = Callable[[ToolResultContext], AsyncIterator[Any] | Any]
 StateContextBuilder = Callable[["RunAgentInput", str], Awaitable[str] | str]
 SessionManagerProvider = Callable[["RunAgentInput"], "Awaitable[SessionManager] | SessionManager"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictStateMapping:
-    """An argument of a tool that clients may show as a key of the state while it is still being written."""
-
-    state_key: str
-    tool: str
-    tool_argument: str
-
-    def to_payload(self) -> dict[str, str]:
-        """The mapping as clients expect it in the `PredictState` event."""
-        return {"state_key": self.state_key, "tool": self.tool, "tool_argument": self.tool_argument}
 
 
 @dataclass(frozen=True, kw_only=True)
