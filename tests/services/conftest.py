@@ -15,6 +15,6 @@ from tests.services.world import STREAMS
 @pytest.fixture(scope="session", autouse=True)
 def streams_are_kept() -> Iterator[None]:
     yield
-    name = os.environ.get("PLATFORM_STREAMS")
+    name = os.environ.get("STREAMS_OF_TESTS")
     if name:
         Path(name).write_text("".join(json.dumps(stream) + "\n" for stream in STREAMS))
