@@ -1,6 +1,6 @@
 """A pydantic-ai agent, through its own AG-UI adapter.
 
-Needs `pip install 'pydantic-ai-slim[ag-ui]'` and a model of pydantic-ai, such as "openai:gpt-5" with its key.
+Needs `pip install 'pydantic-ai-slim[ag-ui,openai]'` and an OpenAI key, or the extra and the key of another model of pydantic-ai.
 Run it from this directory with `uvicorn agui_pydantic_ai:create --factory`. Without an app, the agent alone will do:
 `ambient serve helper=module:agent`, where `agent` is a `pydantic_ai.Agent`.
 """

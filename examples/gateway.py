@@ -11,9 +11,12 @@ from ambient_runner.bridges.remote import RemoteBridge, RemoteTimeouts
 
 
 def passed_on(run: Run) -> dict[str, str]:
-    """Each user's own token goes to the runner. The setting `pass_headers` must name `authorization`."""
+    """Each user's own token goes to the runner, and nowhere else. The setting `pass_headers` must name `authorization`."""
     token = run.headers.get("authorization")
-    return {"Authorization": token} if token else {}
+    if not token:
+        return {}
+    run.secrets.learn([token, token.partition(" ")[2]])
+    return {"Authorization": token}
 
 
 def create(runner: str = "http://127.0.0.1:9000/", settings: Settings | None = None) -> FastAPI:

@@ -17,8 +17,8 @@ from tests.services.test_trees import deep
 
 
 async def test_a_new_workspace_has_its_folders_and_begins_among_the_artifacts(tmp_path: Path) -> None:
-    path = tmp_path / "deep/root/default/ann/trip"
-    assert await Workspaces(tmp_path / "deep/root").prepare(ANN) == Workspace(
+    path = tmp_path / "far/away/default/ann/trip"
+    assert await Workspaces(tmp_path / "far/away").prepare(ANN) == Workspace(
         path=path,
         cwd_path=path / "artifacts",
         add_dirs=(path / "file-uploads",),
