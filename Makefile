@@ -6,6 +6,8 @@ CORE := .venv/.core
 CLIENTS := tests/e2e/clients/node_modules/.installed
 ADAPTERS := .venv-adapters/.installed
 MINUTES ?= 10
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 .PHONY: help run test test-all check bench soak format clean
 
@@ -19,10 +21,10 @@ test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow o
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: $(STAMP) $(CLIENTS) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
-	$(BIN)/python -m pytest --long
+	$(PYTEST) --long
 
 soak: $(STAMP) ## Random kills and disconnects for MINUTES minutes (200 kills at least)
 	$(BIN)/python -m pytest tests/e2e/test_kills.py --long --soak-minutes $(MINUTES) --timeout 0 -s

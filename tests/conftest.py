@@ -1,6 +1,8 @@
-"""What every test shares: the asyncio backend, and the options that ask for the long form of the slow tests."""
+"""What every test shares: the asyncio backend, how workers share the suite, and the options that ask for the long form of slow tests."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--soak-minutes", type=float, default=0.0, metavar="N", help="keep killing servers for N minutes (`make soak`)"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, whoever runs a bridge's tests also shows their streams to the official clients."""
+    from tests.families import Families
+
+    return Families(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,9 @@ class AsyncAdder:
 
 
 @pytest.mark.parametrize(
-    "hook", [lambda n: n + 1, slow, Adder(), AsyncAdder(), partial(slow), lambda n: slow(n)], ids=repr
+    "hook",
+    [lambda n: n + 1, slow, Adder(), AsyncAdder(), partial(slow), lambda n: slow(n)],
+    ids=["lambda", "async", "object", "async-object", "partial", "lambda-of-async"],
 )
 async def test_a_hook_may_be_any_callable(hook: Callable[[int], Any]) -> None:
     assert await call_hook(hook, 1) == 2
