@@ -24,6 +24,7 @@ LAYERS = {
     "server": 7,
     "cli": 8,
     "adk": 8,
+    "claude": 8,
     "langgraph": 8,
     "strands": 8,
 }

@@ -9,8 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import pydantic_core
-
+from ambient_runner.bridges.plain import plain
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.state import SharedState, apply_patch, visible_patch
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
@@ -61,7 +60,7 @@ class StateStore:
 
         Raises: PatchConflict when it does not apply; then nothing has changed.
         """
-        patch = _plain(patch)
+        patch = plain(patch)
         self._value = _object(apply_patch(self._value, patch))
         seen = visible_patch(patch, self._hidden)
         before = self._said
@@ -104,12 +103,5 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _members(value: Any) -> dict[str, Any]:
-    plain = _plain(value)
-    return plain if _is_object(plain) else {}
-
-
-def _plain(value: Any) -> Any:
-    """A copy in plain JSON. A thing JSON has no form for is named by its type alone: its text may hold anything."""
-    return pydantic_core.to_jsonable_python(
-        value, bytes_mode="base64", inf_nan_mode="null", fallback=lambda thing: f"<{type(thing).__name__}>"
-    )
+    members = plain(value)
+    return members if _is_object(members) else {}

@@ -6,7 +6,11 @@ import pytest
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 
+from ambient_runner.bridges.adk.bridge import ADKBridge
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.errors import BridgeError
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.adk.scripted import HANG, call, piece, reply, text
 from tests.bridges.adk.world import agent, short, talking
 from tests.world import user
@@ -72,6 +76,16 @@ async def test_d7_an_answer_that_was_cut_off_says_why() -> None:
     async with talking(root) as talk:
         assert await talk.say("u1") == ["RS", "TS m1", "TC Once upon a", "TE", "X adk:finish_reason MAX_TOKENS", "RF"]
     assert model.saw == [[("user", "hi")]]
+
+
+async def test_an_error_of_ours_is_not_its_own_cause() -> None:
+    """It was: whoever follows causes goes round for ever."""
+    root, _ = agent()
+    nothing = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[]))
+    with pytest.raises(BridgeError) as caught:
+        async for _ in ADKBridge(root).create_adapter(PlatformContext()).run(nothing):
+            pass
+    assert caught.value.__cause__ is None
 
 
 async def test_an_unknown_tool_is_answered_and_the_model_goes_on() -> None:

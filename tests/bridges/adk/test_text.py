@@ -371,7 +371,16 @@ async def test_a_file_that_would_be_read_with_the_servers_rights_is_not_handed_o
     link = e.DocumentPart(source=e.UrlSource(value="gs://ours/secret.pdf", mime_type="application/pdf"))
     async with talking(root) as talk:
         await talk.run(e.UserMessage(id="u1", content=[e.TextPart(text="What is it?"), link]))
-    assert model.saw == [[("user", "What is it?"), ("user", "(An attachment could not be read.)")]]
+    told = "[An attachment that cannot be read here: application/pdf]"
+    assert model.saw == [[("user", "What is it?"), ("user", told)]]
+
+
+async def test_a_picture_that_cannot_be_decoded_is_named() -> None:
+    root, model = agent(["Send it again."])
+    broken = e.ImagePart(source=e.DataSource(value="not base64!", mime_type="image/png"))
+    async with talking(root) as talk:
+        await talk.run(e.UserMessage(id="u1", content=[broken]))
+    assert model.saw == [[("user", "[An attachment that cannot be read here: image/png]")]]
 
 
 async def test_what_the_application_says_of_itself_reaches_the_model_and_stays_out_of_the_conversation() -> None:

@@ -13,6 +13,7 @@ from google.adk.tools import LongRunningFunctionTool, ToolContext
 from ambient_runner.errors import InvalidInput
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.ids import fit
 from tests.bridges.adk.scripted import Scripted, call
 from tests.bridges.adk.world import agent, short, talking
 
@@ -81,6 +82,17 @@ async def test_d10_a_backend_call_beside_a_waiting_one_gives_its_result_and_the_
             ("user", ("result", "ask", {"yes": True})),
         ],
     ]
+
+
+async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered() -> None:
+    """It was not: ADK knew the call by the model's id, the client by another."""
+    endless = "call_" + "x" * 300
+    root, model = agent([call("paint", endless, color="red")], ["Done."])
+    async with talking(root) as talk:
+        assert (await talk.say("u1", tools=[PAINT]))[-1] == f"RF waits for {fit(endless)}"
+        assert await talk.answer((fit(endless), "painted")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    painted = [("model", ("call", "paint", {"color": "red"})), ("user", ("result", "paint", {"result": "painted"}))]
+    assert model.saw == [HELLO, [*HELLO, *painted]]
 
 
 async def test_d10_a_tool_of_the_client_is_offered_to_the_model_and_waits_for_the_client() -> None:

@@ -45,6 +45,8 @@ ASKED = {
         }
     ]
 }
+ENDLESS = "call_" + "x" * 300
+"""An id that no client could send back."""
 USED = {"input_tokens": 11, "output_tokens": 7}
 
 SCRIPT: list[Fixture] = [
@@ -66,6 +68,7 @@ SCRIPT: list[Fixture] = [
     *calls("otter asks the tide", ("call_tide", "mcp__ambient__tides", {"town": "Lisbon"}), then="Twice a day."),
     *calls("otter adds", ("call_add", "mcp__ambient__add", {"a": 2, "b": 3}), then="Five."),
     *calls("otter paints", ("call_paint", "mcp__ambient__change_background", {"color": "teal"}), then="Painted."),
+    *calls("otter names it at length", (ENDLESS, "mcp__ambient__change_background", {"color": "teal"}), then="Long."),
     *calls(
         "otter strains",
         ("call_strain", "mcp__ambient__change_background", {"color": "a" * 40 + "!", "a" * 40 + "!": 1}),

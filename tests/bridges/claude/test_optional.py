@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import ambient_runner.claude as facade
+from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from tests.bridges.adk.test_optional import run
 
 UNASKED = """
@@ -27,3 +32,15 @@ def test_nothing_imports_the_sdk_unasked() -> None:
 
 def test_a_missing_sdk_says_how_to_get_it() -> None:
     assert "pip install 'ambient-runner[claude]'" in run(MISSING)
+
+
+def test_the_public_names_are_a_decision() -> None:
+    assert facade.__all__ == ["ClaudeBridge"]
+    assert facade.ClaudeBridge is ClaudeBridge
+
+
+def test_without_the_sdk_the_public_module_names_the_line_to_type() -> None:
+    code = "import sys; sys.modules['claude_agent_sdk'] = None; import ambient_runner.claude"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert "BridgeUnavailable" in done.stderr
+    assert "pip install 'ambient-runner[claude]'" in done.stderr

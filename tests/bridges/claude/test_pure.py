@@ -100,7 +100,7 @@ def test_the_conversation_is_told_with_its_calls_and_results() -> None:
 def test_what_cannot_be_read_is_named() -> None:
     parts = [e.ImagePart(source=e.UrlSource(value="http://127.0.0.1/x")), e.TextPart(text="see")]
     assert blocks(e.UserMessage(id="u1", content=parts)) == [
-        "(Something was attached here that cannot be read.)",
+        "[An attachment that cannot be read here: image]",
         "see",
     ]
 

@@ -11,8 +11,10 @@ import pytest
 from claude_agent_sdk import tool
 
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.ids import fit
 from ambient_runner.runs.run import current_run
 from tests.bridges.claude.mock import asked
+from tests.bridges.claude.script import ENDLESS
 from tests.bridges.claude.test_text import frame, spoken
 from tests.bridges.claude.world import PAINT, claude, tool_message
 from tests.world import user
@@ -72,6 +74,20 @@ async def test_a_call_of_a_clients_tool_ends_the_run_and_its_result_goes_on_in_t
     assert asked_for[-1] == "RF waits for call_paint"
     assert (frame(answered), spoken(answered)) == (["TS", "TE", "MS", "RF"], "Painted.")
     assert asked("it is teal now")["messages"][-1]["tool_call_id"] == "call_paint"
+
+
+async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered_in_the_same_process(
+    tmp_path: Path,
+) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread(tools=[PAINT])
+        asked_for = await thread.say("otter names it at length")
+        pid = world.adapter().pid
+        answered = await thread.answer(**{fit(ENDLESS): "it is long now"})
+        assert world.adapter().pid == pid
+    assert asked_for[-1] == f"RF waits for {fit(ENDLESS)}"
+    assert (frame(answered), spoken(answered)) == (["TS", "TE", "MS", "RF"], "Long.")
+    assert asked("it is long now")["messages"][-1]["tool_call_id"] == ENDLESS
 
 
 async def test_results_of_several_calls_reach_the_calls_they_belong_to(tmp_path: Path) -> None:

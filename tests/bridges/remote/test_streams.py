@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import msgspec
+import pytest
 
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.middleware.tracing import tracing
@@ -261,6 +262,15 @@ async def test_what_a_server_says_of_itself_is_not_passed_on() -> None:
     async with fronting(framed(*itself, other)) as thread:
         events = await thread.run(user("u1"))
     assert [event.name for event in events if isinstance(event, Custom)] == ["ambient:repo_added"]
+
+
+@pytest.mark.parametrize("name", ["ambient:gap", "ambient:snapshot_skipped", "ambient:feedback", "ambient:made_up"])
+async def test_only_what_a_server_says_of_its_work_is_taken_under_our_names(name: str) -> None:
+    """Any was: another server could tell a client that it has missed something here, or what some user thinks."""
+    own = [Custom(name="ambient:hook_error", value={"hook": "h", "tool": None}), Custom(name="theirs", value=1)]
+    async with fronting(framed(Custom(name=name, value={}), *own, *said("m1", "hello"))) as thread:
+        events = await thread.run(user("u1"))
+    assert [event.name for event in events if isinstance(event, Custom)] == ["ambient:hook_error", "theirs"]
 
 
 async def test_nothing_is_read_after_the_terminal_event() -> None:

@@ -11,8 +11,12 @@ from strands.event_loop._retry import ModelRetryStrategy
 from strands.hooks import AfterToolsEvent, BeforeModelCallEvent
 from strands.types.exceptions import ModelThrottledException
 
+from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
+from ambient_runner.bridges.strands.errors import NothingToAnswer
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, says, text, thought
 from tests.bridges.strands.world import TOOL, agent_of, strands
 from tests.world import KEY
@@ -154,6 +158,16 @@ async def test_a_failure_is_logged_with_its_reason(caplog: pytest.LogCaptureFixt
         with caplog.at_level(logging.ERROR):
             await thread.say("go")
     assert "db.internal" in caplog.text
+
+
+async def test_an_error_of_ours_is_not_its_own_cause() -> None:
+    """It was: whoever follows causes goes round for ever."""
+    adapter = StrandsBridge(agent_of(ScriptedModel())).create_adapter(PlatformContext())
+    nothing = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[]))
+    with pytest.raises(NothingToAnswer) as caught:
+        async for _ in adapter.run(nothing):
+            pass
+    assert caught.value.__cause__ is None
 
 
 async def ending(thread: Any) -> str | None:

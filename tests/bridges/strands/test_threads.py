@@ -358,9 +358,9 @@ async def test_what_a_user_attaches_reaches_the_model() -> None:
         {"text": "look"},
         {"image": {"format": "jpeg", "source": {"bytes": b"bytes"}}},
         {"document": {"format": "pdf", "source": {"bytes": b"bytes"}, "name": "my report-v2-3"}},
-        {"text": "[The user attached video content that cannot be read here: video/mp4]"},
-        {"text": "[The user attached image content that cannot be read here: image/png]"},
-        {"text": "[The user attached audio content that cannot be read here: audio/wav]"},
+        {"text": "[An attachment that cannot be read here: video/mp4]"},
+        {"text": "[An attachment that cannot be read here: image/png]"},
+        {"text": "[An attachment that cannot be read here: audio/wav]"},
     ]
 
 

@@ -158,7 +158,9 @@ class ADKAdapter:
         except Exception as error:
             for said in making.translator.close():
                 yield said
-            raise error if isinstance(error, RunnerError) else BridgeError from error
+            if isinstance(error, RunnerError):
+                raise
+            raise BridgeError from error
         if isinstance(ending, RunFinished) and not isinstance(ending.outcome, Cancelled) and not stages.is_late:
             self._memory = await making.memory(job)
             if run is not None:

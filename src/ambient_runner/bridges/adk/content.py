@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pydantic_core
 from google.genai import types
 
+from ambient_runner.bridges.attachments import unreadable
+from ambient_runner.bridges.plain import json_or_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -32,7 +34,6 @@ __all__ = [
     "call_part",
     "is_failure",
     "is_too_deep",
-    "json_or_text",
     "json_text",
     "parts_of",
     "response_part",
@@ -52,10 +53,10 @@ _MIME = {ImagePart: "image/png", AudioPart: "audio/wav", VideoPart: "video/mp4",
 
 
 def parts_of(content: Content) -> list[types.Part]:
-    """The parts of a user message. Data that is not base64 is left out."""
+    """The parts of a user message. An attachment that cannot be handed over is named in words."""
     if isinstance(content, str):
         return [types.Part(text=content)]
-    return [part for one in content if (part := _part(one)) is not None]
+    return [_part(one) for one in content]
 
 
 def user_content(parts: Iterable[types.Part]) -> types.Content:
@@ -93,14 +94,6 @@ def is_failure(response: types.FunctionResponse) -> bool:
     return response.response is not None and response.response.keys() == {"error"}
 
 
-def json_or_text(text: str) -> Any:
-    """What the text says if it is JSON, else the text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def json_text(value: Any) -> str:
     """The value as JSON, whatever it is. What no reader of JSON knows is null."""
     return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="null").decode()
@@ -126,23 +119,22 @@ def _items(value: Any) -> Iterable[Any]:
             return ()
 
 
-def _part(part: ContentPart) -> types.Part | None:
-    match part:
-        case TextPart():
-            return types.Part(text=part.text)
-        case _:
-            mime = part.source.mime_type or _MIME[type(part)]
-            match part.source:
-                case DataSource(value=value):
-                    return _inline(value, mime)
-                case UrlSource(value=value) | FileSource(value=value):
-                    return _linked(value, mime)
+def _part(part: ContentPart) -> types.Part:
+    if isinstance(part, TextPart):
+        return types.Part(text=part.text)
+    mime = part.source.mime_type or _MIME[type(part)]
+    match part.source:
+        case DataSource(value=value):
+            made = _inline(value, mime)
+        case UrlSource(value=value) | FileSource(value=value):
+            made = _linked(value, mime)
+    return made or types.Part(text=unreadable(part))
 
 
-def _linked(address: str, mime: str) -> types.Part:
+def _linked(address: str, mime: str) -> types.Part | None:
     """A file for the provider to fetch. Other addresses, such as gs://, would be read with this server's rights."""
     if not address.lower().startswith(("https://", "http://")):
-        return types.Part(text="(An attachment could not be read.)")
+        return None
     return types.Part(file_data=types.FileData(file_uri=address, mime_type=mime))
 
 

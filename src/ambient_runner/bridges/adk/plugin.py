@@ -2,13 +2,13 @@
 
 It offers the client's tools, keeps the model from being asked while a call waits for someone (ADK itself would ask it with the call
 unanswered), adds what the platform has to say to the instructions, gives the pieces of a streamed call the id the call will have, and
-a call whose id the thread has seen before another one. A result nobody could read again becomes an error.
+a call another id when the thread has seen its own before or no client could send it back. A result nobody could read again becomes an
+error.
 """
 
 from __future__ import annotations
 
 import uuid
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from google.adk.models.llm_response import LlmResponse
@@ -16,6 +16,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 
 from ambient_runner.bridges.adk.content import is_too_deep
 from ambient_runner.bridges.adk.frontend import callable_tools, offer
+from ambient_runner.bridges.calls import free_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -112,7 +113,6 @@ class RunPlugin(BasePlugin):
                 call.id = self._unique(call.id)
 
     def _unique(self, call_id: str) -> str:
-        if call_id in self._taken:
-            call_id = next(one for n in count(2) if (one := f"{call_id}~{n}") not in self._taken)
-        self._taken.add(call_id)
-        return call_id
+        free = free_id(call_id, self._taken)
+        self._taken.add(free)
+        return free

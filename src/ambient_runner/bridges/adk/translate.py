@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.arguments import GrowingArguments
-from ambient_runner.bridges.adk.content import is_failure, json_or_text, shown_result
+from ambient_runner.bridges.adk.content import is_failure, shown_result
 from ambient_runner.bridges.adk.questions import INTERNAL, QUESTIONS, is_provisional
 from ambient_runner.bridges.adk.usage import Usage
+from ambient_runner.bridges.plain import json_or_text
 from ambient_runner.protocol.compose import Composer, random_id
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ambient_runner.bridges.attachments import unreadable
 from ambient_runner.protocol.events import DataSource, DocumentPart, ImagePart, TextPart
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 
@@ -21,7 +22,6 @@ Block = dict[str, Any]
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _LONGEST = 200_000
 """Characters of an earlier conversation that are told again; the newest count."""
-_UNREADABLE = "(Something was attached here that cannot be read.)"
 _LAPSED = (
     "The process that waited for an answer from the user is gone, and so is the question. "
     "Go on with what you were doing; where you need the user's permission or an answer, ask again."
@@ -84,7 +84,7 @@ def _text_of(content: Content) -> str:
     """The words of a content; what is not words is named."""
     if isinstance(content, str):
         return content
-    return "\n".join(part.text if isinstance(part, TextPart) else _UNREADABLE for part in content)
+    return "\n".join(part.text if isinstance(part, TextPart) else unreadable(part) for part in content)
 
 
 def _blocks(content: Content) -> list[Block]:
@@ -102,7 +102,7 @@ def _block(part: ContentPart) -> Block:
         case DocumentPart(source=DataSource(value=data, mime_type="application/pdf" as kind)):
             return {"type": "document", "source": {"type": "base64", "media_type": kind, "data": data}}
         case _:
-            return _text(_UNREADABLE)
+            return _text(unreadable(part))
 
 
 def _text(text: str) -> Block:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, PermissionUpdate
 
+from ambient_runner.bridges.questions import expiry
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def interrupt_of(question: Question, *, seconds: float, call: str, shown: str, l
 
     `call` and `shown` are the call's id and the tool's name for them.
     """
-    expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    expires = expiry(seconds)
     if question.tool == ASK:
         asked = _asked(question)
         return Interrupt(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 
+from ambient_runner.bridges.attachments import unreadable
 from ambient_runner.protocol.events import DataSource, ImagePart, TextPart
 from ambient_runner.protocol.tools import clean_schema
 from ambient_runner.protocol.turns import EMPTY_RESULT
@@ -195,4 +196,4 @@ def _block(part: ContentPart) -> dict[str, Any]:
         case ImagePart(source=DataSource(value=data, mime_type=kind)):
             return {"type": "image", "data": data, "mimeType": kind}
         case _:
-            return {"type": "text", "text": "(something that cannot be read here)"}
+            return {"type": "text", "text": unreadable(part)}

@@ -4,7 +4,7 @@ Everything comes twice: piece by piece as the model writes, and whole when a blo
 what never was, such as the words of a subagent, is said when it is whole.
 
 Models repeat the ids of calls now and then. Inside, a call goes by the model's id, since it is answered before another has it; clients
-know it by an id that no other call of the thread has, in the run that answers it too.
+know it by an id that no other call of the thread has and that they can send back, in the run that answers it too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from claude_agent_sdk import (
@@ -29,6 +28,7 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
+from ambient_runner.bridges.calls import free_id
 from ambient_runner.bridges.claude.toolbox import shown_name
 from ambient_runner.protocol.events import DataSource, ImagePart, TextPart
 from ambient_runner.protocol.turns import EMPTY_RESULT
@@ -53,7 +53,7 @@ class Made:
     """A call the model has made."""
 
     call: str
-    """Its id for clients: the model's own, unless the thread has another call of that id."""
+    """Its id for clients: the model's own, unless the thread has another call of that id or no client could send it back."""
     name: str
     parent: str | None
     """The call it was made on behalf of; None for Claude's own."""
@@ -239,10 +239,7 @@ class Translator:
         """The call as it is kept until its result is there; with an id of its own when it is new."""
         made = self._made.get(call)
         if made is None:
-            ids = chain([call], (f"{call}~{n}" for n in count(2)))
-            made = self._made[call] = Made(
-                call=next(one for one in ids if one not in self._taken), name=name, parent=parent
-            )
+            made = self._made[call] = Made(call=free_id(call, self._taken), name=name, parent=parent)
             self._taken.add(made.call)
         return made
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from ambient_runner import errors as ours
 from ambient_runner.errors import BridgeError, BridgeTimeout
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteFailed", "ended_early", "not_agui", "refused", "silent", "too_large", "unreachable"]
 
+_OURS = frozenset(
+    kind.code for kind in vars(ours).values() if isinstance(kind, type) and issubclass(kind, ours.RunnerError)
+)
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _AGAIN = "Try again in a moment."
 _WORDS = {
@@ -86,7 +90,10 @@ def refused(status: int, body: bytes, secrets: Collection[str] = ()) -> RemoteFa
 
 
 def _code(body: bytes) -> str | None:
-    """The code in an error body: `{"error": {"code"}}`, `{"error": code}`, `{"code"}` or `{"detail": {"code"}}`."""
+    """The code in an error body: `{"error": {"code"}}`, `{"detail": {"code"}}` or `{"code"}`.
+
+    What stands there without the name `code` is mostly a word for people, so of that only a code of ours counts.
+    """
     try:
         said: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -95,7 +102,10 @@ def _code(body: bytes) -> str | None:
         return None
     members = cast("dict[str, Any]", said)
     for found in (members.get("error"), members.get("detail"), members):
-        code = cast("dict[str, Any]", found).get("code") if isinstance(found, dict) else found
-        if isinstance(code, str) and _CODE.fullmatch(code):
-            return code
+        if isinstance(found, dict):
+            code = cast("dict[str, Any]", found).get("code")
+            if isinstance(code, str) and _CODE.fullmatch(code):
+                return code
+        elif isinstance(found, str) and found in _OURS:
+            return found
     return None

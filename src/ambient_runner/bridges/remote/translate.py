@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.remote.history import Conversation
-from ambient_runner.projections.kept import is_kept
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.dropped import is_dropped
 from ambient_runner.protocol.events import Custom, MessagesSnapshot, RunError, RunFinished, RunStarted
@@ -23,8 +22,16 @@ __all__ = ["Translation"]
 _MOST_DROPPED = 10
 """Times a run says that something was passed over. A server that sends nothing but rubbish does not fill the thread with it."""
 
-_OF_ITSELF = frozenset({"ambient:capabilities", "ambient:trace_id"})
-"""What a server of ours says of itself. Clients talk to this one, which has other routes and says its own."""
+_RESERVED = "ambient:"
+_OF_ITS_WORK = frozenset(
+    f"{_RESERVED}{name}"
+    for name in (
+        *("dropped", "hook_error", "interrupt_lapsed", "setup_error"),
+        *("repo_added", "repo_progress", "repo_removed", "workflow_changed"),
+    )
+)
+"""What a server of ours says of the agent's work. The rest of these names is about a server itself, its readers or its users: clients talk
+to this one, which says its own."""
 
 
 class Translation:
@@ -68,7 +75,8 @@ class Translation:
         return (SNAPSHOT_HERE, event) if due else (event,)
 
     def _is_passed_over(self, event: Custom) -> bool:
-        """Another server may not write what only an adapter of this one does; and rubbish is mentioned only so often."""
+        """Under our names another server may speak of its work and no more; and rubbish is mentioned only so often."""
         rubbish = is_dropped(event)
         self._dropped += rubbish
-        return is_kept(event) or event.name in _OF_ITSELF or (rubbish and self._dropped > _MOST_DROPPED)
+        is_reserved = event.name.startswith(_RESERVED) and event.name not in _OF_ITS_WORK
+        return is_reserved or (rubbish and self._dropped > _MOST_DROPPED)

@@ -7,9 +7,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.hooks import call_hook, hook_error, try_hook, try_stream
+from ambient_runner.bridges.plain import json_or_text
 from ambient_runner.bridges.strands.config import ToolCallContext, ToolResultContext
 from ambient_runner.bridges.strands.errors import EncodingFailed
-from ambient_runner.bridges.strands.messages import json_or_text, result_content, result_data
+from ambient_runner.bridges.strands.messages import result_content, result_data
 from ambient_runner.bridges.strands.translate import Answered, Called, Shared
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.kept import is_kept

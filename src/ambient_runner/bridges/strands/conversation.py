@@ -60,9 +60,7 @@ class Conversation:
 
     async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
         """The events of one run, with a RUN_FINISHED at the end and no other frame. Raises: BridgeError."""
-        if self.is_running and run_if_any() is None:
-            raise ThreadIsBusy  # On a server only a run that would not end can still be here: it has been left behind.
-        self._telling = telling = Telling(input, self._config)
+        telling = self._begun(input)
         try:
             self._running = driver = self._idle or await self._make(input)
             driver.is_cancelled = False
@@ -87,6 +85,8 @@ class Conversation:
             known = failure(error, force_stopped=telling.force_stopped)
             for event in telling.composer.close(RunError(message=known.message)):
                 yield event
+            if known is error:
+                raise
             raise known from error
         finally:
             self._memory = self._memory if telling.kept is None else telling.kept
@@ -102,6 +102,13 @@ class Conversation:
         driver, self._idle = self._idle, None
         if driver is not None:
             await driver.aclose()
+
+    def _begun(self, posted: AguiInput) -> Telling:
+        """Raises: ThreadIsBusy."""
+        if self.is_running and run_if_any() is None:
+            raise ThreadIsBusy  # On a server only a run that would not end can still be here: it has been left behind.
+        self._telling = Telling(posted, self._config)
+        return self._telling
 
     def _remembered(self) -> dict[str, Any]:
         """What the run before left: on a server the thread has it, also after a restart."""

@@ -10,7 +10,8 @@ from strands.hooks import MessageAddedEvent
 
 from ambient_runner.bridges.strands.errors import InterruptLost, NothingToAnswer
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, messages_of, system_text
-from ambient_runner.bridges.strands.pending import NOTHING_PENDING, Pending, responses
+from ambient_runner.bridges.strands.pending import NOTHING_PENDING, Pending
+from ambient_runner.bridges.strands.questions import responses
 from ambient_runner.bridges.strands.template import session_manager_of
 from ambient_runner.bridges.strands.wiring import Request, Wires, all_tool_names
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn

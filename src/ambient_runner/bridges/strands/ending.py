@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.errors import StrandsError
 from ambient_runner.bridges.strands.nodes import has_failed
-from ambient_runner.bridges.strands.pending import questions_of
+from ambient_runner.bridges.strands.questions import questions_of
 from ambient_runner.bridges.strands.wiring import FRONTEND
 from ambient_runner.protocol.events import Cancelled, Custom, Interrupted, RunFinished, Success, TokenUsage
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
+from ambient_runner.bridges.attachments import unreadable
+from ambient_runner.bridges.plain import json_or_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "content_blocks",
     "context_blocks",
-    "json_or_text",
     "messages_of",
     "result_block",
     "result_content",
@@ -143,9 +144,7 @@ def _block(part: ContentPart, at: int) -> Block | None:
     kind, source = _MEDIA[type(part)], part.source
     found = _source(source)
     if found is None:
-        return {
-            "text": f"[The user attached {kind} content that cannot be read here: {source.mime_type or 'unknown type'}]"
-        }
+        return {"text": unreadable(part)}
     block: Block = {"format": _format(source.mime_type, source.value), "source": found}
     if kind == "document":
         block["name"] = _name(part.metadata, at)
@@ -226,11 +225,3 @@ def _data(block: Mapping[str, Any]) -> Any:
     if "json" in block:
         return block["json"]
     return json_or_text(block["text"]) if "text" in block else dict(block)
-
-
-def json_or_text(text: str) -> Any:
-    """What the text says if it is JSON, else the text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

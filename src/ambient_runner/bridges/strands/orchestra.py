@@ -9,7 +9,7 @@ from strands import Agent
 
 from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, result_block, system_text, text_of
-from ambient_runner.bridges.strands.pending import answer, open_questions, responses
+from ambient_runner.bridges.strands.questions import answer, open_questions, responses
 from ambient_runner.bridges.strands.wiring import FRONTEND, Request, Wires, all_tool_names
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
 from ambient_runner.protocol.turns import result_of

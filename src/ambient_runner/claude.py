@@ -1,0 +1,12 @@
+"""Claude, with its tools for files, commands and the web: the bridge.
+
+    add_ambient_endpoints(app, ClaudeBridge(permission_mode="default"))
+
+`docs/agents/claude.md` says what can be set.
+"""
+
+from __future__ import annotations
+
+from ambient_runner.bridges.claude.bridge import ClaudeBridge
+
+__all__ = ["ClaudeBridge"]
