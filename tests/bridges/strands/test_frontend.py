@@ -10,6 +10,7 @@ from strands import tool
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.ids import fit
 from ambient_runner.protocol.turns import EMPTY_RESULT, NO_RESULT
 from tests.bridges.strands.scripted import (
     ScriptedModel,
@@ -56,6 +57,16 @@ async def test_a8_a_frontend_call_ends_the_run_and_its_result_begins_the_next() 
         said_assistant("Red it is.", CALL_RED),
         said_user(tool_result("f1", "changed")),
     ]
+
+
+async def test_a8_a_call_under_an_id_that_no_client_could_send_back_is_answered() -> None:
+    """It was not: the SDK knew the call by the model's id, the client by another."""
+    endless = "call_" + "x" * 300
+    model = ScriptedModel(calls(call(endless, "change_background", RED)), says("Done."))
+    async with strands(agent_of(model), tools=[TOOL]) as thread:
+        assert (await thread.say("red please"))[-1] == f"RF waits for {fit(endless)}"
+        await thread.answer(**{fit(endless): "changed"})
+    assert model.saw[1][-1] == said_user(tool_result(fit(endless), "changed"))
 
 
 async def test_a8_the_model_is_offered_the_client_tool_and_the_agent_keeps_none_of_it() -> None:

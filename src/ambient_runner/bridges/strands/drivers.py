@@ -12,6 +12,7 @@ from ambient_runner.bridges.strands.errors import InterruptLost, NothingToAnswer
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, messages_of, system_text
 from ambient_runner.bridges.strands.pending import NOTHING_PENDING, Pending
 from ambient_runner.bridges.strands.questions import responses
+from ambient_runner.bridges.strands.shortcut import Shortcut
 from ambient_runner.bridges.strands.template import session_manager_of
 from ambient_runner.bridges.strands.wiring import Request, Wires, all_tool_names
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn
@@ -54,8 +55,14 @@ class AgentDriver:
     async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
         aside = _aside(ask)
         prompt = await self._with_session(ask) if self._has_session else self._rebuilt(ask)
+        shortcut = None if self._wires.is_heard else Shortcut()
         self._wires.request = Request(
-            tools=ask.tools, config=ask.config, aside=aside, system=system_text(ask.turns), used=ask.call_ids()
+            tools=ask.tools,
+            config=ask.config,
+            aside=aside,
+            system=system_text(ask.turns),
+            used=ask.call_ids(),
+            shortcut=shortcut,
         )
         self._agent.state.delete(_CONTEXT_KEY)  # A session would keep that of an earlier request.
         if ask.input.context:
@@ -63,7 +70,8 @@ class AgentDriver:
                 _CONTEXT_KEY, [{"description": c.description, "value": c.value} for c in ask.input.context]
             )
         limits: Any = {"turns": ask.config.max_turns} if ask.config.max_turns else None
-        return cast("AsyncGenerator[Any, None]", self._agent.stream_async(prompt, limits=limits))
+        natives = cast("AsyncGenerator[Any, None]", self._agent.stream_async(prompt, limits=limits))
+        return shortcut.told(natives) if shortcut else natives
 
     def stop_after_tools(self) -> None:
         self._agent.cancel(after_current_tools=True)

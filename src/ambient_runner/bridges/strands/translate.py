@@ -133,17 +133,25 @@ class Translator:
             "result": self._finished,
         }
 
-    def feed(self, native: Native, lane: Owner = None) -> list[Any]:
-        """What this event says: events and marks, in order. Deltas are nearly all of a stream, so they come first and cost little."""
+    def feed(self, native: Native | str, lane: Owner = None) -> list[Any]:
+        """What this event, or this piece of text, says: events and marks, in order.
+
+        Pieces of text are nearly all of a stream, so they come first and cost little.
+        """
+        if isinstance(native, str):
+            return self._text(native, lane)
         if "data" in native:
-            delta, message_id = native["data"], self._texts.get(lane)
-            if message_id is None or not delta:
-                return self._first_delta(delta, lane)
-            return [TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=lane)]
+            return self._text(native["data"], lane)
         raw = native.get("event")
         if raw is None or "node_id" in native:
             return self._step(native, lane)
         return _NOTHING if "contentBlockDelta" in raw else self._chunk(raw, lane)
+
+    def _text(self, delta: str, lane: Owner) -> list[Event]:
+        message_id = self._texts.get(lane)
+        if message_id is None or not delta:
+            return self._first_delta(delta, lane)
+        return [TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=lane)]
 
     def _first_delta(self, delta: str, lane: Owner) -> list[Event]:
         """Text that opens a message. Until something else comes from this lane, deltas need nothing but its id."""

@@ -12,13 +12,13 @@ import logging
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
-from uuid import uuid4
 
 from strands.handlers.callback_handler import null_callback_handler
 from strands.hooks import BeforeToolCallEvent
-from strands.middleware import InvokeModelStage, ToolResultEvent, TypedEvent
+from strands.middleware import ExecuteToolStage, InvokeModelStage, ToolResultEvent, TypedEvent
 from strands.tools.tools import PythonAgentTool
 
+from ambient_runner.bridges.calls import free_id
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.translate import TOOL_RESULT
 from ambient_runner.protocol.tools import Toolbox, clean_schema
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from strands import Agent
     from strands.middleware import InvokeModelContext, MiddlewareNext
 
+    from ambient_runner.bridges.strands.shortcut import Shortcut
     from ambient_runner.protocol.events import Tool
 
 __all__ = ["APPROVAL", "FRONTEND", "Request", "Wires", "all_tool_names", "callable_tools"]
@@ -58,6 +59,8 @@ class Request:
     """What the model reads after the system prompt."""
     used: set[str] = field(default_factory=set[str])
     """Ids of calls that the thread has already; the run adds its own."""
+    shortcut: Shortcut | None = None
+    """Where text is told, if not by the SDK."""
 
 
 class Wires:
@@ -65,10 +68,12 @@ class Wires:
 
     def __init__(self, agent: Agent) -> None:
         self.request = Request()
+        self.is_heard = _is_heard(agent)
+        """Whether something of the user's hears what the model streams."""
         stage = _agent_stream_stage() if agent.tool_names else None
         if stage is not None:
             agent.add_middleware(stage, _with_results)
-        agent.add_middleware(InvokeModelStage, self._whole if _is_heard(agent) else self._lean)
+        agent.add_middleware(InvokeModelStage, self._whole if self.is_heard else self._lean)
         agent.add_hook(self._before_tool, BeforeToolCallEvent)
         for inner in _agents_inside(agent):
             _unwire(inner)
@@ -85,8 +90,13 @@ class Wires:
         """What the model streams, without what nobody hears: every delta comes twice, and the SDK adds the state of the whole invocation
         to one of them. That is nearly half of what a run costs.
         """
+        shortcut = self.request.shortcut
+        if shortcut is not None:
+            context = context.replace(model=shortcut.of(context.model))
         async for event in next_fn(self._prepared(context)):
             if "data" in event:
+                if shortcut is not None:
+                    continue
                 event.pop("delta", None)  # The SDK adds the state to what has a delta.
             elif "event" in event:
                 if "contentBlockDelta" in event["event"]:
@@ -95,14 +105,16 @@ class Wires:
             yield event
 
     def _own_id(self, chunk: dict[str, Any]) -> None:
-        """Give a call an id of its own: some providers count anew in every answer, or give none. The SDK reads the chunk after us."""
+        """Give a call an id of its own: some providers count anew in every answer, give none, or one that no client could send back.
+
+        The SDK reads the chunk after us.
+        """
         match chunk:
             case {"contentBlockStart": {"start": {"toolUse": dict()}}}:
                 use: dict[str, Any] = chunk["contentBlockStart"]["start"]["toolUse"]
             case _:
                 return
-        if not use["toolUseId"] or use["toolUseId"] in self.request.used:
-            use["toolUseId"] = f"{use['toolUseId'] or 'call'}~{uuid4().hex[:8]}"
+        use["toolUseId"] = free_id(use["toolUseId"] or "call", self.request.used)
         self.request.used.add(use["toolUseId"])
 
     def _prepared(self, context: InvokeModelContext) -> InvokeModelContext:
@@ -169,8 +181,9 @@ async def _with_results(context: Any, next_fn: MiddlewareNext[Any, Any]) -> Asyn
 
 def _is_heard(agent: Agent) -> bool:
     """Whether a callback handler or middleware of the user's hears what the model streams."""
-    handlers: Any = cast("Any", agent)._middleware_registry._handlers
-    return agent.callback_handler is not null_callback_handler or bool(handlers.get(InvokeModelStage))
+    handlers: dict[Any, list[Any]] = cast("Any", agent)._middleware_registry._handlers
+    stages = [stage for stage, found in handlers.items() if found and stage is not ExecuteToolStage]
+    return agent.callback_handler is not null_callback_handler or bool(stages)
 
 
 def _agent_stream_stage() -> Any:
