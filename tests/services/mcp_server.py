@@ -50,6 +50,7 @@ def main(mode: str, log: str = "") -> None:
         return
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()
         app = server.streamable_http_app() if mode == "http" else server.sse_app()
         print(f"http://127.0.0.1:{listener.getsockname()[1]}/{'mcp' if mode == 'http' else 'sse'}", flush=True)
         config = uvicorn.Config(OnlyWithToken(app), log_level="error", timeout_graceful_shutdown=1)

@@ -81,6 +81,7 @@ class Session:
         self._cli = OwnedCli(options_for(launch, place), launch.environment)
         self._client = ClaudeSDKClient(self._client_options(), transport=self._cli)
         self._task: asyncio.Task[None] | None = None
+        self._stay = anyio.CancelScope()
 
     @property
     def pid(self) -> int | None:
@@ -211,25 +212,32 @@ class Session:
         if self._task is None:
             return
         self._room.set()
-        self._task.cancel()
+        self._stay.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait({self._task})
             for _ in range(_STEPS):
                 await asyncio.sleep(0)
 
     async def _own(self) -> None:
-        """Everything the SDK does with this process happens between these lines, in this task."""
+        """Everything the SDK does with this process happens between these lines, in this task.
+
+        It is ended by a scope: cancelling the task would also cut short the SDK's own ending, which is shielded from scopes alone.
+        """
         try:
-            async with self._client:
-                self._cli.has_started()
-                self._ready.set()
-                async for message in self._client.receive_messages():
-                    self._queue.put_nowait(message)
-                    if self._queue.qsize() >= _MOST_UNREAD:
-                        self._room = anyio.Event()
-                        await self._room.wait()
+            with self._stay:
+                await self._listen()
         finally:
             self._queue.put_nowait(ENDED)
+
+    async def _listen(self) -> None:
+        async with self._client:
+            self._cli.has_started()
+            self._ready.set()
+            async for message in self._client.receive_messages():
+                self._queue.put_nowait(message)
+                if self._queue.qsize() >= _MOST_UNREAD:
+                    self._room = anyio.Event()
+                    await self._room.wait()
 
     async def _may_use(self, tool: str, given: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
         """Called by the SDK for the CLI: a person decides, in some run, or nobody in time."""
