@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import burst, first, frameworks, live, memory, report
+from benchmarks import burst, first, frameworks, live, memory, report, tracing
 from benchmarks.servers import ROOT
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Section
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-SCENES = ("burst", "first", "live", "memory", "frameworks")
+SCENES = ("burst", "first", "live", "memory", "tracing", "frameworks")
 
 
 def main() -> None:
@@ -66,6 +66,7 @@ def _scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Section
         "first": 50 if quick else 200,
         "live": 1 if quick else 3,
         "memory": 10 if quick else 50,
+        "tracing": 5 if quick else 20,
         "frameworks": 5 if quick else 15,
     }[name]
     seconds = 4.0 if quick else 10.0
@@ -82,8 +83,11 @@ def _scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Section
         case "memory":
             step = _stepper(progress, "memory", rounds + 1)
             return memory.section(memory.measure(scratch, rounds, step))
+        case "tracing":
+            step = _stepper(progress, "tracing, receiver down", (rounds + tracing.WARM_UP) * len(tracing.TITLES))
+            return tracing.section(tracing.measure(scratch, rounds, step))
         case _:
-            step = _stepper(progress, "Strands and ADK", (rounds + 1) * 3 * len(frameworks.SDKS))
+            step = _stepper(progress, "agents of SDKs", (rounds + 1) * 3 * len(frameworks.SDKS))
             return frameworks.section(frameworks.measure(scratch, rounds, step))
 
 

@@ -32,6 +32,7 @@ PACKAGES = (
     "msgspec",
     "strands-agents",
     "google-adk",
+    "opentelemetry-sdk",
 )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTENING = re.compile(r"Listening on http://127\.0\.0\.1:(\d+)")
@@ -56,14 +56,15 @@ class Server:
 def running(names: Sequence[str], scratch: Path) -> Generator[list[Server]]:
     """Start the named contenders side by side; all are gone afterwards."""
     with ExitStack() as stack:
-        yield [stack.enter_context(_running(name, scratch)) for name in names]
+        yield [stack.enter_context(started(name, scratch)) for name in names]
 
 
 @contextmanager
-def _running(name: str, scratch: Path) -> Generator[Server]:
-    log = scratch / f"{name}-{uuid.uuid4().hex}.log"
+def started(name: str, scratch: Path, settings: Mapping[str, str] | None = None) -> Generator[Server]:
+    """Start one, with settings of its own in its environment; it is gone afterwards."""
+    log, env = scratch / f"{name}-{uuid.uuid4().hex}.log", environment() | dict(settings or {})
     with log.open("wb") as output:
-        child = subprocess.Popen(_command(name, scratch), stdout=output, stderr=subprocess.STDOUT, env=environment())
+        child = subprocess.Popen(_command(name, scratch), stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
         yield Server(name=name, port=_port(child, log), process=psutil.Process(child.pid))
     finally:
@@ -79,6 +80,8 @@ def _command(name: str, scratch: Path) -> list[str]:
     kind, _, sdk = name.partition("-")
     if kind == "published":
         return [str(ROOT / f".venv-{sdk}" / "bin" / "python"), "-m", "benchmarks.sdk", "serve", sdk]
+    if kind == "receiver":
+        return [sys.executable, "-m", "benchmarks.receiver"]
     if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.rivals", name]
     store = f"sqlite:///{scratch / uuid.uuid4().hex}.db"
