@@ -41,8 +41,8 @@ async def tracing_to(url: str) -> AsyncGenerator[Runner, None]:
         yield runner
 
 
-def lost() -> float:
-    value = REGISTRY.get_sample_value("ambient_spans_lost_total", {"receiver": "langfuse"})
+def lost(receiver: str) -> float:
+    value = REGISTRY.get_sample_value("ambient_spans_lost_total", {"receiver": receiver})
     assert value is not None
     return value
 
@@ -79,7 +79,7 @@ async def test_a_receiver_that_never_answers_does_not_touch_runs_nor_hold_up_the
 async def test_what_is_lost_is_counted_and_said_once_without_keys(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     LOST.labels("langfuse")
-    before = lost()
+    before = lost("langfuse")
     with receiving(answer=401) as receiver:
         langfuse = LangfuseSettings(url=receiver.url, **KEYS)
         tracing = Tracing(TracingSettings(langfuse=langfuse))
@@ -98,13 +98,17 @@ async def test_what_is_lost_is_counted_and_said_once_without_keys(caplog: pytest
         "Traces do not arrive at langfuse. Runs go on; their traces are lost until it answers",
         "Traces arrive at langfuse again",
     ]
-    assert lost() - before == 4
+    assert lost("langfuse") - before == 4
     assert "of-the-tests" not in caplog.text
     assert langfuse.authorization.removeprefix("Basic ") not in caplog.text
     assert "of-the-tests" not in repr(langfuse)
 
 
-async def test_what_waits_for_a_slow_receiver_is_bounded() -> None:
+async def test_what_waits_for_a_slow_receiver_is_bounded_and_what_is_lost_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    LOST.labels("otlp")
+    before = lost("otlp")
     calls = [event for at in range(2600) for event in called(f"c{at}", "look", "{}", "x")]
     with receiving(answer=0) as hole:
         tracing = Tracing(TracingSettings(otlp=OtlpSettings(endpoint=hole.url + TRACES)))
@@ -117,6 +121,8 @@ async def test_what_waits_for_a_slow_receiver_is_bounded() -> None:
     # The queue, and the batch that was on its way when it filled.
     assert 2048 <= len(hole.spans()) <= 2048 + 256
     assert hole.spans()[0].name == "invoke_agent agent"
+    assert lost("otlp") - before == 2600 + 1 - len(hole.spans())
+    assert "Queue full" not in caplog.text
 
 
 async def test_a_run_that_goes_on_when_the_server_ends_is_sent_too() -> None:

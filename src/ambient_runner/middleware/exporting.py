@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.otlp.proto.http import Compression
@@ -17,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from prometheus_client import Counter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 LOST = Counter("ambient_spans_lost", "Spans that their receiver did not take", ["receiver"])
 
 _QUEUE = 2048
+_QUEUE_MODULE = "opentelemetry.sdk._shared_internal"
 _BATCH = 256
 _EVERY = 1000.0
 _TIMEOUT = 5.0
@@ -42,11 +44,7 @@ class Exporting:
         """`receiver` is its name in the log and in metrics. `headers` may hold credentials and are never logged."""
         self._exporter = _Told(_quiet_exporter(endpoint, headers), receiver)
         self.provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        self.provider.add_span_processor(
-            BatchSpanProcessor(
-                self._exporter, max_queue_size=_QUEUE, max_export_batch_size=_BATCH, schedule_delay_millis=_EVERY
-            )
-        )
+        self.provider.add_span_processor(_Bounded(self._exporter))
 
     def close(self) -> None:
         """Send what is left, for a few seconds at most. Blocks: call it from a thread."""
@@ -64,9 +62,10 @@ def _resource() -> Resource:
 
 
 def _quiet_exporter(endpoint: str, headers: Mapping[str, str]) -> SpanExporter:
-    chatter = logging.getLogger(OTLPSpanExporter.__module__)
-    if _is_not_ours not in chatter.filters:
-        chatter.addFilter(_is_not_ours)
+    for name in (OTLPSpanExporter.__module__, _QUEUE_MODULE):
+        chatter = logging.getLogger(name)
+        if _is_not_ours not in chatter.filters:
+            chatter.addFilter(_is_not_ours)
     return OTLPSpanExporter(
         endpoint=endpoint, headers=dict(headers) or None, timeout=_TIMEOUT, compression=Compression.Gzip
     )
@@ -75,9 +74,34 @@ def _quiet_exporter(endpoint: str, headers: Mapping[str, str]) -> SpanExporter:
 _ours = threading.local()
 
 
+@contextmanager
+def _quietly() -> Generator[None]:
+    """Without the SDK's complaints, one for every batch and every span that is lost. Of ours we say so once."""
+    _ours.exporting = True
+    try:
+        yield
+    finally:
+        _ours.exporting = False
+
+
 def _is_not_ours(record: logging.LogRecord) -> bool:
-    """The SDK complains with every batch. Of ours we say so once; what others export in this process is theirs to hear of."""
+    """What others export in this process is theirs to hear of."""
     return not getattr(_ours, "exporting", False)
+
+
+class _Bounded(BatchSpanProcessor):
+    """The SDK's queue, which forgets the oldest span when it is full. Here that is counted; the SDK would complain of each."""
+
+    def __init__(self, told: _Told) -> None:
+        super().__init__(told, max_queue_size=_QUEUE, max_export_batch_size=_BATCH, schedule_delay_millis=_EVERY)
+        self._told = told
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
+        self._told.waits()
+        with _quietly():
+            super().on_end(span)
 
 
 class _Told(SpanExporter):
@@ -89,14 +113,25 @@ class _Told(SpanExporter):
         self._lost = LOST.labels(receiver)
         self._arrives = True
         self._closed = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+
+    def waits(self) -> None:
+        """Take note of a span that is put in the queue. One that finds it full takes the place of another."""
+        with self._counting:
+            is_full = self._waiting == _QUEUE
+            self._waiting += not is_full
+        if is_full:
+            self._lost.inc()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        with self._counting:
+            self._waiting -= len(spans)
         result = SpanExportResult.FAILURE
-        _ours.exporting = True
         try:
-            result = self._exporter.export(spans)
+            with _quietly():
+                result = self._exporter.export(spans)
         finally:
-            _ours.exporting = False
             self._note(arrived=result is SpanExportResult.SUCCESS, count=len(spans))
         return result
 
