@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import Closeable, Forgetful, Interruptible, PlatformContext, agent_name
@@ -110,8 +111,9 @@ class Hosted:
         return kept
 
     async def _shrink(self) -> None:
-        excess = len(self._adapters) - self._limit
-        for slot in [slot for slot, kept in self._adapters.items() if not kept.running][: max(excess, 0)]:
+        excess = max(len(self._adapters) - self._limit, 0)
+        idle = (slot for slot, kept in self._adapters.items() if not kept.running)
+        for slot in list(islice(idle, excess)):
             await self._drop(slot)
 
     async def _drop(self, slot: tuple[ThreadKey, Actor]) -> None:

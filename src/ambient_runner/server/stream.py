@@ -182,6 +182,8 @@ class EventStream(Response):
         over = False
         for batch in batches:
             places = None if self._framer.is_shared(batch) else snapshot_places(batch)
+            if places:
+                self._grow(batches)  # What the snapshot is made of is in our hands: it need not be read.
             frame = self._framer.render(batch, await self._snapshots(places) if places else {})
             frames.append(frame)
             size += len(frame)
@@ -193,9 +195,12 @@ class EventStream(Response):
                 return True
         if size:
             await self._send(send, frames[0] if len(frames) == 1 else b"".join(frames))
+        self._grow(batches)
+        return False
+
+    def _grow(self, batches: list[Batch]) -> None:
         for batch in batches:
             self._runner.views.grow(self._life, batch)
-        return False
 
     async def _snapshots(self, places: list[int]) -> dict[int, MessagesSnapshot]:
         found: dict[int, MessagesSnapshot] = {}
