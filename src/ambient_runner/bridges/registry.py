@@ -8,8 +8,9 @@ is one, and an AG-UI server at a URL.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,6 +114,8 @@ def _bridge(target: str, found: object) -> PlatformBridge:
         return bridge
     if is_agui(made):
         return AGUIBridge(made)
+    if isinstance(made, AbstractAsyncContextManager):
+        raise _is_async(target)
     raise ConfigError(
         f"{target} is not a bridge but {type(made).__name__}. It must be a PlatformBridge, a subclass of it, an agent of a framework "
         "that has a bridge, an AG-UI agent, or a function without arguments that makes one. "
@@ -137,7 +140,19 @@ def _adopted(found: object) -> PlatformBridge | None:
 def _made(target: str, factory: object) -> object:
     assert callable(factory)
     with _installed(), foreign(lambda error: ConfigError(f"{target} cannot be made without arguments: {_said(error)}")):
-        return factory()
+        made = factory()
+    if inspect.iscoroutine(made):
+        made.close()  # It has not begun, and nobody else would say that it never will.
+        raise _is_async(target)
+    return made
+
+
+def _is_async(target: str) -> ConfigError:
+    module, _, name = target.partition(":")
+    return ConfigError(
+        f"{target} is async, and agents are named before the server runs. Hand it to a bridge that calls it later, such as "
+        f"`bridge = LangGraphBridge({name})`, and name that: {module}:bridge."
+    )
 
 
 @contextmanager
