@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -63,7 +63,7 @@ def open_run(
     """
     lowered = lower(view, request.input, history, prompt=_prompt(request, view, agent))
     state, is_news = seen_state(view, request.input.state, agent.hidden_state)
-    run = _accepted(request, writer, view, lowered, state, secrets)
+    run = replace(_accepted(request, writer, view, lowered, state, secrets), is_state_told=is_news)
     redactor = Redactor(secrets)
     known = view.transcript.ids().union(message.id for message in lowered.conversation)
     repairer = Repairer(run.input.thread_id, run.input.run_id, known)

@@ -103,6 +103,8 @@ class Run:
     """The messages this run adds to the thread."""
     is_continuation: bool = False
     """Whether the thread had runs before this one."""
+    is_state_told: bool = False
+    """Whether clients get a snapshot of the state it begins with before the agent says anything."""
     memory: Any = field(default=None, repr=False)
     """What the adapter last remembered in this thread (`bridges.base.remember`); None when there is nothing."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from langgraph.graph import START, MessagesState, StateGraph
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.hosting import Hosted
@@ -17,9 +18,9 @@ from ambient_runner.protocol import events as e
 from ambient_runner.runs.runner import Runner
 from tests.bridges.langgraph.cases import EVERYWHERE, SOMEWHERE, Case
 from tests.bridges.langgraph.scripted import ScriptedModel
-from tests.bridges.langgraph.world import five_places, tasks_since, verify
+from tests.bridges.langgraph.world import five_places, langgraph, tasks_since, verify
 from tests.bridges.strands.test_cuts import Stopping
-from tests.world import SETTINGS, events_of, request, user
+from tests.world import KEY, SETTINGS, events_of, request, user
 
 CASES = EVERYWHERE | SOMEWHERE
 
@@ -65,7 +66,7 @@ async def test_cancelling_while_the_model_is_being_waited_for_leaves_nothing(nam
         with anyio.fail_after(10):
             task = asyncio.create_task(consume(adapter, case))
             await reached.wait()
-            task.cancel()  # Once, as the server does it: the SDK does not end its tasks when it is cancelled again meanwhile.
+            task.cancel()
             await asyncio.wait({task})
             assert await tasks_since(before) == set()
             assert model.closed == len(model.saw)
@@ -96,6 +97,41 @@ async def test_a_stop_anywhere_ends_the_run_as_cancelled_and_the_model_then_sees
                     assert isinstance(again[-1], e.RunFinished)
         assert stopping.asked == (events[-1].outcome == e.Cancelled())
         assert_sound(model.saw[-1])
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["graph", "subgraph"])
+async def test_a_node_that_swallows_its_first_cancel_ends_with_the_second(
+    nested: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, swallowed, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def deaf(state: MessagesState) -> Any:
+        try:
+            entered.set()
+            await anyio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed.set()
+        try:
+            await anyio.Event().wait()
+        finally:
+            ended.set()
+
+    graph = StateGraph(MessagesState).add_node("deaf", deaf).add_edge(START, "deaf").compile()
+    if nested:
+        graph = StateGraph(MessagesState).add_node("inner", graph).add_edge(START, "inner").compile()
+    before = asyncio.all_tasks()
+    async with langgraph(graph) as thread:
+        with anyio.fail_after(10):
+            started = await thread.runner.start(request(user("u1", "go")))
+            await entered.wait()
+            await thread.runner.stop(KEY)
+            end = (await events_of(thread.runner, started))[-1]
+            assert isinstance(end, e.RunFinished)
+            assert end.outcome == e.Cancelled()
+            assert swallowed.is_set()
+            await ended.wait()
+    assert await tasks_since(before) == set()
+    assert [record.getMessage() for record in caplog.records if "left behind" in record.getMessage()] == []
 
 
 def answers(end: e.RunFinished) -> list[e.ResumeEntry] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from langgraph.graph import START, StateGraph
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
+from ambient_runner.bridges.registry import load_agent
+from ambient_runner.errors import ConfigError
 from tests.bridges.langgraph.scripted import ScriptedModel, says
 from tests.bridges.langgraph.world import agent_graph, langgraph
 
@@ -85,6 +88,62 @@ async def test_a_graph_without_an_end_is_stopped_by_default() -> None:
     async with langgraph(graph) as thread:
         await thread.say("go")
     assert (thread.error, len(rounds)) == ("RECURSION_LIMIT", LangGraphConfig().recursion_limit)
+
+
+MODULE = """
+from contextlib import asynccontextmanager
+
+from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
+from tests.bridges.langgraph.scripted import ScriptedModel, says
+from tests.bridges.langgraph.world import agent_graph
+
+async def make():
+    return agent_graph(ScriptedModel(says("hello")))
+
+@asynccontextmanager
+async def opened():
+    yield agent_graph(ScriptedModel(says("hello")))
+
+class Entered(LangGraphBridge):
+    async def __aenter__(self):
+        raise NotImplementedError
+
+    async def __aexit__(self, *error):
+        raise NotImplementedError
+
+def make_entered():
+    return Entered(make)
+
+bridge = LangGraphBridge(make)
+opened_bridge = LangGraphBridge(opened)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"served_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+@pytest.mark.parametrize("factory", ["make", "opened"])
+def test_an_async_factory_on_the_command_line_is_refused_with_what_to_write_instead(module: str, factory: str) -> None:
+    """A coroutine that is left alone warns when it is collected, and here that is an error."""
+    with pytest.raises(ConfigError) as refused:
+        load_agent(f"mine={module}:{factory}")
+    gc.collect()
+    assert f"bridge = LangGraphBridge({factory})" in refused.value.message
+    assert f"{module}:bridge" in refused.value.message
+
+
+@pytest.mark.parametrize("attribute", ["bridge", "opened_bridge", "make_entered"])
+async def test_what_is_written_instead_is_served(module: str, attribute: str) -> None:
+    _, bridge = load_agent(f"mine={module}:{attribute}")
+    assert isinstance(bridge, LangGraphBridge)
+    async with langgraph(None, bridge=lambda: bridge) as thread:
+        await thread.say("hi")
+    assert thread.text() == "hello"
 
 
 async def test_a_bridge_that_was_never_used_closes() -> None:

@@ -15,7 +15,7 @@ from ambient_runner.bridges.langgraph.inside import frontend_tools, is_frontend,
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
-from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph
+from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, told
 
 ROME = '{"city": "Rome"}'
 RED = '{"color": "red"}'
@@ -84,7 +84,8 @@ async def test_a_state_with_a_place_for_tools_gets_them_and_clients_neither_see_
     graph = StateGraph(State).add_node("node", node).add_edge(START, "node").compile(checkpointer=InMemorySaver())
     async with langgraph(graph, tools=[TOOL]) as thread:
         context = [e.Context(description="page", value="home")]
-        stream = await thread.say("go", state={"tools": ["forged"], "colour": "red"}, context=context)
+        await thread.say("go", state={"tools": ["forged"], "colour": "red"}, context=context)
+        stream = told(thread.seen)
         thread.tools = []
         await thread.say("again")
     spec = {

@@ -5,20 +5,21 @@ from __future__ import annotations
 import operator
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
 from ambient_runner.bridges.langgraph.predict import Predictions
 from ambient_runner.bridges.state import StateStore
-from tests.bridges.langgraph.scripted import ScriptedModel, call, calls
-from tests.bridges.langgraph.world import langgraph
+from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
+from tests.bridges.langgraph.world import agent_graph, langgraph, told, yes
 from tests.world import KEY
 
 
@@ -79,7 +80,8 @@ async def test_what_the_client_sets_reaches_the_graph_once_also_where_updates_ar
         return {"log": ["seen"]}
 
     async with langgraph(graph_of(node, checkpointer=InMemorySaver())) as thread:
-        first = await thread.say("a", state={"recipe": {"n": 1}, "log": ["mine"], "page": "home"})
+        await thread.say("a", state={"recipe": {"n": 1}, "log": ["mine"], "page": "home"})
+        first = told(thread.seen)
         await thread.say("b")
         await thread.say("c", state={"recipe": {"n": 2}, "log": ["new"], "page": "home"})
     assert state_words(first) == [
@@ -87,6 +89,14 @@ async def test_what_the_client_sets_reaches_the_graph_once_also_where_updates_ar
         'SD [{"op": "replace", "path": "/log", "value": ["mine", "seen"]}]',
     ]
     assert seen == [({"n": 1}, ["mine"]), ({"n": 1}, ["mine", "seen"]), ({"n": 2}, ["new"])]
+
+
+async def test_state_that_clients_have_been_told_is_not_told_again() -> None:
+    async with langgraph(graph_of(lambda state: {"messages": []}, checkpointer=InMemorySaver())) as thread:
+        for posted in ({"recipe": {"n": 1}}, {"recipe": {"n": 1}, "log": []}, {"recipe": {"n": 2}}, None):
+            await thread.say("go", state=posted)
+            snapshots = [word for word in told(thread.seen) if word.startswith("SS")]
+            assert len(snapshots) == 1, posted
 
 
 async def test_without_a_checkpointer_the_shared_state_carries_over() -> None:
@@ -154,6 +164,53 @@ async def test_what_the_client_did_not_change_stays_the_object_it_is_in_the_grap
         await thread.say("b")
         await thread.say("c", state={"recipe": {"title": "Stew"}})
     assert seen == [type(None), Recipe, dict]
+
+
+HUGE = 10**21
+"""As JavaScript writes 1e21, and more than a checkpointer can keep of an integer."""
+
+
+@pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["stored", "not stored"])
+async def test_integers_of_more_than_64_bits_in_what_clients_send_do_not_break_the_run(saver: Any) -> None:
+    seen: list[Any] = []
+
+    def node(state: State) -> Any:
+        seen.append(state.get("recipe"))
+        return {"messages": [AIMessage("done")]}
+
+    posted = {"recipe": {"n": HUGE, "m": [-HUGE, 2**64 - 1, -(2**63), 10**308 * 9]}}
+    async with langgraph(graph_of(node, checkpointer=saver())) as thread:
+        for _ in range(2):
+            assert (await thread.say("go", state=posted))[-1] == "RF success"
+    assert seen[0]["n"] == HUGE
+    assert seen[0]["m"][:3] == [-HUGE, 2**64 - 1, -(2**63)]
+    assert len(seen) == 2
+
+
+async def test_an_answer_may_be_such_an_integer() -> None:
+    def node(state: State) -> Any:
+        return {"recipe": {"n": interrupt("How many?")}}
+
+    async with langgraph(graph_of(node, checkpointer=InMemorySaver())) as thread:
+        await thread.say("go")
+        assert (await thread.resume(yes(thread.interrupts[0], HUGE)))[-1] == "RF success"
+        assert (await thread.runner.view(KEY)).state.value == {"recipe": {"n": HUGE}, "log": []}
+
+
+async def test_a_thread_with_such_an_integer_in_a_call_goes_on() -> None:
+    """The checkpointer refuses what the model wrote, as it does without us. The next run gives it what it can keep."""
+
+    @tool
+    def count(n: int) -> str:
+        """Counts."""
+        return f"counted {n}"
+
+    model = ScriptedModel(calls(call("c1", "count", f'{{"n": {HUGE}}}')), says("Done."), says("Yes."))
+    async with langgraph(agent_graph(model, count, checkpointer=InMemorySaver())) as thread:
+        await thread.say("go")
+        assert thread.error == "LANGGRAPH_ERROR"
+        assert (await thread.say("sure?"))[-1] == "RF success"
+    assert model.saw[-1][1:3] == ["ai: c1 count {'n': 1e+21}", f"tool c1: counted {HUGE}"]
 
 
 def writing(model: Any, after: Any = None) -> Any:

@@ -43,6 +43,7 @@ __all__ = [
     "react_agent",
     "steps",
     "tasks_since",
+    "told",
     "verify",
     "yes",
 ]
@@ -91,6 +92,8 @@ class Thread:
     count: int = 0
     told: list[e.Event] = field(default_factory=list)
     """The events of the last run."""
+    seen: list[e.Event] = field(default_factory=list)
+    """The last run as clients got it, with what the server said."""
     error: str | None = None
     """The code of the last run's RUN_ERROR."""
 
@@ -111,7 +114,8 @@ class Thread:
             asked = request(*messages, thread=self.name, **{"tools": self.tools, **options})
             asked = dataclasses.replace(asked, input=msgspec.structs.replace(asked.input, **more))
             started = await self.runner.start(asked)
-            last = (await events_of(self.runner, started))[-1]
+            self.seen = await events_of(self.runner, started)
+        last = self.seen[-1]
         self.error = last.code if isinstance(last, e.RunError) else None
         self.told = self.taps[self.name]
         return told(self.told)

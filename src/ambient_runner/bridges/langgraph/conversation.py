@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from ambient_runner.bridges.langgraph.errors import (
     failure,
 )
 from ambient_runner.bridges.langgraph.memory import Memory
+from ambient_runner.bridges.langgraph.names import CallNames
 from ambient_runner.bridges.langgraph.opening import Ask, forwarded, open_run
 from ambient_runner.bridges.langgraph.questions import at_breakpoint, interrupt_of
 from ambient_runner.bridges.langgraph.translate import Plan, Translator
@@ -78,24 +80,15 @@ class Conversation:
             context = await self._context(input, given) if shape.has_context else None
             for event in telling.beginning(opening):
                 yield event
-            for one in opening.inputs:
-                async with aclosing(graph.stream(one, telling.settings(opening), context)) as natives:
-                    async for native in natives:
-                        for event in telling.feed(native):
-                            yield event
-                if telling.waits:
-                    break
-                opening.configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
+            async with aclosing(_played(graph, telling, opening, context)) as events:
+                async for event in events:
+                    yield event
             for event in telling.end(keeps=graph.keeps):
                 yield event
         except Exception as error:
             known = failure(error)
-            is_over = telling.gives_up(known)
-            for event in telling.end(keeps=graph.keeps) if is_over else await telling.fail(known, graph):
+            for event in await telling.fail(known, graph):
                 yield event
-            if is_over:
-                logger.warning("The graph failed on a question that was cancelled. It is given up.", exc_info=error)
-                return
             if known is error:
                 raise
             raise known from error
@@ -129,6 +122,25 @@ class Conversation:
         return {**_allowed(forwarded(given, "context"), self._config.client_context), **made}
 
 
+async def _played(graph: Graph, telling: Telling, opening: Opening, context: Any) -> AsyncGenerator[Event, None]:
+    """The events of all that the graph is given, one after the other."""
+    inputs = deque(opening.inputs)
+    while inputs and not telling.waits:
+        try:
+            given = telling.giving(inputs.popleft())
+            async with graph.stream(given, telling.settings(opening), context) as natives:
+                async for native in natives:
+                    for event in telling.feed(native):
+                        yield event
+        except Exception as error:
+            if not telling.gives_up(failure(error)):
+                raise
+            logger.warning("The graph failed on a question that was cancelled. It is given up.", exc_info=error)
+            inputs = deque(opening.instead)
+        else:
+            opening.configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
+
+
 class Telling:
     """One run, told: `beginning`, then `feed` for whatever the SDK says, then `end`."""
 
@@ -139,9 +151,12 @@ class Telling:
         self._input = given
         self._config = config
         self._store = StateStore(given.state, config.hidden.__contains__)
-        self._translator = Translator(self._store, _plan(given, self._tools, config))
+        self._names = CallNames(given.messages, memory.aliases if memory else {})
+        self._translator = Translator(self._store, _plan(given, self._tools, config), self._names)
         self._checkpoint: str | None = None
         self._next: list[str] = []
+        self._unheard: tuple[str, ...] = ()
+        self._noted = len(self._names.aliases)
 
     @property
     def waits(self) -> bool:
@@ -157,6 +172,8 @@ class Telling:
             new=None if run is None else {message.id for message in run.accepted},
             tools=list(self._tools.values()),
             platform=platform,
+            names=self._names,
+            keeps=graph.keeps,
         )
 
     def settings(self, opening: Opening) -> dict[str, Any]:
@@ -176,15 +193,29 @@ class Telling:
 
     def beginning(self, opening: Opening) -> list[Event]:
         self._checkpoint = opening.checkpoint
-        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
+        self._translator.resumes = opening.resumes
+        self._unheard = opening.unheard
+        run = run_if_any()
+        is_told = not self._store.value or (run is not None and run.is_state_told)
+        snapshot: list[Event] = [] if is_told else [self._store.snapshot()]
         lapsed: list[Event] = [Custom(name=_LAPSED, value={"interruptIds": opening.lapsed})] if opening.lapsed else []
         return [*snapshot, *lapsed, *self._remember(is_whole=False)]
+
+    def giving(self, one: Any) -> Any:
+        """What the graph is given next, noted: messages are heard."""
+        if isinstance(one, dict):
+            self._unheard = ()
+        return cast("Any", one)
 
     def feed(self, native: Native) -> list[Event]:
         ns, mode, data = native
         if mode == "checkpoints":
             return self._moved(ns, data)
-        return self._translator.feed(native)
+        events = self._translator.feed(native)
+        if len(self._names.aliases) > self._noted:
+            self._noted = len(self._names.aliases)
+            events += self._remember(is_whole=False)  # The client may answer it also when this run is cut.
+        return events
 
     def end(self, *, keeps: bool) -> list[Event]:
         """The last words. Raises: CheckpointerNeeded."""
@@ -208,11 +239,12 @@ class Telling:
     def gives_up(self, error: BridgeError) -> bool:
         """Whether the run was to cancel questions, and the graph failed on that and did nothing. Then they are over."""
         resume, opening = self._input.resume, self.opening
-        if opening is None or not resume or isinstance(error, Unreachable):
+        if opening is None or not resume or not self._translator.resumes or isinstance(error, Unreachable):
             return False
         is_over = all(entry.status == "cancelled" for entry in resume) and self._checkpoint == opening.checkpoint
         if is_over:
             self._translator.questions.clear()
+            self._translator.resumes = False
         return is_over
 
     async def _take_back(self, error: BridgeError, graph: Graph) -> list[Event]:
@@ -242,7 +274,11 @@ class Telling:
     def _outcome(self) -> Outcome:
         seconds = self._config.interrupt_seconds
         if self._translator.questions:
-            return Interrupted(interrupts=[interrupt_of(one, seconds) for one in self._translator.questions.values()])
+            return Interrupted(
+                interrupts=[
+                    interrupt_of(one, seconds, self._names.latest) for one in self._translator.questions.values()
+                ]
+            )
         if self._translator.is_paused:
             return Interrupted(interrupts=[at_breakpoint(self._checkpoint or "", self._next, seconds)])
         return Success(pending_tool_call_ids=self._translator.waiting() or None)
@@ -258,7 +294,13 @@ class Telling:
     def _remember(self, *, is_whole: bool) -> list[Event]:
         before = self.memory.adopted if self.memory else ()
         adopted = tuple(dict.fromkeys([*before, *sorted(self._translator.adopted)]))
-        now = Memory(checkpoint=self._checkpoint, is_whole=is_whole, adopted=adopted)
+        now = Memory(
+            checkpoint=self._checkpoint,
+            is_whole=is_whole,
+            adopted=adopted,
+            aliases=dict(self._names.aliases),
+            unheard=self._unheard,
+        )
         if now == self.memory:
             return []
         self.memory = now
@@ -272,12 +314,11 @@ def _allowed(wanted: Any, names: Collection[str]) -> dict[str, Any]:
 
 
 def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig) -> Plan:
-    answered = frozenset(message.tool_call_id for message in given.messages if isinstance(message, ToolMessage))
+    answered = {message.tool_call_id for message in given.messages if isinstance(message, ToolMessage)}
     return Plan(
         frontend=frozenset(tools),
         messages=frozenset(message.id for message in given.messages),
-        open_calls=frozenset(call.id for call in calls_of(given.messages)) - answered,
-        answered=answered,
+        open_calls={call.id: call.function.name for call in calls_of(given.messages) if call.id not in answered},
         messages_key=config.messages_key,
         hidden=config.hidden,
         predictions=[mapping.to_payload() for mapping in config.predict_state],

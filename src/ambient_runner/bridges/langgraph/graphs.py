@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -12,7 +13,7 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph.types import Interrupt
 
 from ambient_runner.bridges.langgraph.inside import TOOLS
-from ambient_runner.bridges.langgraph.wiring import DispatchedEvents
+from ambient_runner.bridges.langgraph.wiring import DispatchedEvents, NodeTasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
 
     from ambient_runner.bridges.langgraph.translate import Native
+
+    Natives = AsyncGenerator[Native, None]
 
 __all__ = ["Graph", "LocalGraph", "Shape"]
 
@@ -49,8 +52,8 @@ class Graph(Protocol):
 
     async def shape(self) -> Shape: ...
 
-    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
-        """The native events of a run."""
+    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AbstractAsyncContextManager[Natives]:
+        """The native events of a run. Leaving ends it."""
         ...
 
     async def state(self, config: dict[str, Any]) -> StateSnapshot:
@@ -63,6 +66,10 @@ class Graph(Protocol):
 
     async def ask_again(self, config: dict[str, Any]) -> None:
         """Take back the answers on which a node failed, so that new ones can be given."""
+        ...
+
+    async def was_answered(self, config: dict[str, Any]) -> bool:
+        """Whether the questions asked there have their answers stored with them: `Command(resume={})` goes on with those again."""
         ...
 
     def place(self, thread: str) -> str:
@@ -90,10 +97,17 @@ class LocalGraph:
     async def shape(self) -> Shape:
         return self._shape
 
-    def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
+    @asynccontextmanager
+    async def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Natives, None]:
         modes = [*MODES, "checkpoints"] if self.keeps else MODES
-        config = {**config, "callbacks": [DispatchedEvents()]}
-        return self._graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
+        nodes = NodeTasks()
+        config = {**config, "callbacks": [DispatchedEvents(), nodes]}
+        natives: Any = self._graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
+        try:
+            async with aclosing(natives):
+                yield natives
+        finally:
+            await nodes.end()
 
     async def state(self, config: dict[str, Any]) -> StateSnapshot:
         return await self._graph.aget_state(config)
@@ -109,21 +123,19 @@ class LocalGraph:
         """The answers of a task are kept in the order of its questions: those before the open one stay."""
         place: dict[str, Any] = {"checkpoint_ns": "", **state.config.get("configurable", {})}
         stored = await self._saver.aget_tuple({"configurable": place})
-        ns = place["checkpoint_ns"]
         for task in state.tasks:
             inner: Any = task.state
             if hasattr(inner, "tasks"):
                 await self._ask_again(inner)
-            answers = (
-                next((w[2] for w in stored.pending_writes if w[:2] == (task.id, RESUME)), None) if stored else None
-            )
-            if task.error is None or not answers:
-                continue
-            name = "|".join([*([ns] if ns else []), f"{task.name}:{task.id}"])
-            asked = {one.id for one in task.interrupts}
-            before = next((at for at in range(len(answers)) if _question(name, at) in asked), None)
+            before = None if task.error is None else _answered(stored, task, place["checkpoint_ns"])
             if before is not None:
-                await self._saver.aput_writes(stored.config, [(RESUME, answers[:before])], task.id)
+                await self._saver.aput_writes(stored.config, [(RESUME, before)], task.id)
+
+    async def was_answered(self, config: dict[str, Any]) -> bool:
+        state = await self._graph.aget_state(config)
+        stored = await self._saver.aget_tuple(state.config)
+        asking = [task for task in state.tasks if task.interrupts]
+        return bool(asking) and all(_answered(stored, task, "") is not None for task in asking)
 
     def place(self, thread: str) -> str:
         return thread
@@ -135,6 +147,16 @@ class LocalGraph:
     async def aclose(self) -> None:
         if self._close is not None:
             await self._close()
+
+
+def _answered(stored: Any, task: Any, ns: str) -> list[Any] | None:
+    """The answers a task had before that to the question it asks; None when that has none."""
+    writes: list[Any] = stored.pending_writes if stored else []
+    answers: list[Any] = next((write[2] for write in writes if write[:2] == (task.id, RESUME)), list[Any]())
+    name = "|".join([*([ns] if ns else []), f"{task.name}:{task.id}"])
+    asked = {one.id for one in task.interrupts}
+    before = next((at for at in range(len(answers)) if _question(name, at) in asked), None)
+    return None if before is None else answers[:before]
 
 
 def _question(task: str, answered: int) -> str:

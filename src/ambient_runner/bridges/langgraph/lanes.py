@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ambient_runner.protocol.compose import Composer
     from ambient_runner.protocol.events import Event
     from ambient_runner.protocol.open import Owner
@@ -28,11 +30,11 @@ class Lanes:
     def of(self, ns: Namespace) -> Owner:
         return self._lanes.get(ns)
 
-    def called(self, place: Namespace, given: Any) -> None:
-        """A node begins. When it was sent one tool call, a subgraph in it works for that call."""
+    def called(self, place: Namespace, given: Any, told: Callable[[str], str]) -> None:
+        """A node begins. When it was sent one tool call, a subgraph in it works for that call. `told` gives a call's id in the thread."""
         call = cast("Mapping[str, Any]", given).get("tool_call") if isinstance(given, Mapping) else None
         if isinstance(call, Mapping) and "id" in call and "name" in call:
-            self._calls[place[-1]] = (str(call["id"]), str(call["name"]))  # pyright: ignore[reportUnknownArgumentType]
+            self._calls[place[-1]] = (told(str(call["id"])), str(call["name"]))  # pyright: ignore[reportUnknownArgumentType]
 
     def call_of(self, place: Namespace) -> str | None:
         """The tool call that the node at this place carries out, if it is known."""

@@ -18,6 +18,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """False while a run goes on: if that is the last word, the run was cut, and the graph may not know what clients were told."""
     adopted: tuple[str, ...] = ()
     """Messages and calls that a subgraph said and the graph took over: to clients a subagent's, to the model its own."""
+    aliases: dict[str, str] = {}
+    """Calls that go by another id towards clients: the graph's id by the thread's."""
+    unheard: tuple[str, ...] = ()
+    """Messages that came beside an answer, which the graph gets when it has gone on with that."""
 
     @classmethod
     def of(cls, stored: Any) -> Memory | None:

@@ -24,7 +24,7 @@ from ambient_runner.protocol.tools import clean_schema
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from langchain_core.messages import BaseMessage
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.turns import Result, Turn
 
 __all__ = [
+    "is_object",
     "json_text",
     "messages_of",
     "plain",
@@ -41,7 +42,6 @@ __all__ = [
     "said_in",
     "text_pieces",
     "tool_specs",
-    "unanswered",
 ]
 
 Block = dict[str, Any]
@@ -50,19 +50,21 @@ _KINDS: dict[type[Any], str] = {ImagePart: "image", AudioPart: "audio", VideoPar
 _PARTS: dict[str, Any] = {"image": ImagePart, "audio": AudioPart, "video": VideoPart, "file": DocumentPart}
 
 
-def messages_of(turns: Iterable[Turn]) -> list[BaseMessage]:
-    """The conversation as a graph keeps it."""
-    return [message for turn in turns for message in _messages(turn)]
+def messages_of(turns: Iterable[Turn], arguments: Callable[[Any], Any]) -> list[BaseMessage]:
+    """The conversation as a graph keeps it. `arguments` makes of a call's arguments what can be kept."""
+    return [message for turn in turns for message in _messages(turn, arguments)]
 
 
-def _messages(turn: Turn) -> Iterator[BaseMessage]:
+def _messages(turn: Turn, arguments: Callable[[Any], Any]) -> Iterator[BaseMessage]:
     match turn:
         case UserTurn():
             yield HumanMessage(content=_content(turn.content), id=turn.id, name=turn.name)
         case SystemTurn():
             yield SystemMessage(content=turn.text, id=turn.id)
         case AssistantTurn():
-            calls = [{"id": call.id, "name": call.name, "args": json.loads(call.arguments)} for call in turn.calls]
+            calls = [
+                {"id": call.id, "name": call.name, "args": arguments(json.loads(call.arguments))} for call in turn.calls
+            ]
             yield AIMessage(content=turn.text, id=turn.ids[0], tool_calls=calls)
         case ResultsTurn():
             for result in turn.results:
@@ -189,12 +191,12 @@ def said_in(update: Any) -> list[AIMessage]:
     return [one for one in many if isinstance(one, AIMessage)]
 
 
-def unanswered(messages: Any) -> list[Any]:
-    """The tool calls in these messages that have no result."""
-    said = cast("list[Any]", messages) if isinstance(messages, list) else []
-    answered = {message.tool_call_id for message in said if isinstance(message, ToolMessage)}
-    calls = [call for message in said if isinstance(message, AIMessage) for call in message.tool_calls]
-    return [call for call in calls if call["id"] not in answered]
+def is_object(text: str) -> bool:
+    """Whether the text of a call's arguments is what the SDK takes: a JSON object, if anything at all."""
+    try:
+        return not text or isinstance(pydantic_core.from_json(text), dict)
+    except ValueError:
+        return False
 
 
 def json_text(value: Any) -> str:

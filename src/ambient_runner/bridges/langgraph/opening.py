@@ -16,8 +16,9 @@ from langgraph.types import Command, Overwrite
 
 from ambient_runner.bridges.langgraph.errors import NoSuchCheckpoint
 from ambient_runner.bridges.langgraph.inside import KEY
-from ambient_runner.bridges.langgraph.messages import messages_of, result_message, tool_specs, unanswered
-from ambient_runner.bridges.langgraph.posted import changes, members, of_kind, set_by
+from ambient_runner.bridges.langgraph.messages import messages_of, result_message, tool_specs
+from ambient_runner.bridges.langgraph.names import CallNames, name_of
+from ambient_runner.bridges.langgraph.posted import changes, members, of_kind, set_by, storable
 from ambient_runner.bridges.langgraph.questions import answers_of, is_breakpoint
 from ambient_runner.protocol import events
 from ambient_runner.protocol.turns import incoming, no_result, turns
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
     from ambient_runner.bridges.langgraph.graphs import Graph, Shape
     from ambient_runner.bridges.langgraph.memory import Memory
+    from ambient_runner.bridges.langgraph.names import Stored
     from ambient_runner.protocol.events import Message, RunAgentInput, Tool
     from ambient_runner.protocol.turns import Incoming
 
@@ -51,6 +53,12 @@ class Ask:
     tools: Sequence[Tool] = ()
     """The client's tools, without those the graph has itself."""
     platform: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    names: CallNames = field(default_factory=CallNames)
+    keeps: bool = True
+    """Whether the graph has a checkpointer, which takes less than JSON has."""
+
+    def kept(self, value: Any) -> Any:
+        return storable(value) if self.keeps else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +66,12 @@ class Opening:
     """What the graph is given, one after the other, and its configuration. Nothing to give: there is nothing to do."""
 
     inputs: list[Any]
+    instead: list[Any] = field(default_factory=list[Any])
+    """What it is given when it fails on a question that was cancelled, and that is given up."""
+    resumes: bool = False
+    """Whether nodes go on that have asked."""
+    unheard: tuple[str, ...] = ()
+    """Messages that the graph gets after an answer."""
     configurable: dict[str, Any]
     checkpoint: str | None
     """Where the graph stands before."""
@@ -79,7 +93,7 @@ def forwarded(given: RunAgentInput, name: str) -> Any:
 async def open_run(graph: Graph, ask: Ask) -> Opening:
     """Decide what the graph is given. Raises: NoSuchCheckpoint."""
     shape = await graph.shape()
-    said = messages_of(turns(_own(ask.input.messages, ask.memory)))
+    said = messages_of(turns(_own(ask.input.messages, ask.memory)), ask.kept)
     configurable: dict[str, Any] = {"thread_id": ask.place, KEY: _request(ask)}
     if not graph.keeps:
         about = incoming(ask.input, new=ask.new)
@@ -103,18 +117,25 @@ async def _stored(
     if checkpoint and not is_latest:
         configurable["checkpoint_id"] = checkpoint
     about = incoming(ask.input, new=ask.new)
-    resumed = _resumed(state, about) if ask.input.resume else None
+    unheard = _unheard(ask, said, about)
+    news = _input(ask, shape, _news(ask, shape, said, unheard, values), values)
+    resumed = await _again(graph, ask, state, said) if not ask.input.resume else _resumed(state, about)
+    instead: list[Any] = []
+    waiting = tuple(str(message.id) for message in unheard)
     if resumed is not None:
         if any(task.error for task in state.tasks):
             await graph.ask_again(cast("dict[str, Any]", state.config))
-        later = _input(ask, shape, _asked(said, about), values)
-        inputs = [*resumed, *([later] if about.user is not None else [])]
+        inputs = [*resumed, *([_input(ask, shape, unheard, values)] if unheard else [])]
+        instead = [news] if unheard else []
     elif ask.input.resume and _is_silent(about):
         inputs = []
     else:
-        inputs = [_command(ask) or _input(ask, shape, _news(ask, shape, said, about, values), values)]
+        inputs, waiting = [_command(ask) or news], ()
     return Opening(
         inputs=inputs,
+        instead=instead,
+        resumes=resumed is not None,
+        unheard=waiting,
         configurable=configurable,
         checkpoint=checkpoint,
         lapsed=_answered(about) if resumed is None else [],
@@ -176,12 +197,27 @@ def _resumed(state: StateSnapshot, about: Incoming) -> list[Any] | None:
             return None
         return [None] if all(entry.status == "resolved" for entry in entries) else []
     asked = {one.id for one in state.interrupts}
-    answers = {name: answer for name, answer in answers_of(entries).items() if name in asked}
+    answers = {name: storable(answer) for name, answer in answers_of(entries).items() if name in asked}
     return [Command(resume=answers)] if answers else None
 
 
+async def _again(graph: Graph, ask: Ask, state: StateSnapshot, said: list[BaseMessage]) -> list[Any] | None:
+    """What takes a graph on from a question once more, when a message is tried again that came beside the answer.
+
+    The thread was cut there, and with it what the answer led to. A result that is left has its place in the conversation: then it is not
+    asked for again.
+    """
+    if ask.new is None or ask.new or not state.interrupts or _travel(ask):
+        return None
+    given = {name_of(message) for message in said}
+    waiting = ask.names.read(members(state.values).get(ask.config.messages_key)).unanswered
+    if waiting and all(told in given for told, _ in waiting):
+        return None
+    return [Command(resume={})] if await graph.was_answered(cast("dict[str, Any]", state.config)) else None
+
+
 def _news(
-    ask: Ask, shape: Shape, said: list[BaseMessage], about: Incoming, values: Mapping[str, Any]
+    ask: Ask, shape: Shape, said: list[BaseMessage], unheard: list[BaseMessage], values: Mapping[str, Any]
 ) -> list[BaseMessage]:
     """The messages a graph with a stored conversation does not have yet."""
     key = ask.config.messages_key
@@ -190,31 +226,25 @@ def _news(
         return said
     if ask.memory is None and ask.new is not None:
         return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *said]  # The thread knows nothing of what is stored there.
-    known = {_name(message) for message in stored}
-    last = max((at for at, message in enumerate(said) if _name(message) in known), default=None)
+    known = ask.names.read(stored)
+    last = max((at for at, message in enumerate(said) if name_of(message) in known.known), default=None)
     was_cut = ask.memory is not None and not ask.memory.is_whole and last is not None
-    results = _results(stored, said)
-    given = {_name(result) for result in results}
-    rest = said[last + 1 :] if was_cut and last is not None else _asked(said, about)
-    return [*results, *(message for message in rest if _name(message) not in given)]
+    results = _results(known, said)
+    given = {name_of(result) for result in results}
+    rest = said[last + 1 :] if was_cut and last is not None else unheard
+    return [*results, *(message for message in rest if name_of(message) not in given)]
 
 
-def _name(message: BaseMessage) -> str | None:
-    return message.tool_call_id if isinstance(message, ToolMessage) else message.id
-
-
-def _results(stored: list[Any], said: Sequence[BaseMessage]) -> list[BaseMessage]:
+def _results(stored: Stored, said: Sequence[BaseMessage]) -> list[BaseMessage]:
     """A result for every call in the graph's conversation that has none: no provider takes a call without one."""
     given = {message.tool_call_id: message for message in said if isinstance(message, ToolMessage)}
-    return [
-        given.get(call["id"] or "") or result_message(no_result(call["id"] or "", call["name"]))
-        for call in unanswered(stored)
-    ]
+    return [given.get(told) or result_message(no_result(told, call["name"])) for told, call in stored.unanswered]
 
 
-def _asked(said: Sequence[BaseMessage], about: Incoming) -> list[BaseMessage]:
-    asked = about.user.id if about.user else None
-    return [message for message in said if isinstance(message, HumanMessage) and message.id == asked]
+def _unheard(ask: Ask, said: Sequence[BaseMessage], about: Incoming) -> list[BaseMessage]:
+    """What the user asks in this run, after what was left unheard in those before."""
+    asked = {*(ask.memory.unheard if ask.memory else ()), *([about.user.id] if about.user else [])}
+    return [message for message in said if isinstance(message, HumanMessage) and message.id in asked]
 
 
 def _own(messages: Sequence[Message], memory: Memory | None) -> list[Message]:
@@ -236,9 +266,9 @@ def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapp
     given: dict[str, Any] = {}
     key, inputs = ask.config.messages_key, shape.inputs
     if inputs is None or key in inputs:
-        given[key] = list(messages)
+        given[key] = ask.names.natives(messages)
     for name, item in changes(_posted(ask), shape, values).items():
-        made = of_kind(shape.kinds.get(name), item)
+        made = of_kind(shape.kinds.get(name), ask.kept(item))
         is_set = name in shape.reduced and (name in values or name in shape.kinds)
         given[name] = Overwrite(made) if is_set else made
     request = _request(ask)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.langgraph.graphs import Shape
 
-__all__ = ["changes", "members", "of_kind", "set_by"]
+__all__ = ["changes", "members", "of_kind", "set_by", "storable"]
 
 _JSON: dict[type, type | tuple[type, ...]] = {
     list: list,
@@ -56,6 +56,26 @@ def _fits(kind: type | None, item: Any) -> bool:
     if isinstance(item, dict) and "__overwrite__" in item:
         return False
     return kind not in _JSON or isinstance(item, _JSON[kind])
+
+
+def storable(value: Any) -> Any:
+    """JSON as a checkpointer can keep it: an integer of more than 64 bits as the double it is to nearly every other reader of JSON."""
+    match value:
+        case int() if not -(1 << 63) <= value < 1 << 64:
+            return _double(value)
+        case dict():
+            return {key: storable(item) for key, item in cast("dict[str, Any]", value).items()}
+        case list():
+            return [storable(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _double(value: int) -> float | str:
+    try:
+        return float(value)
+    except OverflowError:
+        return str(value)
 
 
 def of_kind(kind: type | None, item: Any) -> Any:

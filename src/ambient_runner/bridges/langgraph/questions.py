@@ -10,7 +10,7 @@ from ambient_runner.bridges.langgraph.messages import plain
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ambient_runner.protocol.events import ResumeEntry
     from ambient_runner.protocol.open import Owner
@@ -34,16 +34,17 @@ class Question:
     tool_call_id: str | None = None
 
 
-def interrupt_of(question: Question, seconds: float | None) -> Interrupt:
-    """The question as clients see it; open for so many seconds, or for ever."""
+def interrupt_of(question: Question, seconds: float | None, told: Callable[[str], str]) -> Interrupt:
+    """The question as clients see it; open for so many seconds, or for ever. `told` gives a call's id in the thread."""
     value = plain(question.value)
     said = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    named = _first(said, _CALLS, str)
     schema = question.response_schema or _first(said, _SCHEMAS, dict)
     return Interrupt(
         id=question.id,
         reason=_first(said, ("reason",), str) or "input_required",
         message=value if isinstance(value, str) else _first(said, _MESSAGES, str),
-        tool_call_id=_first(said, _CALLS, str) or question.tool_call_id,
+        tool_call_id=told(named) if named else question.tool_call_id,
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
         expires_at=_first(said, ("expires_at", "expiresAt"), str) or _expiry(seconds),
         metadata={"value": value},

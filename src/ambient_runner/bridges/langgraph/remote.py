@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
@@ -15,6 +16,7 @@ from ambient_runner.bridges.langgraph.graphs import MODES, Shape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from ambient_runner.bridges.langgraph.translate import Native
 
@@ -59,7 +61,12 @@ class RemoteGraph:
             has_context=bool(_properties(schemas, "context_schema")),
         )
 
-    async def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
+    def stream(
+        self, given: Any, config: dict[str, Any], context: Any
+    ) -> AbstractAsyncContextManager[AsyncGenerator[Native, None]]:
+        return aclosing(self._natives(given, config, context))
+
+    async def _natives(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
         stream: Any = self._graph.astream(
             given,
             config,
@@ -91,6 +98,10 @@ class RemoteGraph:
 
     async def ask_again(self, config: dict[str, Any]) -> None:
         """A LangGraph server has no way to take an answer back. A question that fails on one can be cancelled."""
+
+    async def was_answered(self, config: dict[str, Any]) -> bool:
+        """A LangGraph server does not say what it was answered."""
+        return False
 
     def place(self, thread: str) -> str:
         """A LangGraph server names threads by UUIDs."""

@@ -28,7 +28,8 @@ class Call:
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
-    begun: bool = False
+    told: str = ""
+    """Its id in the thread, from when it begins there."""
 
     def add(self, chunk: Any) -> str:
         """Take a chunk; gives the arguments that can be told now."""
@@ -37,7 +38,7 @@ class Call:
         self.pieces.append(chunk.get("args") or "")
         if not (self.id and self.name):
             return ""
-        return self.pieces[-1] if self.begun else "".join(self.pieces)
+        return self.pieces[-1] if self.told else "".join(self.pieces)
 
     @property
     def arguments(self) -> str:
@@ -95,10 +96,13 @@ class Speech:
 
     def missing(self, message: Any) -> Iterator[tuple[Call, str]]:
         """The calls of the whole message that no chunk began, or whose arguments no chunk had."""
+        begun = list(self.calls.values())
         for given in message.tool_calls if self._shows_calls else ():
-            call = next((one for one in self.calls.values() if one.id == given["id"]), None)
+            call = next((one for one in begun if one.id == given["id"]), None)
             if call is None:
-                call = self.calls[given["id"]] = Call(given["id"] or "", given["name"])
+                call = self.calls[given["id"], len(self.calls)] = Call(given["id"] or "", given["name"])
+            else:
+                begun.remove(call)
             if call.id and not call.arguments:
                 call.pieces.append(json_text(given["args"]))
                 yield call, call.arguments
@@ -110,8 +114,8 @@ class Speech:
         """
         events = [*self.composer.end_text(self.lane), *self.composer.end_reasoning(self.lane)]
         for call in self.calls.values():
-            if call.begun and call.name not in kept_open and (is_whole or call.arguments):
-                events += self.composer.tool_end(call.id)
+            if call.told and call.name not in kept_open and (is_whole or call.arguments):
+                events += self.composer.tool_end(call.told)
         return events
 
     def _call(self, chunk: Any) -> Call:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
 from ambient_runner.bridges.langgraph.lanes import Lanes, Namespace
-from ambient_runner.bridges.langgraph.messages import plain, result_content, said_in, unanswered
+from ambient_runner.bridges.langgraph.messages import is_object, plain, result_content, said_in
+from ambient_runner.bridges.langgraph.names import CallNames
 from ambient_runner.bridges.langgraph.predict import Predictions, mappings_of
 from ambient_runner.bridges.langgraph.questions import Question
 from ambient_runner.bridges.langgraph.speech import Call, Speech
 from ambient_runner.bridges.langgraph.usage import Usage
 from ambient_runner.protocol.compose import Composer, random_id
-from ambient_runner.protocol.events import TextMessageContent
+from ambient_runner.protocol.events import RunError, TextMessageContent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -37,6 +40,7 @@ Native = tuple[Namespace, str, Any]
 _CUSTOM = "langgraph:custom"
 """The name of what a node writes to its stream without a name."""
 _OURS = "ambient:"
+_NOT_JSON = "The arguments of this call are not a JSON object, so it was not carried out."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,21 @@ class Plan:
     """Tools the client executes."""
     messages: frozenset[str] = frozenset()
     """Ids of the thread's messages: what has them has been told."""
-    open_calls: frozenset[str] = frozenset()
-    """Calls of earlier runs that may be answered now."""
-    answered: frozenset[str] = frozenset()
-    """Calls of earlier runs that have their result."""
+    open_calls: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Calls of earlier runs that may be answered now: the tool's name by the call's id."""
     messages_key: str = "messages"
     hidden: Collection[str] = ()
     """Keys of the state that are never told."""
     predictions: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A call of this run that has no result."""
+
+    ns: Namespace
+    speech: Speech
+    call: Call
 
 
 @dataclass(slots=True)
@@ -77,12 +88,14 @@ class _Hot:
 class Translator:
     """One run. `questions` are what it waits for; `is_paused` whether it stopped at a breakpoint; `values` is the graph's last state."""
 
-    def __init__(self, store: StateStore, plan: Plan) -> None:
+    def __init__(self, store: StateStore, plan: Plan, names: CallNames | None = None) -> None:
         self.questions: dict[str, Question] = {}
         self.is_paused = False
         self.values: Mapping[str, Any] = {}
         self.adopted: set[str] = set()
         """Messages and calls of subgraphs that have become part of the graph's own conversation."""
+        self.resumes = False
+        """Whether nodes go on that have run before, and may say again what they said."""
         self.usage = Usage()
         self._store = store
         self._plan = plan
@@ -91,7 +104,10 @@ class Translator:
         self._predicted = Predictions(store)
         self._speeches: dict[str, Speech] = {}
         self._open: dict[str, Speech] = {}
-        self._callers: dict[str, Speech] = {}
+        self._names = names or CallNames()
+        self._earlier = dict(plan.open_calls)
+        self._said_again: set[str] = set()
+        self._unanswered: dict[str, list[_Made]] = {}
         self._running: Counter[tuple[Owner, str]] = Counter()
         self._hot = _Hot()
         self.has_begun = False
@@ -120,13 +136,26 @@ class Translator:
     def close(self, terminal: Terminal) -> list[Event]:
         """The ends of everything open."""
         self._hot.native = None
+        results = [] if isinstance(terminal, RunError) else self._refused()
         ends = [event for speech in self._speeches.values() for event in speech.composer.close(terminal)]
-        return [*ends, *self._say.close(terminal)]
+        return [*results, *ends, *self._say.close(terminal)]
+
+    def _refused(self) -> list[Event]:
+        """Results for calls that nobody carries out: the SDK leaves those aside whose arguments it cannot read. It reads more than JSON."""
+        waiting = {told for told, _ in self._calls_left()}
+        return [
+            event
+            for made in chain.from_iterable(self._unanswered.values())
+            if made.call.told not in waiting and not is_object(made.call.arguments)
+            for event in made.speech.composer.tool_result(made.call.told, _NOT_JSON, is_error=True)
+        ]
 
     def waiting(self) -> list[str]:
         """The client's calls in the graph's conversation that have no result: of this run, or of one before that stopped to ask."""
-        calls = unanswered(self.values.get(self._plan.messages_key))
-        return [call["id"] for call in calls if call["id"] and call["name"] in self._plan.frontend]
+        return [told for told, call in self._calls_left() if told and call["name"] in self._plan.frontend]
+
+    def _calls_left(self) -> list[tuple[str, Any]]:
+        return list(self._names.read(self.values.get(self._plan.messages_key)).unanswered)
 
     def visible(self) -> dict[str, Any]:
         """What of the graph's state is shared."""
@@ -152,7 +181,7 @@ class Translator:
         said = speech.say(message)
         events += said
         for call, delta in speech.chunks(message):
-            events += self._call(speech, call, delta, meta)
+            events += self._call(ns, speech, call, delta, meta)
         if message.chunk_position == "last":
             events += self._end(speech, is_whole=False)
         elif said and type(last := said[-1]) is TextMessageContent and not message.tool_call_chunks:
@@ -166,12 +195,12 @@ class Translator:
         events = self._lanes.enter(ns)
         speech = self._speech(message, ns, meta)
         self.usage.add(message, meta)
-        return [*events, *speech.say(message), *self._rest(speech, message, meta)]
+        return [*events, *speech.say(message), *self._rest(ns, speech, message, meta)]
 
-    def _rest(self, speech: Speech, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
+    def _rest(self, ns: Namespace, speech: Speech, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
         events: list[Event] = []
         for call, arguments in speech.missing(message):
-            events += self._call(speech, call, arguments, meta)
+            events += self._call(ns, speech, call, arguments, meta)
         return [*events, *self._end(speech)]
 
     def _speech(self, message: AIMessage, ns: Namespace, meta: Mapping[str, Any]) -> Speech:
@@ -188,33 +217,45 @@ class Translator:
         )
         return speech
 
-    def _call(self, speech: Speech, call: Call, delta: str, meta: Mapping[str, Any]) -> list[Event]:
+    def _call(self, ns: Namespace, speech: Speech, call: Call, delta: str, meta: Mapping[str, Any]) -> list[Event]:
         """A call begins or goes on. Its arguments may be state that is shown before it is there."""
         events: list[Event] = []
-        if not call.begun:
-            if call.id in self._plan.open_calls or call.id in self._plan.answered:
-                return []
-            call.begun = True
-            self._callers[call.id] = speech
+        if not call.told and not self._is_said_again(speech, call):
+            call.told = self._names.new(speech.message_id, call.id)
+            self._unanswered.setdefault(call.id, []).append(_Made(ns, speech, call))
             mappings = [*self._plan.predictions, *mappings_of(meta)]
-            events += self._predicted.begin(call.id, call.name, mappings)
-            events += speech.composer.tool_start(call.id, call.name, speech.lane, message_id=speech.message_id)
-        return [*events, *speech.composer.tool_args(call.id, delta), *self._predicted.more(call.id, delta)]
+            events += self._predicted.begin(call.told, call.name, mappings)
+            events += speech.composer.tool_start(call.told, call.name, speech.lane, message_id=speech.message_id)
+        return [*events, *speech.composer.tool_args(call.told, delta), *self._predicted.more(call.told, delta)]
+
+    def _is_said_again(self, speech: Speech, call: Call) -> bool:
+        """Whether a node that goes on makes a call once more that clients know from its first try."""
+        for told, name in reversed(self._earlier.items()) if self.resumes else ():
+            if name == call.name and self._names.native(told) == call.id and told not in self._said_again:
+                call.told = told
+                self._said_again.add(told)
+                self._names.note(speech.message_id, told)
+                return True
+        return False
 
     def _end(self, speech: Speech, *, is_whole: bool = True) -> list[Event]:
         """The message is complete. Calls of the client's tools stay open to the end of the run: then they are carried out."""
         events: list[Event] = []
         for call in speech.calls.values():
-            events += self._predicted.more(call.id, "", complete=True)
+            events += self._predicted.more(call.told, "", complete=True)
         kept_open = self._plan.frontend if speech.lane is None else frozenset[str]()
         return [*events, *speech.end(kept_open, is_whole=is_whole)]
 
     def _result(self, ns: Namespace, message: ToolMessage) -> list[Event]:
-        call_id = message.tool_call_id
-        if call_id in self._plan.answered:
+        made = self._made(ns, message.tool_call_id)
+        call_id = made.call.told if made else self._told_before(message.tool_call_id)
+        if call_id is None:
             return []
+        if made:
+            self._unanswered[made.call.id].remove(made)
+        self._earlier.pop(call_id, None)
         self._predicted.settle(call_id)
-        caller = self._callers.get(call_id)
+        caller = made.speech if made else None
         return [
             *(self._lanes.enter(ns) if caller is None else []),
             *(caller.composer if caller else self._say).tool_result(
@@ -225,6 +266,23 @@ class Translator:
                 is_error=message.status == "error",
             ),
         ]
+
+    def _made(self, ns: Namespace, native: str) -> _Made | None:
+        """The call of this run that a result belongs to: of the newest message there that made one, else of the newest anywhere."""
+        waiting = self._unanswered.get(native, [])
+        near = [one for one in waiting if one.ns == ns] or waiting
+        return next((one for one in near if one.speech is near[-1].speech), None)
+
+    def _told_before(self, native: str) -> str | None:
+        """The id under which clients wait for a result, of an earlier run or of none; None when they have it."""
+        waiting = [told for told in self._earlier if self._names.native(told) == native]
+        if waiting:
+            return waiting[-1]
+        return None if self._names.knows(native) else self._names.new("", native)
+
+    def _told(self, ns: Namespace, native: str) -> str:
+        made = self._made(ns, native)
+        return made.call.told if made else self._names.latest(native)
 
     def _custom(self, ns: Namespace, data: Any) -> list[Event]:
         name, value = _CUSTOM, data
@@ -251,7 +309,7 @@ class Translator:
         return [] if data.get("interrupts") else self._ended(ns, name, place, has_failed=bool(data.get("error")))
 
     def _begun(self, ns: Namespace, name: str, place: Namespace, given: Any) -> list[Event]:
-        self._lanes.called(place, given)
+        self._lanes.called(place, given, partial(self._told, ns))
         events, lane = self._lanes.enter(ns), self._lanes.of(ns)
         self._running[lane, name] += 1
         self.has_begun = True
@@ -292,7 +350,7 @@ class Translator:
             for message in said_in(update):
                 speech = self._speeches.get(message.id or "")
                 if speech is not None and (message.id or "") in self._open:
-                    events += [*speech.complete(message), *self._rest(speech, message, {})]
+                    events += [*speech.complete(message), *self._rest(ns, speech, message, {})]
         return events
 
     def _values(self, ns: Namespace, data: Any) -> list[Event]:
@@ -307,7 +365,7 @@ class Translator:
         for message in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():
             speech = self._speeches.get(message.id or "") if isinstance(message, AIMessage) else None
             if speech is not None and speech.lane is not None:
-                self.adopted.update([speech.message_id, *(call.id for call in speech.calls.values())])
+                self.adopted.update([speech.message_id, *(call.told for call in speech.calls.values())])
 
 
 def _is_plain(message: Any) -> bool:

@@ -1,8 +1,10 @@
-"""What is put into a graph's run so that its stream says everything: events that nodes dispatch by LangChain's own way."""
+"""What is put into a graph's run: so that its stream says what nodes dispatch by LangChain's own way, and so that no node outlives it."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from langchain_core.callbacks import AsyncCallbackHandler
 from langgraph.config import get_stream_writer
@@ -10,9 +12,10 @@ from langgraph.config import get_stream_writer
 from ambient_runner.bridges.langgraph.translate import Dispatched
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
-__all__ = ["DispatchedEvents"]
+__all__ = ["DispatchedEvents", "NodeTasks"]
 
 
 class DispatchedEvents(AsyncCallbackHandler):
@@ -44,3 +47,34 @@ class DispatchedEvents(AsyncCallbackHandler):
         **kwargs: Any,
     ) -> None:
         get_stream_writer()(Dispatched(name, data))
+
+
+class NodeTasks(AsyncCallbackHandler):
+    """Knows the tasks that nodes run in. The SDK cancels them once, and loses sight of them if it is cancelled again meanwhile."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+    @property
+    def ignore_llm(self) -> bool:
+        return True
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        return True
+
+    async def on_chain_start(self, *args: Any, tags: Sequence[str] | None = None, **kwargs: Any) -> None:
+        """A node begins, or something inside one: only nodes have the graph's own tag."""
+        task = asyncio.current_task()
+        if task is not None and any(tag.startswith("graph:step:") for tag in tags or ()):
+            self._tasks.add(task)
+
+    async def end(self) -> None:
+        """Cancel those that are left, and wait for them."""
+        left = {task for task in self._tasks if not task.done()} - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
