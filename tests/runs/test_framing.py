@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -40,9 +41,9 @@ PAINT = Tool(name="paint", description="")
 FIRST, SECOND = Interrupt(id="i1", reason="confirmation"), Interrupt(id="i2", reason="confirmation")
 
 
-def a_run(*, tools: list[Tool] | None = None) -> Run:
+def a_run(*, tools: list[Tool] | None = None, state: Any = None) -> Run:
     asked = RunAgentInput(
-        thread_id="t", run_id="r", parent_run_id="p", messages=[user("u0"), user("u1")], tools=tools or []
+        thread_id="t", run_id="r", parent_run_id="p", messages=[user("u0"), user("u1")], tools=tools or [], state=state
     )
     return Run(key="k", thread=KEY, agent="agent", actor=Actor(), trace_id="abc", input=asked, accepted=(user("u1"),))
 
@@ -127,6 +128,14 @@ async def test_hidden_state_is_neither_in_snapshots_nor_in_deltas() -> None:
         StateSnapshot(snapshot={"a": 1}),
         StateDelta(delta=[{"op": "replace", "path": "/a", "value": 2}]),
     ]
+
+
+async def test_the_state_a_run_begins_with_is_not_told_again_but_all_that_follows_is() -> None:
+    same, other = StateSnapshot(snapshot={"a": 1}), StateSnapshot(snapshot={"a": 2})
+    told = replace(a_run(state={"a": 1}), is_state_told=True)
+    assert (await framing(same, other, same, run=told))[1:-2] == [other, same]
+    assert (await framing(other, same, run=told))[1:-2] == [other, same]
+    assert (await framing(same, run=a_run(state={"a": 1})))[1:-2] == [same]
 
 
 def test_a_hidden_value_is_not_copied_or_moved_into_sight() -> None:

@@ -81,14 +81,14 @@ def framed(agent: Agent, keep: Callable[[Custom], None] | None = None) -> RunHan
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
-        coerce = Coercer()
+        coerce, told = Coercer(), _ToldState(run)
         ending = _Ending(frontend={tool.name for tool in run.input.tools})
         try:
             async with agent.running(run) as events:
                 async for event in events:
                     if type(event) in _DELTAS:
                         yield event
-                    elif not ending.absorb(said := _coerced(coerce, event)):
+                    elif not ending.absorb(said := _coerced(coerce, event)) and not told.repeats(said):
                         if keep is not None and isinstance(said, Custom) and is_kept(said):
                             keep(said)
                         yield shown(said, agent.hidden_state)
@@ -132,6 +132,19 @@ def shown(event: Event, hidden: frozenset[str]) -> Event:
             return msgspec.structs.replace(event, delta=visible_patch(event.delta, hidden))
         case _:
             return event
+
+
+class _ToldState:
+    """The state that clients were told before the agent began. Many agents begin by saying it again."""
+
+    def __init__(self, run: Run) -> None:
+        self._said: StateSnapshot | None = StateSnapshot(snapshot=run.input.state) if run.is_state_told else None
+
+    def repeats(self, event: Event) -> bool:
+        if self._said is None or not isinstance(event, StateSnapshot | StateDelta):
+            return False
+        said, self._said = self._said, None
+        return isinstance(event, StateSnapshot) and event.snapshot == said.snapshot
 
 
 @dataclass(kw_only=True, slots=True)

@@ -94,7 +94,7 @@ async def test_a13_state_from_arguments_is_told_before_the_call_ends_and_is_whol
     async with strands(agent_of(scripted(), write), config) as thread:
         stream = await thread.say("go", state={"kept": 1})
     snapshot = 'SS {"kept": 1, "list": ["a", "b"]}'
-    assert stream == ['SS {"kept": 1}', *BEFORE, *CALL, snapshot, *RESULT, "MS", *AFTER]
+    assert stream == [*BEFORE, *CALL, snapshot, *RESULT, "MS", *AFTER]
     (context,) = seen
     assert (context.tool_name, context.tool_use_id, context.args_str) == ("write", "tu1", ARGS)
     assert isinstance(context.input_data, ag.RunAgentInput)
@@ -128,7 +128,6 @@ async def test_a13_a_result_handler_sends_events_of_its_own_and_its_patches_coun
         view = await thread.runner.view(KEY)
         assert view.state.value == {"kept": 1, "steps": [{"done": True}]}
     assert stream == [
-        'SS {"kept": 1}',
         *BEFORE,
         *CALL,
         *RESULT,
@@ -147,7 +146,6 @@ async def test_a13_a_partial_or_repeated_snapshot_of_a_handler_loses_nothing() -
     async with strands(agent_of(scripted(), write), behaving(custom_result_handler=handle)) as thread:
         stream = await thread.say("go", state={"kept": 1})
     assert [word for word in stream if word.startswith(("SS", "CUSTOM"))] == [
-        'SS {"kept": 1}',
         'SS {"kept": 1, "a": 1}',
     ]
 

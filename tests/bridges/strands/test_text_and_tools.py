@@ -28,6 +28,7 @@ from tests.bridges.strands.scripted import (
     turn,
 )
 from tests.bridges.strands.world import agent_of, strands
+from tests.world import KEY
 
 USED = e.TokenUsage(input_tokens=10, output_tokens=5, total_tokens=15)
 
@@ -54,7 +55,6 @@ async def test_a1_text_is_one_message_and_the_run_says_what_it_used() -> None:
     model = ScriptedModel(says("Hel", "lo"))
     async with strands(agent_of(model)) as thread:
         assert await thread.say("hi", state={"messages": ["mine"], "plan": 1}) == [
-            'SS {"plan": 1}',
             "TS m1",
             'TC m1 "Hel"',
             'TC m1 "lo"',
@@ -63,6 +63,7 @@ async def test_a1_text_is_one_message_and_the_run_says_what_it_used() -> None:
             "RF success",
         ]
         assert ended(thread.told).usage == [USED]
+        assert (await thread.runner.view(KEY)).state.value == {"plan": 1}
     assert model.saw == [[said_user("hi")]]
 
 
@@ -356,7 +357,6 @@ async def test_a7_a_tool_that_yields_state_changes_the_whole_state() -> None:
     async with strands(agent_of(model, plan)) as thread:
         stream = await thread.say("go", state={"kept": 1})
     assert [json.loads(word[3:]) for word in stream if word.startswith("SS")] == [
-        {"kept": 1},
         {"kept": 1, "steps": ["one"]},
         {"kept": 1, "steps": ["one", "two"], "done": True},
     ]

@@ -195,9 +195,7 @@ class Telling:
         self._checkpoint = opening.checkpoint
         self._translator.resumes = opening.resumes
         self._unheard = opening.unheard
-        run = run_if_any()
-        is_told = not self._store.value or (run is not None and run.is_state_told)
-        snapshot: list[Event] = [] if is_told else [self._store.snapshot()]
+        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
         lapsed: list[Event] = [Custom(name=_LAPSED, value={"interruptIds": opening.lapsed})] if opening.lapsed else []
         return [*snapshot, *lapsed, *self._remember(is_whole=False)]
 
