@@ -36,7 +36,7 @@ from ambient_runner.ledger import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
 KEY = ThreadKey("acme", "ann", "trip")
 STARTED = Fact(owner=RUNTIME, kind="RUN_STARTED", body=b'{"type":"RUN_STARTED"}')
@@ -142,8 +142,38 @@ class TestAppending:
                     await writer.room()
                     assert not writer.full()
             await writer.finish()
-        assert told == 5000 // 1024
+        assert told == 5000 // 2048
         assert (await stored(ledger))[1:] == [(number + 2, b"%d" % number) for number in range(5000)]
+
+    async def test_lines_that_are_made_later_keep_their_place(self, ledger: Ledger) -> None:
+        asked: list[str] = []
+
+        def make(*lines: bytes) -> Callable[[], list[bytes]]:
+            return lambda: asked.append("made") or list(lines)
+
+        async with running(ledger) as writer:
+            writer.append(b"1")
+            writer.later(make(b"2", b"3"))
+            assert asked == []
+            writer.append(b"4")
+            writer.later(make())
+            writer.later(make(b"5"))
+            await writer.flushed()
+            assert writer.written == 5
+            writer.later(make(b"6"))
+            await writer.finish()
+        assert len(asked) == 4
+        assert [line for _, line in await stored(ledger)][1:] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+    async def test_lines_that_are_made_later_are_committed_though_nobody_waits(self, ledger: Ledger) -> None:
+        async with running(ledger) as writer, ledger.tail(KEY, 1) as tail:
+            writer.later(lambda: [b"a"])
+            with anyio.fail_after(5):
+                assert lines_of(await tail.next()) == [(2, b"a")]
+            writer.later(list[bytes])
+            writer.later(lambda: [b"b"])
+            with anyio.fail_after(5):
+                assert lines_of(await tail.next()) == [(3, b"b")]
 
     async def test_a_mebibyte_fills_the_window_too(self, ledger: Ledger) -> None:
         async with running(ledger) as writer:

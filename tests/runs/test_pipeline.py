@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import anyio
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ambient_runner.errors import TooLarge
-from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.ledger.base import RUNTIME, Fact, Writer
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.projections.redact import Redactor
+from ambient_runner.projections.kept import MEMORY
+from ambient_runner.projections.redact import Redactor, Secrets
 from ambient_runner.protocol.dropped import MAX_EVENT
 from ambient_runner.protocol.events import (
     Custom,
@@ -93,6 +97,122 @@ def test_an_event_is_stamped_but_a_delta_and_the_snapshots_place_are_not() -> No
 )
 def test_lone_surrogates_are_replaced(said: Event, kept: Event) -> None:
     assert stored(said) == kept
+
+
+class Lines:
+    """A writer that keeps its lines; what comes later is made when `made` is called, or something else is written."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self._make: Callable[[], list[bytes]] | None = None
+
+    def append(self, line: bytes) -> None:
+        self.made()
+        self.lines.append(line)
+
+    def later(self, make: Callable[[], list[bytes]]) -> None:
+        self.made()
+        self._make = make
+
+    def made(self) -> list[Event]:
+        make, self._make = self._make, None
+        self.lines += make() if make else []
+        return [decode_event(line) for line in self.lines]
+
+    def texts(self) -> list[str]:
+        return [event.delta for event in self.made() if isinstance(event, TextMessageContent)]
+
+
+def piped(*secrets: str) -> tuple[Pipeline, Lines]:
+    lines, repairer = Lines(), Repairer("t", "r", set())
+    pipeline = Pipeline(cast("Writer", lines), repairer, Redactor(secrets))
+    pipeline.push(RunStarted(thread_id="t", run_id="r"))
+    pipeline.push(TextMessageStart(message_id="m"))
+    lines.lines.clear()
+    return pipeline, lines
+
+
+def piece(text: Any, **extra: Any) -> TextMessageContent:
+    return TextMessageContent(message_id=extra.pop("message_id", "m"), delta=text, **extra)
+
+
+def test_pieces_of_one_text_wait_for_each_other_and_everything_else_comes_after_them() -> None:
+    pipeline, lines = piped(SECRET)
+    assert [pipeline.push(piece(text)) for text in "abc"] == [True, False, False]
+    assert lines.lines == [encode_event(piece("a"))]
+    assert pipeline.push(ToolCallStart(tool_call_id="c", tool_call_name="x"))
+    assert [type(event) for event in lines.made()] == [*[TextMessageContent] * 3, ToolCallStart]
+    assert [pipeline.push(piece(text)) for text in "de"] == [True, False]
+    pipeline.keep(Custom(name=MEMORY, value=1))
+    assert lines.texts() == list("abcde")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        piece("x", message_id="other"),
+        piece("x", metadata={"a": 1}),
+        piece("x", raw_event={"a": 1}),
+        piece("x", timestamp=5),
+        piece("x", subagent_run_id="s"),
+        piece("x" * 5000),
+        piece(""),
+    ],
+    ids=["another message", "metadata", "raw", "time", "lane", "long", "empty"],
+)
+def test_what_is_more_than_a_piece_is_looked_at_at_once(odd: TextMessageContent) -> None:
+    pipeline, lines = piped()
+    for event in (piece("a"), piece("b")):
+        pipeline.push(event)
+    before = len(lines.lines)
+    assert pipeline.push(odd)
+    assert before == 1
+    assert lines.texts()[:2] == ["a", "b"]
+
+
+@pytest.mark.parametrize("odd", [5, None, b"x"], ids=repr)
+def test_a_piece_that_is_no_text_fails_its_own_run_and_nothing_later(odd: Any) -> None:
+    pipeline, lines = piped(SECRET)
+    pipeline.push(piece("a"))
+    pipeline.push(piece("b"))
+    with suppress(TypeError, AttributeError):
+        pipeline.push(piece(odd))
+    assert lines.texts()[:2] == ["a", "b"]
+
+
+def test_a_lone_surrogate_among_the_pieces_spoils_none_of_the_others() -> None:
+    pipeline, lines = piped()
+    for text in ("a", "b", "c\ud83d", "d"):
+        pipeline.push(piece(text))
+    assert lines.texts() == ["a", "b", "c?", "d"]
+
+
+def test_a_secret_learned_while_pieces_wait_is_found_in_them() -> None:
+    secrets = Secrets([])
+    lines = Lines()
+    pipeline = Pipeline(cast("Writer", lines), Repairer("t", "r", set()), Redactor(secrets))
+    for event in (RunStarted(thread_id="t", run_id="r"), TextMessageStart(message_id="m"), piece("a")):
+        pipeline.push(event)
+    for text in ("sk-12345", "67890", " b"):
+        pipeline.push(piece(text))
+    secrets.learn([SECRET])
+    pipeline.push(TextMessageEnd(message_id="m"))
+    assert "".join(lines.texts()) == "a[redacted] b"
+
+
+@given(
+    texts=st.lists(st.sampled_from(["s", "sk", "-1234567890", "sk-1234567890", "k-", "x", "12345", "a b"])),
+    cut=st.data(),
+)
+def test_pieces_hide_secrets_however_they_are_put_together(texts: list[str], cut: st.DataObject) -> None:
+    pipeline, lines = piped(SECRET, "x12345a b")
+    for text in texts:
+        pipeline.push(piece(text))
+        if cut.draw(st.booleans()):
+            lines.made()
+    pipeline.push(TextMessageEnd(message_id="m"))
+    told = "".join(lines.texts())
+    assert told == Redactor([SECRET, "x12345a b"]).redact_text("".join(texts))
 
 
 def test_numbers_that_json_cannot_hold_become_null() -> None:

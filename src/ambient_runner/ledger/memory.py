@@ -141,13 +141,13 @@ class MemoryLedger:
         return first
 
     def submit(self, appends: list[Append]) -> None:
-        for writer, lines, ended in appends:
+        for append in appends:
             if self._closed:
-                writer.failed(LedgerError("The store is closed."))
-            elif self._holds(writer):
-                self._append(writer, lines, ended)
+                append.writer.failed(LedgerError("The store is closed."))
+            elif self._holds(append.writer):
+                self._append(append)
             else:
-                writer.failed(LeaseLost())
+                append.writer.failed(LeaseLost())
 
     async def release(self, writer: QueuedWriter) -> None:
         if not self._holds(writer):
@@ -271,7 +271,8 @@ class MemoryLedger:
         self._bell.ring(key)
         return True
 
-    def _append(self, writer: QueuedWriter, lines: list[bytes], ended: bool) -> None:
+    def _append(self, append: Append) -> None:
+        writer, lines, size, ended = append
         thread = self._threads[writer.thread]
         info = thread.runs[writer.run]
         if lines:
@@ -280,7 +281,7 @@ class MemoryLedger:
         if ended:
             thread.runs[writer.run] = replace(info, last=newest)
             self._touch(writer.thread, thread)
-        writer.committed(len(lines) + ended, sum(map(len, lines)), newest)
+        writer.committed(len(lines) + ended, size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _Thread, run: str, facts: Sequence[Fact]) -> None:
         for (owner, kind), group in groupby(facts, same_batch):

@@ -1,8 +1,8 @@
 """The Writer all stores share: it queues on the loop, hands over what was produced until the producer suspended, and counts what came back.
 
-This is the hot path from event to disk: `append` is a list append and two counters. A store supplies `Desk`: begin, take appends, release.
+This is the hot path from event to disk: `append` is a list append and a few counters. A store supplies `Desk`: begin, submit, release.
 A producer that does not pause is handed over in batches that start small, so that a run's first events are out at once, and grow. It goes
-on meanwhile, up to 1,024 entries ahead of the disk, and then waits.
+on meanwhile, up to 2,048 entries ahead of the disk, and then waits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ambient_runner.errors import LedgerError
     from ambient_runner.ledger.base import Fact, KeyClaim, ThreadKey
 
-WINDOW = 1024
+WINDOW = 2048
 WINDOW_BYTES = 1 << 20
 _FIRST_BATCH = 16
+_LARGEST_BATCH = 256
 _LINE_BREAK = ord("\n")  # as a number: looking for it costs a tenth
 
 
@@ -33,6 +34,8 @@ class Append(NamedTuple):
 
     writer: QueuedWriter
     lines: list[bytes]
+    size: int
+    """How many bytes that is."""
     ended: bool
 
 
@@ -64,8 +67,7 @@ class Outbox:
     def flush(self) -> None:
         """Hand everything over now: somebody waits for it."""
         dirty, self._dirty = self._dirty, []
-        if dirty:
-            self._submit([writer.take() for writer in dirty])
+        self._hand_over([writer.take() for writer in dirty])
 
     def _look(self) -> None:
         """Once per turn of the loop. A writer that has queued more since the last look is still producing, until it has a batch."""
@@ -79,8 +81,13 @@ class Outbox:
         self._dirty = busy
         if busy and self._loop:
             self._loop.call_soon(self._look)
-        if appends:
-            self._submit(appends)
+        self._hand_over(appends)
+
+    def _hand_over(self, appends: list[Append]) -> None:
+        """What came `later` may have been nothing after all."""
+        some = [append for append in appends if append.lines or append.ended]
+        if some:
+            self._submit(some)
 
 
 class QueuedWriter:
@@ -110,6 +117,7 @@ class QueuedWriter:
         self._begun = begun
         self._refusal = _first_refusal(begun, ended)
         self._lines: list[bytes] = []
+        self._make: Callable[[], list[bytes]] | None = None
         self._dirty = False
         self._ended = False
         self._newest = 0
@@ -117,6 +125,7 @@ class QueuedWriter:
         self._looked = 0
         self._done = 0
         self._bytes = 0
+        self._size = 0
         self._batch = _FIRST_BATCH
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._stop: str | None = None
@@ -158,12 +167,27 @@ class QueuedWriter:
             raise again(self._refusal)
         if _LINE_BREAK in line:
             raise ValueError("a line has no line break")
+        if self._make is not None:
+            self._gather()
         self._lines.append(line)
         self._queued += 1
-        self._bytes += len(line)
+        size = len(line)
+        self._bytes += size
+        self._size += size
         if not self._dirty:
             self._dirty = True
             self._looked = self._queued
+            self._outbox.add(self)
+
+    def later(self, make: Callable[[], list[bytes]]) -> None:
+        if self._refusal is not None:
+            raise again(self._refusal)
+        if self._make is not None:
+            self._gather()
+        self._make = make
+        if not self._dirty:
+            self._dirty = True
+            self._looked = self._queued + 1
             self._outbox.add(self)
 
     def full(self) -> bool:
@@ -181,6 +205,7 @@ class QueuedWriter:
         if self._refusal is not None:
             raise again(self._refusal)
         self._ended = True
+        self._gather()
         # The mark is one more thing to commit, so that `_settled` waits for it too.
         self._queued += 1
         if not self._dirty:
@@ -203,18 +228,21 @@ class QueuedWriter:
 
     def has_paused(self) -> bool:
         """For the outbox: whether nothing was queued since it was last asked, or what is there is worth a commit of its own."""
+        self._gather()
         paused = self._queued == self._looked or len(self._lines) >= self._batch
         self._looked = self._queued
         return paused
 
     def take(self) -> Append:
         """For the outbox: what is queued, once."""
+        self._gather()
         lines, self._lines = self._lines, []
+        size, self._size = self._size, 0
         if len(lines) >= self._batch:
-            self._batch = min(WINDOW, self._batch * 4)
+            self._batch = min(_LARGEST_BATCH, self._batch * 4)
         ended, self._ended = self._ended, False
         self._dirty = False
-        return Append(self, lines, ended)
+        return Append(self, lines, size, ended)
 
     def committed(self, count: int, size: int, newest: int) -> None:
         """For the store: so many queued things, of so many bytes, are on disk and published."""
@@ -229,8 +257,9 @@ class QueuedWriter:
         if isinstance(self._refusal, RunnerError):
             return
         self._refusal = error
+        self._make = None
         self._lines.clear()
-        self._bytes = 0
+        self._bytes = self._size = 0
         for _, future in self._waiting:
             if not future.done():
                 future.set_result(None)
@@ -247,6 +276,17 @@ class QueuedWriter:
         for future in self._stop_waiting:
             if not future.done():
                 future.set_result(reason)
+
+    def _gather(self) -> None:
+        """Have the lines made that came `later`."""
+        make, self._make = self._make, None
+        if make is not None:
+            lines = make()
+            self._lines += lines
+            self._queued += len(lines)
+            size = sum(map(len, lines))
+            self._bytes += size
+            self._size += size
 
     async def _settled(self, behind: int = 0) -> None:
         """Until all that is queued is on disk, but for the last `behind`; all of it when that is too many bytes."""

@@ -258,6 +258,20 @@ class Redactor:
             case _:
                 return (self._whole(event),)
 
+    def passes(self, message_id: str, text: str) -> int:
+        """How much of this text of a message may go out as it is, at once; nothing when that takes a closer look."""
+        secrets = self._secrets
+        if not secrets.needles:
+            return len(text)
+        if (
+            self._known is not secrets.needles
+            or self._streams
+            or message_id not in self._clean
+            or secrets.in_text(text)
+        ):
+            return 0
+        return secrets.held_from(text)
+
     def _is_plain(self, event: TextMessageContent) -> bool:
         """Whether nothing is held and nothing has to be: nearly every event of a run, so this is the short way out."""
         return (

@@ -72,7 +72,7 @@ _MEMORY_ROOM = 1 << 20
 _PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
 _DELTA = b'","delta":'
 _encode = msgspec.json.encode
-_decode_texts = msgspec.json.Decoder(list[str]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 Status = Literal["running", "finished", "error", "cancelled", "interrupted"]
 
@@ -204,16 +204,17 @@ class ThreadView:
     def _more_text(self, message_id: str, first: bytes, lines: Sequence[bytes], at: int) -> int:
         """Fold the deltas that only differ from `first` in their text, decoding nothing else; gives where they end.
 
-        Most lines of a thread are such. The encoder writes `delta` last, so what follows it is one JSON string and a brace.
+        Most lines of a thread are such. The encoder writes `delta` last, so what follows it is one JSON string and a brace: without their
+        quotes, the strings are one.
         """
         if not first.startswith(_PLAIN_TEXT):
             return at
         head = first[: first.index(_DELTA) + len(_DELTA)]
         end = _end_of(head, lines, at)
         if end > at:
-            # A line break is never inside a line, so this finds the seams between lines and nothing else.
-            texts = b"\n".join(lines[at:end])[len(head) : -1].replace(b"}\n" + head, b",")
-            self.transcript.append(message_id, "".join(_decode_texts(b"[%b]" % texts)))
+            inside = len(head) + 1
+            text = b"".join([line[inside:-2] for line in lines[at:end]])
+            self.transcript.append(message_id, _decode_text(b'"%b"' % text))
         return end
 
     def apply_event(self, run: str, event: Event) -> None:

@@ -7,7 +7,6 @@ splits on nothing else.
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ambient_runner.errors import InvalidCursor
@@ -47,17 +46,29 @@ def parse_cursor(text: str) -> Cursor:
 def sse(lines: Sequence[bytes], first: int, epoch: str, event_lines: bool = False) -> bytes:
     """Frames for consecutive entries, each with its cursor as `id`, in one piece.
 
-    All frames are made by one `%`: it takes a third of the time of formatting them one by one. An epoch has no `%` in it.
+    What stands between an epoch and a line is the same for every thread, so it is kept, and the rest is one `join`.
     """
     if len(lines) == 1 and not event_lines:
         return b"id: %b.%d\ndata: %b\n\n" % (epoch.encode(), first, lines[0])
-    numbers = range(first, first + len(lines))
+    opening = b"id: " + epoch.encode()
     if event_lines:
-        kinds = [kind_of(line).encode() for line in lines]
-        frame, values = f"id: {epoch}.%d\nevent: %b\ndata: %b\n\n", zip(numbers, kinds, lines, strict=True)
+        between = [b".%d\nevent: %b\ndata: " % (seq, kind_of(line).encode()) for seq, line in enumerate(lines, first)]
     else:
-        frame, values = f"id: {epoch}.%d\ndata: %b\n\n", zip(numbers, lines, strict=True)
-    return (frame.encode() * len(lines)) % tuple(chain.from_iterable(values))
+        between = _numbered(first, len(lines))
+    return opening + (b"\n\n" + opening).join(map(bytes.__add__, between, lines)) + b"\n\n" if lines else b""
+
+
+_NUMBERED: list[bytes] = []
+_MOST_NUMBERED = 1 << 16
+
+
+def _numbered(first: int, count: int) -> Sequence[bytes]:
+    end = first + count
+    if end > _MOST_NUMBERED:
+        return [b".%d\ndata: " % seq for seq in range(first, end)]
+    if end > len(_NUMBERED):
+        _NUMBERED.extend([b".%d\ndata: " % seq for seq in range(len(_NUMBERED), end)])
+    return _NUMBERED[first:end]
 
 
 def sse_bare(line: bytes, event_lines: bool = False) -> bytes:

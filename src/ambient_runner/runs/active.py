@@ -45,7 +45,7 @@ class ActiveRun:
     """The terminal event the handler has given."""
     on_end: Callable[[], Awaitable[None]] | None = None
     heard: float = 0.0
-    """When the agent last said something, on the monotonic clock."""
+    """When the agent last said something that was not put aside (`Pipeline.heard`), on the monotonic clock."""
 
     def cut(self, cause: Cause) -> None:
         """End the agent now. The first cause stays."""
@@ -90,7 +90,8 @@ class Deadlines:
             timer.cancel()
 
     def _check_idle(self) -> None:
-        left = self._active.heard + self._active.timeouts.idle - time.monotonic()
+        heard = max(self._active.heard, self._active.pipeline.heard)
+        left = heard + self._active.timeouts.idle - time.monotonic()
         if left <= 0:
             self._active.cut("idle")
         else:

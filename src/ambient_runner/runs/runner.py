@@ -367,17 +367,19 @@ class Runner:
         count = 0
         async with aclosing(self._handler(active)(active.run)) as events:
             async for event in events:
-                active.heard = now()
                 kind = type(event)
                 if kind in _TERMINALS:
                     active.said = active.said or cast("Terminal", event)
                 elif kind not in LOOKED_AT or is_written(event):
-                    push(event)
+                    if push(event):
+                        active.heard = now()
+                        if full():
+                            await writer.room()
+                else:
+                    active.heard = now()
                 count += 1
-                if full():
-                    await writer.room()
-                elif not count & _YIELD_EVERY:
-                    await asyncio.sleep(0)
+                if not count & _YIELD_EVERY:
+                    await (writer.room() if full() else asyncio.sleep(0))
         return active.said
 
     def _handler(self, active: ActiveRun) -> RunHandler:

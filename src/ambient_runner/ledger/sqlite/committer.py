@@ -331,4 +331,4 @@ def _unpacked(item: list[Append] | Job | None) -> Sequence[Append | Job]:
 
 
 def _merge(earlier: Append, later: Append) -> Append:
-    return Append(earlier.writer, earlier.lines + later.lines, earlier.ended or later.ended)
+    return Append(earlier.writer, earlier.lines + later.lines, earlier.size + later.size, earlier.ended or later.ended)

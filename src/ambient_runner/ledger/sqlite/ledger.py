@@ -285,7 +285,7 @@ class SqliteLedger:
             else:
                 self._hub.publish(key, life, batch)
         for append, newest in outcome.written:
-            append.writer.committed(len(append.lines) + append.ended, sum(map(len, append.lines)), newest)
+            append.writer.committed(len(append.lines) + append.ended, append.size, newest)
         for append, error in outcome.refused:
             append.writer.failed(error)
         for job, result, error in outcome.answers:
