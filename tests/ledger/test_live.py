@@ -87,6 +87,7 @@ async def test_what_is_committed_while_a_reader_looks_into_the_store_comes_once(
 async def test_a_waiting_reader_takes_what_is_published_and_wakes_for_the_rest() -> None:
     hub = Hub()
     taken: list[int] = []
+    prepared: list[int] = []
     woken: list[list[int]] = []
 
     async def unknown(*_: object) -> None:
@@ -97,25 +98,32 @@ async def test_a_waiting_reader_takes_what_is_published_and_wakes_for_the_rest()
 
     async with live_tail(hub, KEY, 0, unknown, nothing) as tail:
 
-        def take(news: Batch) -> bool:
-            if news.first == 3:
-                return False
-            tail.position = news.last
-            taken.append(news.first)
-            return news.first != 4
+        class Reader:
+            def prepare(self, coming: Batch) -> None:
+                prepared.append(coming.first)
+
+            def take(self, news: Batch) -> bool:
+                if news.first == 3:
+                    return False
+                tail.position = news.last
+                taken.append(news.first)
+                return news.first != 4
 
         async def follow() -> None:
             while len(woken) < 2:
-                found = await tail.next(take)
+                found = await tail.next(Reader())
                 woken.append([one.first for one in found])
 
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow)
                 await anyio.wait_all_tasks_blocked()
+                hub.prepare(KEY, "e", batch(1, b"x"))
+                hub.prepare(KEY, "another life", batch(9, b"x"))
                 for seq in (1, 2, 3):
                     hub.publish(KEY, "e", batch(seq, b"x"))
                 await anyio.wait_all_tasks_blocked()
                 hub.publish(KEY, "e", batch(4, b"x"))
+    assert prepared == [1]
     assert taken == [1, 2, 4]
     assert woken == [[3], []]

@@ -9,7 +9,7 @@ This room knows bytes and keys. It does not know AG-UI.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -59,7 +59,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     ts: int
     """Milliseconds since 1970 when it was committed."""
     lines: Sequence[bytes]
-    derived: dict[str, bytes] = {}
+    derived: dict[str, Any] = {}
     last: int = 0
     size: int = 0
     """Bytes of all lines."""
@@ -199,19 +199,33 @@ class Writer(Protocol):
         ...
 
 
+class Taker(Protocol):
+    """A reader that takes batches where they are published. Both must be quick, and must not raise."""
+
+    def prepare(self, batch: Batch) -> None:
+        """The batch is being written: what it needs may be derived from it now, while the disk is busy. It may also never come."""
+        ...
+
+    def take(self, batch: Batch) -> bool:
+        """The batch has been published. One that follows `Tail.position` it may take, by moving that behind it.
+
+        True means: wait for more.
+        """
+        ...
+
+
 class Tail(Protocol):
     """A reader's place in a thread. `async for` over it never ends by itself, except when the thread is erased."""
 
     position: int
     """Seq of the last entry handed out (or the cursor it began with)."""
 
-    async def next(self, take: Callable[[Batch], bool] | None = None) -> list[Batch]:
+    async def next(self, taker: Taker | None = None) -> list[Batch]:
         """The next batches, never empty, cut so that the first starts at `position + 1`. Waits when there is none.
 
         A first batch that starts later shows that retention dropped what was between.
-        While it waits, `take` is called with each batch that is published, where it is published: it must be quick, and must not raise.
-        A batch that follows `position` it may take, by moving `position` behind it. True means: wait for more. When it has taken
-        everything and gives False, the answer is empty.
+        While it waits, `taker` gets each batch that is published, where it is published. When it has taken everything and gives False,
+        the answer is empty.
 
         Raises: UnknownThread when the thread was erased meanwhile; LedgerError.
         """

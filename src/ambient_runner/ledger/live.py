@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,9 @@ from msgspec.structs import replace
 from ambient_runner.errors import UnknownThread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from ambient_runner.ledger.base import Batch, ThreadInfo, ThreadKey
-
-Take = Callable[["Batch"], bool]
-"""See `base.Tail.next`."""
+    from ambient_runner.ledger.base import Batch, Taker, ThreadInfo, ThreadKey
 
 RETAINED = 1 << 20
 _RETAINED_UNREAD = 1 << 16
@@ -49,7 +45,13 @@ class Channel:
         self.readers = 0
         self._batches: deque[Batch] = deque()
         self._size = 0
-        self._waiting: dict[asyncio.Future[None], Take | None] = {}
+        self._waiting: dict[asyncio.Future[None], Taker | None] = {}
+
+    def prepare(self, batch: Batch) -> None:
+        """Tell readers of a batch that is being written."""
+        for taker in self._waiting.values():
+            if taker is not None:
+                taker.prepare(batch)
 
     def publish(self, batch: Batch) -> None:
         """Take a committed batch. After a hole (another process wrote in between) only what follows it is retained."""
@@ -89,11 +91,11 @@ class Channel:
         found[0] = cut(found[0], position + 1)
         return found
 
-    async def changed(self, take: Take | None = None) -> None:
-        """Wait for the next news. With `take`, only for such as it does not take."""
+    async def changed(self, taker: Taker | None = None) -> None:
+        """Wait for the next news. With a `taker`, only for such as it does not take."""
         self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[future] = take
+        self._waiting[future] = taker
         try:
             await future
         finally:
@@ -101,9 +103,9 @@ class Channel:
 
     def _wake(self, batch: Batch | None = None) -> None:
         waiting, self._waiting = self._waiting, {}
-        for future, take in waiting.items():
-            if batch is not None and take is not None and take(batch):
-                self._waiting[future] = take
+        for future, taker in waiting.items():
+            if batch is not None and taker is not None and taker.take(batch):
+                self._waiting[future] = taker
             elif not future.done():
                 future.set_result(None)
 
@@ -141,6 +143,10 @@ class Hub:
         if not channel.users and self._channels.get(channel.key) is channel:
             del self._channels[channel.key]
 
+    def prepare(self, key: ThreadKey, life: str, batch: Batch) -> None:
+        if channel := self._of_life(key, life):
+            channel.prepare(batch)
+
     def publish(self, key: ThreadKey, life: str, batch: Batch) -> None:
         if channel := self._of_life(key, life):
             channel.publish(batch)
@@ -176,12 +182,12 @@ class LiveTail:
     def ready(self) -> bool:
         return self._channel.gone or self._channel.last > self.position
 
-    async def next(self, take: Take | None = None) -> list[Batch]:
+    async def next(self, taker: Taker | None = None) -> list[Batch]:
         channel = self._channel
         while True:
             if channel.last <= self.position and not channel.gone:
-                await channel.changed(take)
-                if take is not None and channel.last <= self.position:
+                await channel.changed(taker)
+                if taker is not None and channel.last <= self.position:
                     return []
             elif found := channel.after(self.position) or await self._from_store(channel.last):
                 self.position = found[-1].last

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.kept import MEMORY, is_kept
+from ambient_runner.projections.pieces import pieces_at, pieces_of
 from ambient_runner.projections.restated import restated
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
@@ -34,7 +35,6 @@ from ambient_runner.protocol.events import (
     StepStarted,
     Success,
     Terminal,
-    TextMessageContent,
     ToolCallResult,
     ToolMessage,
     UserMessage,
@@ -69,10 +69,7 @@ STATE_OWNER, PATCHED = "ambient.state", "patched"
 _VERSION = 1
 _MEMORIES = 16
 _MEMORY_ROOM = 1 << 20
-_PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
-_DELTA = b'","delta":'
 _encode = msgspec.json.encode
-_decode_text = msgspec.json.Decoder(str).decode
 
 Status = Literal["running", "finished", "error", "cancelled", "interrupted"]
 
@@ -182,7 +179,10 @@ class ThreadView:
     def apply(self, batch: Batch) -> None:
         """Fold what is new in this batch; entries already folded are passed over."""
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
-        if batch.owner == RUNTIME:
+        whole = pieces_of(batch)
+        if whole is not None and len(new) == len(batch.lines) and not self._answering:
+            self.transcript.append(whole.message_id, whole.text)
+        elif batch.owner == RUNTIME:
             self._events(batch.run, new)
         else:
             for body in new:
@@ -192,30 +192,13 @@ class ThreadView:
     def _events(self, run: str, lines: Sequence[bytes]) -> None:
         at = 0
         while at < len(lines):
-            line = lines[at]
-            event = decode_event(line)
-            at += 1
-            if type(event) is TextMessageContent and not self._answering:
-                self.transcript.apply(event)
-                at = self._more_text(event.message_id, line, lines, at)
+            found = None if self._answering else pieces_at(lines, at)
+            if found is None:
+                self.apply_event(run, decode_event(lines[at]))
+                at += 1
             else:
-                self.apply_event(run, event)
-
-    def _more_text(self, message_id: str, first: bytes, lines: Sequence[bytes], at: int) -> int:
-        """Fold the deltas that only differ from `first` in their text, decoding nothing else; gives where they end.
-
-        Most lines of a thread are such. The encoder writes `delta` last, so what follows it is one JSON string and a brace: without their
-        quotes, the strings are one.
-        """
-        if not first.startswith(_PLAIN_TEXT):
-            return at
-        head = first[: first.index(_DELTA) + len(_DELTA)]
-        end = _end_of(head, lines, at)
-        if end > at:
-            inside = len(head) + 1
-            text = b"".join([line[inside:-2] for line in lines[at:end]])
-            self.transcript.append(message_id, _decode_text(b'"%b"' % text))
-        return end
+                self.transcript.append(found.message_id, found.text)
+                at = found.end
 
     def apply_event(self, run: str, event: Event) -> None:
         """Fold one event of this run. `apply` does it for batches; `seq` is not touched."""
@@ -415,18 +398,3 @@ def _newest_memories(memories: list[_Remembered]) -> list[_Remembered]:
 def _own_bytes(one: _Remembered) -> _Remembered:
     """Raw is a view into what it was decoded from: without this a small memory would keep a large checkpoint alive."""
     return replace(one, value=one.value.copy())
-
-
-def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
-    """Where the lines that begin with `head` end. Mostly all do, so many are looked at together, and fewer once that fails."""
-    step = 256
-    end = at
-    while end < len(lines) and lines[end].startswith(head):
-        ahead = lines[end : end + step]
-        if b"\n".join(ahead).count(b"\n" + head) == len(ahead) - 1:
-            end += len(ahead)
-        elif step == 1:
-            end += 1
-        else:
-            step = max(step // 4, 1)
-    return end

@@ -145,12 +145,18 @@ class EventStream(Response):
     async def _wait(self, tail: Tail) -> list[Batch]:
         self._waiting = True
         try:
-            return await tail.next(self._take if self._direct else None)
+            return await tail.next(self if self._direct else None)
         finally:
             self._waiting = False
 
-    def _take(self, batch: Batch) -> bool:
-        """Send a batch that has just been published, if that takes neither more than this nor a wait. See `Tail.next`."""
+    def prepare(self, batch: Batch) -> None:
+        """Have the frames of a large batch ready, and what its run's snapshot will need. See `Taker`."""
+        if not snapshot_places(batch):
+            self._framer.render(batch, {})
+        self._runner.views.prepare(batch)
+
+    def take(self, batch: Batch) -> bool:
+        """Send a batch that has just been published, if that takes neither more than this nor a wait. See `Taker`."""
         tail, send = self._tail, self._direct
         if (
             tail is None

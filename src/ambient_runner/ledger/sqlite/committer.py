@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 POLL = 0.02
 """Seconds between looks at what other processes did, while anybody here cares."""
 _PAGE = 4096
+_LARGE = 256
+"""Lines of a batch whose readers are told of it before it is committed."""
 # Errors of one job's data; the others in its transaction are tried again without it.
 _POISON = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE)
 
@@ -71,6 +73,7 @@ class Committer(threading.Thread):
         self,
         path: Path,
         worker: Worker,
+        foresee: Callable[[list[Published]], None],
         deliver: Callable[[Outcome], None],
         opened: Callable[[RunnerError | None], None],
     ) -> None:
@@ -81,6 +84,7 @@ class Committer(threading.Thread):
         """Whether it neither renews nor looks around, only commits: what others see of a process that was stopped."""
         self._path = path
         self._worker = worker
+        self._foresee = foresee
         self._deliver = deliver
         self._opened = opened
         self._queue: SimpleQueue[list[Append] | Job | None] = SimpleQueue()
@@ -216,6 +220,8 @@ class Committer(threading.Thread):
             writes.after_commit.append(self._note_renewal)
         self._apply([*self._insisted, *work], outcome)
         writes.places.place_ripe()
+        if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _LARGE]:
+            self._foresee(large)
         self._connection.execute("COMMIT")
         self._insisted.clear()
         for act in writes.after_commit:

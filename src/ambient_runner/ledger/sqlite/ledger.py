@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from ambient_runner.ledger.live import Channel
     from ambient_runner.ledger.sqlite.news import News
-    from ambient_runner.ledger.sqlite.writes import Lease, Writes
+    from ambient_runner.ledger.sqlite.writes import Lease, Published, Writes
 
 T = TypeVar("T")
 
@@ -73,7 +73,9 @@ class SqliteLedger:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[RunnerError | None] = self._loop.create_future()
-        self._committer = Committer(self.path, self._worker, self._hand_over, partial(self._call, _set, opened))
+        self._committer = Committer(
+            self.path, self._worker, self._foresee, self._hand_over, partial(self._call, _set, opened)
+        )
         self._committer.start()
         with anyio.CancelScope(shield=True):
             if error := await opened:
@@ -263,6 +265,15 @@ class SqliteLedger:
 
     def _look_whether_anyone_cares(self) -> None:
         self._committer.watched = bool(self._hub.readers or len(self._bell))
+
+    def _foresee(self, published: list[Published]) -> None:
+        """From the committing thread to the loop, which has little else to do while the disk is busy."""
+        self._call(self._prepare, published)
+
+    def _prepare(self, published: list[Published]) -> None:
+        for key, life, batch in published:
+            if batch is not None:
+                self._hub.prepare(key, life, batch)
 
     def _hand_over(self, outcome: Outcome) -> None:
         """From the committing thread to the loop."""

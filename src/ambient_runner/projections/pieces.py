@@ -1,0 +1,72 @@
+"""The text of many deltas, read from their lines together. Pure.
+
+Most lines of a thread are deltas that differ in nothing but their text. The encoder writes `delta` last, so what follows it is one JSON
+string and a brace: without their quotes, the strings of many lines are one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ambient_runner.protocol.events import TextMessageContent, decode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ambient_runner.ledger.base import Batch
+
+__all__ = ["Pieces", "pieces_at", "pieces_of", "prepare_pieces"]
+
+_PLAIN = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
+_DELTA = b'","delta":'
+_KEPT = "pieces"
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+class Pieces(NamedTuple):
+    """Text of one message, and where the lines that hold it end."""
+
+    message_id: str
+    text: str
+    end: int
+
+
+def pieces_at(lines: Sequence[bytes], at: int) -> Pieces | None:
+    """The pieces of one text that begin at this line; None when it is something else, or more than that."""
+    first = lines[at]
+    if not first.startswith(_PLAIN):
+        return None
+    event = decode_event(first)
+    assert isinstance(event, TextMessageContent)
+    head = first[: first.index(_DELTA) + len(_DELTA)]
+    end, inside = _end_of(head, lines, at), len(head) + 1
+    text = b"".join([line[inside:-2] for line in lines[at:end]])
+    return Pieces(event.message_id, _decode_text(b'"%b"' % text), end)
+
+
+def prepare_pieces(batch: Batch) -> None:
+    """Read the batch ahead of time, for `pieces_of`."""
+    batch.derived[_KEPT] = pieces_at(batch.lines, 0)
+
+
+def pieces_of(batch: Batch) -> Pieces | None:
+    """The one text that the whole batch is, if that was found out before."""
+    found: Pieces | None = batch.derived.get(_KEPT)
+    return found if found is not None and found.end == len(batch.lines) else None
+
+
+def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
+    """Where the lines that begin with `head` end. Mostly all do, so many are looked at together, and fewer once that fails."""
+    step = 256
+    end = at
+    while end < len(lines) and lines[end].startswith(head):
+        ahead = lines[end : end + step]
+        if b"\n".join(ahead).count(b"\n" + head) == len(ahead) - 1:
+            end += len(ahead)
+        elif step == 1:
+            end += 1
+        else:
+            step = max(step // 4, 1)
+    return end
