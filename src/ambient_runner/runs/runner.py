@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TERMINALS = frozenset({RunFinished, RunError})
-_YIELD_EVERY = 63
+_YIELD_EVERY = 255
 _LAST_WORDS = 10.0
 """Seconds a run has to write its terminal event once it ends."""
 
