@@ -34,6 +34,7 @@ from ambient_runner.ledger import (
     ThreadKey,
     Writer,
 )
+from ambient_runner.ledger.base import Made, Text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -148,8 +149,8 @@ class TestAppending:
     async def test_lines_that_are_made_later_keep_their_place(self, ledger: Ledger) -> None:
         asked: list[str] = []
 
-        def make(*lines: bytes) -> Callable[[], list[bytes]]:
-            return lambda: asked.append("made") or list(lines)
+        def make(*lines: bytes) -> Callable[[], Made]:
+            return lambda: asked.append("made") or Made(list(lines))
 
         async with running(ledger) as writer:
             writer.append(b"1")
@@ -167,13 +168,41 @@ class TestAppending:
 
     async def test_lines_that_are_made_later_are_committed_though_nobody_waits(self, ledger: Ledger) -> None:
         async with running(ledger) as writer, ledger.tail(KEY, 1) as tail:
-            writer.later(lambda: [b"a"])
+            writer.later(lambda: Made([b"a"]))
             with anyio.fail_after(5):
                 assert lines_of(await tail.next()) == [(2, b"a")]
-            writer.later(list[bytes])
-            writer.later(lambda: [b"b"])
+            writer.later(lambda: Made([]))
+            writer.later(lambda: Made([b"b"]))
             with anyio.fail_after(5):
                 assert lines_of(await tail.next()) == [(3, b"b")]
+
+    async def test_what_the_lines_of_a_batch_say_together_is_known_where_they_are_one_text(
+        self, ledger: Ledger
+    ) -> None:
+        def made(number: int, of: str = "m") -> Made:
+            return Made([b"%d" % number], Text(of, str(number)))
+
+        found: list[tuple[list[bytes], Text | None]] = []
+        async with running(ledger) as writer, ledger.tail(KEY, 1) as tail:
+            for makes in (
+                [lambda: made(1), lambda: made(2)],
+                [lambda: made(3), lambda: made(4, of="other")],
+                [lambda: made(5), lambda: Made([b"6"])],
+                [lambda: made(7), lambda: Made([])],
+            ):
+                for make in makes:
+                    writer.later(make)
+                found += [(list(batch.lines), batch.text) for batch in await tail.next()]
+            writer.later(lambda: made(8))
+            writer.append(b"9")
+            found += [(list(batch.lines), batch.text) for batch in await tail.next()]
+        assert found == [
+            ([b"1", b"2"], Text("m", "12")),
+            ([b"3", b"4"], None),
+            ([b"5", b"6"], None),
+            ([b"7"], Text("m", "7")),
+            ([b"8", b"9"], None),
+        ]
 
     async def test_a_mebibyte_fills_the_window_too(self, ledger: Ledger) -> None:
         async with running(ledger) as writer:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import TooLarge
-from ambient_runner.ledger.base import RUNTIME, Fact, Writer
+from ambient_runner.ledger.base import RUNTIME, Fact, Made, Writer
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.kept import MEMORY
 from ambient_runner.projections.redact import Redactor, Secrets
@@ -104,19 +104,19 @@ class Lines:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        self._make: Callable[[], list[bytes]] | None = None
+        self._make: Callable[[], Made] | None = None
 
     def append(self, line: bytes) -> None:
         self.made()
         self.lines.append(line)
 
-    def later(self, make: Callable[[], list[bytes]]) -> None:
+    def later(self, make: Callable[[], Made]) -> None:
         self.made()
         self._make = make
 
     def made(self) -> list[Event]:
         make, self._make = self._make, None
-        self.lines += make() if make else []
+        self.lines += make().lines if make else []
         return [decode_event(line) for line in self.lines]
 
     def texts(self) -> list[str]:

@@ -44,6 +44,26 @@ class Fact:
     body: bytes
 
 
+class Text(NamedTuple):
+    """What lines say together that are all pieces of one text. Whoever made them knows it, so nobody has to read them for it."""
+
+    message_id: str
+    text: str
+
+    def followed_by(self, more: Text | None) -> Text | None:
+        """The two as one; None when they are not of one message."""
+        if more is None or more.message_id != self.message_id:
+            return None
+        return Text(self.message_id, self.text + more.text)
+
+
+class Made(NamedTuple):
+    """Encoded runtime events, and what they say if they are one text."""
+
+    lines: list[bytes]
+    text: Text | None = None
+
+
 class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """Consecutive entries of one thread and one owner, committed together. A Struct because it is made for every commit of every run.
 
@@ -59,6 +79,8 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     ts: int
     """Milliseconds since 1970 when it was committed."""
     lines: Sequence[bytes]
+    text: Text | None = None
+    """What the lines say together, where that is known."""
     derived: dict[str, Any] = {}
     last: int = 0
     size: int = 0
@@ -66,7 +88,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
 
     def __post_init__(self) -> None:
         self.last = self.first + len(self.lines) - 1
-        self.size = sum(map(len, self.lines))
+        self.size = self.size or sum(map(len, self.lines))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,8 +198,8 @@ class Writer(Protocol):
         """Queue one encoded runtime event."""
         ...
 
-    def later(self, make: Callable[[], list[bytes]]) -> None:
-        """Queue encoded runtime events, one at least, that nobody has made yet: `make` gives them, soon and once. It may not raise."""
+    def later(self, make: Callable[[], Made]) -> None:
+        """Queue encoded runtime events that nobody has made yet: `make` gives them, soon and once. It may not raise."""
         ...
 
     def full(self) -> bool:

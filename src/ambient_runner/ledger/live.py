@@ -271,7 +271,8 @@ def cut(batch: Batch, first: int, last: int | None = None) -> Batch:
     if first <= batch.first and end == batch.last:
         return batch
     start = max(first, batch.first)
-    return replace(batch, first=start, lines=batch.lines[start - batch.first : end - batch.first + 1], derived={})
+    lines = batch.lines[start - batch.first : end - batch.first + 1]
+    return replace(batch, first=start, lines=lines, text=None, derived={}, size=0)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from types import TracebackType
 
-    from ambient_runner.ledger.base import Tail, ThreadKey, Writer
+    from ambient_runner.ledger.base import Tail, Text, ThreadKey, Writer
     from ambient_runner.ledger.live import Channel
 
 _PATIENCE = 3600.0
@@ -272,23 +272,32 @@ class MemoryLedger:
         return True
 
     def _append(self, append: Append) -> None:
-        writer, lines, size, ended = append
+        writer, lines, ended = append.writer, append.lines, append.ended
         thread = self._threads[writer.thread]
         info = thread.runs[writer.run]
         if lines:
-            self._store(writer.thread, thread, RUNTIME, "", writer.run, lines)
+            self._store(writer.thread, thread, RUNTIME, "", writer.run, lines, append.text)
         newest = thread.last if lines else _newest_of(thread, writer.run)
         if ended:
             thread.runs[writer.run] = replace(info, last=newest)
             self._touch(writer.thread, thread)
-        writer.committed(len(lines) + ended, size, newest)
+        writer.committed(len(lines) + ended, append.size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _Thread, run: str, facts: Sequence[Fact]) -> None:
         for (owner, kind), group in groupby(facts, same_batch):
             self._store(key, thread, owner, kind, run, [fact.body for fact in group])
 
-    def _store(self, key: ThreadKey, thread: _Thread, owner: str, kind: str, run: str, lines: list[bytes]) -> None:
-        batch = Batch(first=thread.last + 1, owner=owner, kind=kind, run=run, ts=_now(), lines=lines)
+    def _store(
+        self,
+        key: ThreadKey,
+        thread: _Thread,
+        owner: str,
+        kind: str,
+        run: str,
+        lines: list[bytes],
+        text: Text | None = None,
+    ) -> None:
+        batch = Batch(first=thread.last + 1, owner=owner, kind=kind, run=run, ts=_now(), lines=lines, text=text)
         thread.batches.append(batch)
         thread.last = batch.last
         self._hub.publish(key, thread.epoch, batch)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ambient_runner.errors import LedgerError
-    from ambient_runner.ledger.base import Fact, KeyClaim, ThreadKey
+    from ambient_runner.ledger.base import Fact, KeyClaim, Made, Text, ThreadKey
 
 WINDOW = 4096
 _FIRST_WINDOW = 256
@@ -37,6 +37,8 @@ class Append(NamedTuple):
     lines: list[bytes]
     size: int
     """How many bytes that is."""
+    text: Text | None
+    """What they say together, where that is known."""
     ended: bool
 
 
@@ -118,7 +120,8 @@ class QueuedWriter:
         self._begun = begun
         self._refusal = _first_refusal(begun, ended)
         self._lines: list[bytes] = []
-        self._make: Callable[[], list[bytes]] | None = None
+        self._text: Text | None = None
+        self._make: Callable[[], Made] | None = None
         self._dirty = False
         self._ended = False
         self._newest = 0
@@ -172,6 +175,7 @@ class QueuedWriter:
         if self._make is not None:
             self._gather()
         self._lines.append(line)
+        self._text = None
         self._queued += 1
         size = len(line)
         self._bytes += size
@@ -181,7 +185,7 @@ class QueuedWriter:
             self._looked = self._queued
             self._outbox.add(self)
 
-    def later(self, make: Callable[[], list[bytes]]) -> None:
+    def later(self, make: Callable[[], Made]) -> None:
         if self._refusal is not None:
             raise again(self._refusal)
         if self._make is not None:
@@ -241,11 +245,12 @@ class QueuedWriter:
         self._gather()
         lines, self._lines = self._lines, []
         size, self._size = self._size, 0
+        text, self._text = self._text, None
         if len(lines) >= self._batch:
             self._batch = min(_LARGEST_BATCH, self._batch * 4)
         ended, self._ended = self._ended, False
         self._dirty = False
-        return Append(self, lines, size, ended)
+        return Append(self, lines, size, text, ended)
 
     def committed(self, count: int, size: int, newest: int) -> None:
         """For the store: so many queued things, of so many bytes, are on disk and published."""
@@ -284,7 +289,11 @@ class QueuedWriter:
         """Have the lines made that came `later`."""
         make, self._make = self._make, None
         if make is not None:
-            lines = make()
+            lines, text = make()
+            if not self._lines:
+                self._text = text
+            elif lines:
+                self._text = self._text.followed_by(text) if self._text else None
             self._lines += lines
             self._queued += len(lines)
             size = sum(map(len, lines))

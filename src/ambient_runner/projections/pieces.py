@@ -15,13 +15,10 @@ from ambient_runner.protocol.events import TextMessageContent, decode_event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ambient_runner.ledger.base import Batch
-
-__all__ = ["Pieces", "pieces_at", "pieces_of", "prepare_pieces"]
+__all__ = ["Pieces", "pieces_at"]
 
 _PLAIN = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
 _DELTA = b'","delta":'
-_KEPT = "pieces"
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -44,17 +41,6 @@ def pieces_at(lines: Sequence[bytes], at: int) -> Pieces | None:
     end, inside = _end_of(head, lines, at), len(head) + 1
     text = b"".join([line[inside:-2] for line in lines[at:end]])
     return Pieces(event.message_id, _decode_text(b'"%b"' % text), end)
-
-
-def prepare_pieces(batch: Batch) -> None:
-    """Read the batch ahead of time, for `pieces_of`."""
-    batch.derived[_KEPT] = pieces_at(batch.lines, 0)
-
-
-def pieces_of(batch: Batch) -> Pieces | None:
-    """The one text that the whole batch is, if that was found out before."""
-    found: Pieces | None = batch.derived.get(_KEPT)
-    return found if found is not None and found.end == len(batch.lines) else None
 
 
 def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:

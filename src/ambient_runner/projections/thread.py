@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.kept import MEMORY, is_kept
-from ambient_runner.projections.pieces import pieces_at, pieces_of
+from ambient_runner.projections.pieces import pieces_at
 from ambient_runner.projections.restated import restated
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
@@ -179,9 +179,8 @@ class ThreadView:
     def apply(self, batch: Batch) -> None:
         """Fold what is new in this batch; entries already folded are passed over."""
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
-        whole = pieces_of(batch)
-        if whole is not None and len(new) == len(batch.lines) and not self._answering:
-            self.transcript.append(whole.message_id, whole.text)
+        if batch.text is not None and len(new) == len(batch.lines) and not self._answering:
+            self.transcript.append(batch.text.message_id, batch.text.text)
         elif batch.owner == RUNTIME:
             self._events(batch.run, new)
         else:

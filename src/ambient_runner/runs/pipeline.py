@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ambient_runner.ledger.base import Made, Text
 from ambient_runner.projections.kept import is_kept, is_kept_line
 from ambient_runner.protocol.dropped import MAX_EVENT, dropped
 from ambient_runner.protocol.events import (
@@ -155,14 +156,14 @@ class Pipeline:
         return True
 
     def _write_pieces(self) -> None:
-        for line in self._made():
+        for line in self._made().lines:
             self._write(line)
 
-    def _made(self) -> list[bytes]:
+    def _made(self) -> Made:
         """The lines of the pieces that were put aside. What may hold a secret, or could be the beginning of one, is looked at."""
         pieces, self._pieces = self._pieces, []
         if not pieces:
-            return []
+            return Made([])
         self.heard = time.monotonic()
         text = "".join([piece.delta for piece in pieces])
         safe = self._redactor.passes(pieces[0].message_id, text)
@@ -170,11 +171,14 @@ class Pipeline:
         while size > safe:
             plain -= 1
             size -= len(pieces[plain].delta)
+        looked_at = [_bare(clean) for piece in pieces[plain:] for clean in self._redact(piece)]
         try:
             lines = [encode_event(piece) for piece in pieces[:plain]]
         except UnicodeEncodeError:
-            lines = [storable(piece) for piece in pieces[:plain]]
-        return lines + [_bare(clean) for piece in pieces[plain:] for clean in self._redact(piece)]
+            return Made([*map(storable, pieces[:plain]), *looked_at])
+        if looked_at:
+            return Made(lines + looked_at)
+        return Made(lines, Text(pieces[0].message_id, text[:size]))
 
     def keep(self, said: Custom) -> None:
         """Store what the adapter keeps with the thread (`projections.kept`)."""

@@ -14,7 +14,6 @@ import anyio
 
 from ambient_runner.errors import StaleCursor
 from ambient_runner.ledger.base import RUNTIME, Batch
-from ambient_runner.projections.pieces import pieces_of, prepare_pieces
 from ambient_runner.projections.thread import ThreadView
 
 if TYPE_CHECKING:
@@ -74,11 +73,11 @@ class _Growing:
     def add(self, batch: Batch) -> None:
         if batch.first != self._next:
             return
-        is_ready = pieces_of(batch) is not None
-        if batch.owner != RUNTIME or batch.run != self._run or is_ready or len(self._lines) >= _FOLD_AT:
+        is_read = batch.owner != RUNTIME or batch.text is not None
+        if is_read or batch.run != self._run or len(self._lines) >= _FOLD_AT:
             self._fold(len(self._lines))
             self._run = batch.run
-        if batch.owner == RUNTIME and not is_ready:
+        if not is_read:
             self._lines += batch.lines
         else:
             self._view.apply(batch)
@@ -132,11 +131,6 @@ class Views:
         growing = self._growing.get(life)
         if growing is not None:
             growing.add(batch)
-
-    def prepare(self, batch: Batch) -> None:
-        """Do of the folding of a batch what can be done before it is committed."""
-        if batch.owner == RUNTIME:
-            prepare_pieces(batch)
 
     def unfollow(self, life: Life) -> None:
         self._growing.pop(life, None)

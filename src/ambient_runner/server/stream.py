@@ -150,10 +150,9 @@ class EventStream(Response):
             self._waiting = False
 
     def prepare(self, batch: Batch) -> None:
-        """Have the frames of a large batch ready, and what its run's snapshot will need. See `Taker`."""
+        """Have the frames of a large batch ready. See `Taker`."""
         if not snapshot_places(batch):
             self._framer.render(batch, {})
-        self._runner.views.prepare(batch)
 
     def take(self, batch: Batch) -> bool:
         """Send a batch that has just been published, if that takes neither more than this nor a wait. See `Taker`."""

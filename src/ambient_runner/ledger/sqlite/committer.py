@@ -255,7 +255,7 @@ class Committer(threading.Thread):
             try:
                 if lease is None:
                     raise LeaseLost
-                self._writes.append(lease, append.lines, append.ended)
+                self._writes.append(lease, append)
             except LedgerError as error:
                 outcome.refused.append((append, error))
             else:
@@ -337,4 +337,10 @@ def _unpacked(item: list[Append] | Job | None) -> Sequence[Append | Job]:
 
 
 def _merge(earlier: Append, later: Append) -> Append:
-    return Append(earlier.writer, earlier.lines + later.lines, earlier.size + later.size, earlier.ended or later.ended)
+    return Append(
+        earlier.writer,
+        earlier.lines + later.lines,
+        earlier.size + later.size,
+        earlier.text.followed_by(later.text) if earlier.text else None,
+        earlier.ended or later.ended,
+    )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Fact
     from ambient_runner.ledger.sqlite.news import News
     from ambient_runner.ledger.sqlite.workers import Worker
+    from ambient_runner.ledger.writer import Append
 
 _LEASE = "SELECT worker, run, scope, digest, token, since FROM lease WHERE tenant = ? AND owner = ? AND id = ?"
 _TAKE = """
@@ -165,15 +166,24 @@ class Writes:
         self.after_commit.append(lambda: self._begun(lease, no, last))
         return first
 
-    def append(self, lease: Lease, lines: list[bytes], ended: bool) -> None:
+    def append(self, lease: Lease, append: Append) -> None:
         """The hot path: no SQL at all when nobody else wrote; `insert_rows` must follow. Raises: LeaseLost."""
         self.verify(lease)
-        if lines:
+        if append.lines:
             first = lease.last + 1
-            lease.last = lease.newest = first + len(lines) - 1
-            batch = Batch(first=first, owner=RUNTIME, kind="", run=lease.run, ts=self.now, lines=lines)
+            lease.last = lease.newest = first + len(append.lines) - 1
+            batch = Batch(
+                first=first,
+                owner=RUNTIME,
+                kind="",
+                run=lease.run,
+                ts=self.now,
+                lines=append.lines,
+                text=append.text,
+                size=append.size,
+            )
             self._insert(lease.key, lease.epoch, lease.thread_no, batch)
-        if ended:
+        if append.ended:
             self._finish(lease)
 
     def insert_rows(self) -> None:
