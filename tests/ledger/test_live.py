@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from ambient_runner.ledger.base import RUNTIME, Batch, ThreadInfo, ThreadKey
+from ambient_runner.ledger.base import RUNTIME, Batch, Text, ThreadInfo, ThreadKey
 from ambient_runner.ledger.live import RETAINED, Channel, Hub, cut, live_tail
 
 KEY = ThreadKey("acme", "ann", "trip")
@@ -15,9 +15,10 @@ def batch(first: int, *lines: bytes) -> Batch:
 
 
 def test_a_cut_batch_keeps_its_numbers() -> None:
-    whole = batch(5, b"a", b"b", b"c")
+    whole = batch(5, b"a", b"bb", b"c")
+    whole.text = Text("m", "abbc")
     part = cut(whole, 6, 6)
-    assert (part.first, part.last, part.lines) == (6, 6, [b"b"])
+    assert (part.first, part.last, part.lines, part.size, part.text) == (6, 6, [b"bb"], 2, None)
     assert cut(whole, 1) is whole
 
 
