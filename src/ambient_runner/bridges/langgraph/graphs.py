@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph.types import Interrupt
 
 from ambient_runner.bridges.langgraph.inside import TOOLS
-from ambient_runner.bridges.langgraph.wiring import DispatchedEvents, NodeTasks
+from ambient_runner.bridges.langgraph.wiring import Inside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -100,14 +100,14 @@ class LocalGraph:
     @asynccontextmanager
     async def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Natives, None]:
         modes = [*MODES, "checkpoints"] if self.keeps else MODES
-        nodes = NodeTasks()
-        config = {**config, "callbacks": [DispatchedEvents(), nodes]}
+        inside = Inside()
+        config = {**config, "callbacks": [inside]}
         natives: Any = self._graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
         try:
             async with aclosing(natives):
                 yield natives
         finally:
-            await nodes.end()
+            await inside.end()
 
     async def state(self, config: dict[str, Any]) -> StateSnapshot:
         return await self._graph.aget_state(config)

@@ -15,42 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-__all__ = ["DispatchedEvents", "NodeTasks"]
+__all__ = ["Inside"]
 
 
-class DispatchedEvents(AsyncCallbackHandler):
-    """Puts what `adispatch_custom_event` sends into the stream, in its place between the others."""
+class Inside(AsyncCallbackHandler):
+    """What happens inside one run of a graph: puts what nodes dispatch into the stream, and ends what is left of them.
 
-    run_inline = True
-
-    # It is not asked for every token, call and node: there are many.
-    @property
-    def ignore_llm(self) -> bool:
-        return True
-
-    @property
-    def ignore_chat_model(self) -> bool:
-        return True
-
-    @property
-    def ignore_chain(self) -> bool:
-        return True
-
-    async def on_custom_event(
-        self,
-        name: str,
-        data: Any,
-        *,
-        run_id: UUID,
-        tags: list[str] | None = None,
-        metadata: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        get_stream_writer()(Dispatched(name, data))
-
-
-class NodeTasks(AsyncCallbackHandler):
-    """Knows the tasks that nodes run in. The SDK cancels them once, and loses sight of them if it is cancelled again meanwhile."""
+    One handler for both: every handler is asked about every token, if only whether it wants it.
+    """
 
     run_inline = True
 
@@ -65,6 +37,19 @@ class NodeTasks(AsyncCallbackHandler):
     def ignore_chat_model(self) -> bool:
         return True
 
+    async def on_custom_event(
+        self,
+        name: str,
+        data: Any,
+        *,
+        run_id: UUID,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`adispatch_custom_event` was called: in its place between the others."""
+        get_stream_writer()(Dispatched(name, data))
+
     async def on_chain_start(self, *args: Any, tags: Sequence[str] | None = None, **kwargs: Any) -> None:
         """A node begins, or something inside one: only nodes have the graph's own tag."""
         task = asyncio.current_task()
@@ -72,7 +57,7 @@ class NodeTasks(AsyncCallbackHandler):
             self._tasks.add(task)
 
     async def end(self) -> None:
-        """Cancel those that are left, and wait for them."""
+        """Cancel the nodes that are left, and wait for them. The SDK cancels once, and loses sight of them if it is cancelled again."""
         left = {task for task in self._tasks if not task.done()} - {asyncio.current_task()}
         for task in left:
             task.cancel()
