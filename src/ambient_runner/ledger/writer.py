@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Fact, KeyClaim, Made, Text, ThreadKey
 
 WINDOW = 4096
-_FIRST_WINDOW = 256
+_FIRST_WINDOW = 1024
 WINDOW_BYTES = 1 << 20
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 256
