@@ -164,7 +164,7 @@ class Writer(Protocol):
     """The right to write one run on one thread. Hold it in `async with`; leaving releases the lease.
 
     `append` never waits and never touches the disk: it queues. `flushed` waits until everything queued so far is committed and
-    published. `room` waits while too much is queued (1,024 entries at first, 4,096 in the end, or 1 MiB).
+    published. `room` waits while too much is queued (4,096 entries or 1 MiB).
     After the lease is lost, everything raises LeaseLost; after a commit failed, its LedgerError. What was queued is dropped then and the
     writer takes nothing more, for the next line would follow a hole: release it, and recovery closes the run when the store is well.
     """

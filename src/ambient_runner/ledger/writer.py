@@ -1,8 +1,8 @@
 """The Writer all stores share: it queues on the loop, hands over what was produced until the producer suspended, and counts what came back.
 
 This is the hot path from event to disk: `append` is a list append and a few counters. A store supplies `Desk`: begin, submit, release.
-A producer that does not pause is handed over in batches, and may be ahead of the disk by a window of entries; then it waits. Both start
-small, so that a run's first events are out at once, and grow, up to 4,096 entries.
+A producer that does not pause is handed over in batches that start small, so that a run's first events are out at once, and grow. It goes
+on meanwhile, up to 4,096 entries ahead of the disk, and then waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Fact, KeyClaim, Made, Text, ThreadKey
 
 WINDOW = 4096
-_FIRST_WINDOW = 1024
 WINDOW_BYTES = 1 << 20
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 256
@@ -131,7 +130,6 @@ class QueuedWriter:
         self._bytes = 0
         self._size = 0
         self._batch = _FIRST_BATCH
-        self._window = _FIRST_WINDOW
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._stop: str | None = None
         self._stop_waiting: set[asyncio.Future[str]] = set()
@@ -197,12 +195,11 @@ class QueuedWriter:
             self._outbox.add(self)
 
     def full(self) -> bool:
-        return self._queued - self._done >= self._window or self._bytes >= WINDOW_BYTES
+        return self._queued - self._done >= WINDOW or self._bytes >= WINDOW_BYTES
 
     async def room(self) -> None:
         while self.full():
-            await self._settled(behind=self._window // 2)
-        self._window = min(WINDOW, self._window * 4)
+            await self._settled(behind=WINDOW // 2)
 
     async def flushed(self) -> int:
         await self._settled()
