@@ -32,6 +32,8 @@ PACKAGES = (
     "msgspec",
     "strands-agents",
     "google-adk",
+    "langgraph",
+    "langchain-core",
     "opentelemetry-sdk",
 )
 

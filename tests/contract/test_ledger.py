@@ -34,7 +34,7 @@ from ambient_runner.ledger import (
     ThreadKey,
     Writer,
 )
-from ambient_runner.ledger.base import Made, Text
+from ambient_runner.ledger.base import Encoded, Text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -149,8 +149,8 @@ class TestAppending:
     async def test_lines_that_are_made_later_keep_their_place(self, ledger: Ledger) -> None:
         asked: list[str] = []
 
-        def make(*lines: bytes) -> Callable[[], Made]:
-            return lambda: asked.append("made") or Made(list(lines))
+        def make(*lines: bytes) -> Callable[[], Encoded]:
+            return lambda: asked.append("made") or Encoded(list(lines))
 
         async with running(ledger) as writer:
             writer.append(b"1")
@@ -168,27 +168,27 @@ class TestAppending:
 
     async def test_lines_that_are_made_later_are_committed_though_nobody_waits(self, ledger: Ledger) -> None:
         async with running(ledger) as writer, ledger.tail(KEY, 1) as tail:
-            writer.later(lambda: Made([b"a"]))
+            writer.later(lambda: Encoded([b"a"]))
             with anyio.fail_after(5):
                 assert lines_of(await tail.next()) == [(2, b"a")]
-            writer.later(lambda: Made([]))
-            writer.later(lambda: Made([b"b"]))
+            writer.later(lambda: Encoded([]))
+            writer.later(lambda: Encoded([b"b"]))
             with anyio.fail_after(5):
                 assert lines_of(await tail.next()) == [(3, b"b")]
 
     async def test_what_the_lines_of_a_batch_say_together_is_known_where_they_are_one_text(
         self, ledger: Ledger
     ) -> None:
-        def made(number: int, of: str = "m") -> Made:
-            return Made([b"%d" % number], Text(of, str(number)))
+        def made(number: int, of: str = "m") -> Encoded:
+            return Encoded([b"%d" % number], Text(of, str(number)))
 
         found: list[tuple[list[bytes], Text | None]] = []
         async with running(ledger) as writer, ledger.tail(KEY, 1) as tail:
             for makes in (
                 [lambda: made(1), lambda: made(2)],
                 [lambda: made(3), lambda: made(4, of="other")],
-                [lambda: made(5), lambda: Made([b"6"])],
-                [lambda: made(7), lambda: Made([])],
+                [lambda: made(5), lambda: Encoded([b"6"])],
+                [lambda: made(7), lambda: Encoded([])],
             ):
                 for make in makes:
                     writer.later(make)

@@ -475,3 +475,28 @@ def _transactions(statements: list[str]) -> Iterator[tuple[bool, str]]:
             text = ""
         else:
             text += statement
+
+
+async def test_a_waiting_reader_is_told_of_a_large_batch_before_it_is_published(tmp_path: Path) -> None:
+    told: list[tuple[str, Batch]] = []
+
+    class Reader:
+        def prepare(self, batch: Batch) -> None:
+            told.append(("prepare", batch))
+
+        def take(self, batch: Batch) -> bool:
+            told.append(("take", batch))
+            return False
+
+    async with SqliteLedger(tmp_path / "a.db") as ledger, await ledger.acquire(KEY, "run-1") as writer:
+        await begin(writer)
+        async with ledger.tail(KEY, 1) as tail, anyio.create_task_group() as tasks:
+            tasks.start_soon(tail.next, Reader())
+            await anyio.wait_all_tasks_blocked()
+            for number in range(300):
+                writer.append(b"%d" % number)
+            await writer.flushed()
+    (first, prepared), (second, taken) = told
+    assert (first, second) == ("prepare", "take")
+    assert prepared is taken
+    assert len(taken.lines) == 300

@@ -3,9 +3,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ambient_runner.ledger.base import Batch
+from ambient_runner.ledger.base import RUNTIME, Batch
 from ambient_runner.projections.frames import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER, Framer
-from ambient_runner.protocol.events import Custom, encode_event
+from ambient_runner.protocol.events import (
+    Custom,
+    StepStarted,
+    TextMessageContent,
+    TextMessageStart,
+    encode_event,
+)
+from ambient_runner.protocol.profiles import Profile
 
 
 def frames(owner: str, kind: str, body: object) -> bytes:
@@ -24,3 +31,15 @@ def test_facts_of_the_platform_are_custom_events_of_their_kind(owner: str, kind:
 
 def test_facts_of_an_owner_nobody_projects_are_invisible() -> None:
     assert frames("someone.else", "secret", {"a": 1}) == b""
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_a_batch_that_was_prepared_has_the_same_frames(profile: Profile) -> None:
+    said = [StepStarted(step_name="a"), TextMessageStart(message_id="m"), TextMessageContent(message_id="m", delta="x")]
+
+    def batch() -> Batch:
+        return Batch(first=7, owner=RUNTIME, kind="", run="r", ts=0, lines=[encode_event(event) for event in said])
+
+    prepared, framer = batch(), Framer("e", profile)
+    framer.prepare(prepared)
+    assert framer.render(prepared, {}) == Framer("e", profile).render(batch(), {})

@@ -9,7 +9,7 @@ This room knows bytes and keys. It does not know AG-UI.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -57,7 +57,7 @@ class Text(NamedTuple):
         return Text(self.message_id, self.text + more.text)
 
 
-class Made(NamedTuple):
+class Encoded(NamedTuple):
     """Encoded runtime events, and what they say if they are one text."""
 
     lines: list[bytes]
@@ -81,7 +81,7 @@ class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
     lines: Sequence[bytes]
     text: Text | None = None
     """What the lines say together, where that is known."""
-    derived: dict[str, Any] = {}
+    derived: dict[str, bytes] = {}
     last: int = 0
     size: int = 0
     """Bytes of all lines."""
@@ -198,8 +198,11 @@ class Writer(Protocol):
         """Queue one encoded runtime event."""
         ...
 
-    def later(self, make: Callable[[], Made]) -> None:
-        """Queue encoded runtime events that nobody has made yet: `make` gives them, soon and once. It may not raise."""
+    def later(self, make: Callable[[], Encoded]) -> None:
+        """Queue encoded runtime events that nobody has made yet: `make` gives them, soon and once.
+
+        It may not raise, and its lines have no line break.
+        """
         ...
 
     def full(self) -> bool:

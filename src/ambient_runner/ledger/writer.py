@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ambient_runner.errors import LedgerError
-    from ambient_runner.ledger.base import Fact, KeyClaim, Made, Text, ThreadKey
+    from ambient_runner.ledger.base import Encoded, Fact, KeyClaim, Text, ThreadKey
 
 WINDOW = 4096
 WINDOW_BYTES = 1 << 20
@@ -120,7 +120,7 @@ class QueuedWriter:
         self._refusal = _first_refusal(begun, ended)
         self._lines: list[bytes] = []
         self._text: Text | None = None
-        self._make: Callable[[], Made] | None = None
+        self._make: Callable[[], Encoded] | None = None
         self._dirty = False
         self._ended = False
         self._newest = 0
@@ -183,7 +183,7 @@ class QueuedWriter:
             self._looked = self._queued
             self._outbox.add(self)
 
-    def later(self, make: Callable[[], Made]) -> None:
+    def later(self, make: Callable[[], Encoded]) -> None:
         if self._refusal is not None:
             raise again(self._refusal)
         if self._make is not None:

@@ -26,7 +26,7 @@ __all__ = ["Exporting"]
 
 logger = logging.getLogger(__name__)
 
-LOST = Counter("ambient_spans_lost", "Spans that their receiver did not take", ["receiver"])
+LOST = Counter("ambient_spans_lost", "Spans that their receiver did not take, or a full queue forgot", ["receiver"])
 
 _QUEUE = 2048
 _QUEUE_MODULE = "opentelemetry.sdk._shared_internal"

@@ -81,6 +81,11 @@ class Framer:
             batch.derived[self._shared] = frames
         return frames
 
+    def prepare(self, batch: Batch) -> None:
+        """Have the frames ready that do not depend on the reader. Others are made once, in their turn."""
+        if self._shared and not snapshot_places(batch):
+            self.render(batch, {})
+
     @property
     def form(self) -> Form:
         return self._form

@@ -6,32 +6,25 @@ string and a brace: without their quotes, the strings of many lines are one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from ambient_runner.ledger.base import Text
 from ambient_runner.protocol.events import TextMessageContent, decode_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Pieces", "pieces_at"]
+__all__ = ["pieces_at"]
 
 _PLAIN = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
 _DELTA = b'","delta":'
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-class Pieces(NamedTuple):
-    """Text of one message, and where the lines that hold it end."""
-
-    message_id: str
-    text: str
-    end: int
-
-
-def pieces_at(lines: Sequence[bytes], at: int) -> Pieces | None:
-    """The pieces of one text that begin at this line; None when it is something else, or more than that."""
+def pieces_at(lines: Sequence[bytes], at: int) -> tuple[Text, int] | None:
+    """The text whose pieces begin at this line, and where they end; None when the line is something else, or more than that."""
     first = lines[at]
     if not first.startswith(_PLAIN):
         return None
@@ -40,7 +33,7 @@ def pieces_at(lines: Sequence[bytes], at: int) -> Pieces | None:
     head = first[: first.index(_DELTA) + len(_DELTA)]
     end, inside = _end_of(head, lines, at), len(head) + 1
     text = b"".join([line[inside:-2] for line in lines[at:end]])
-    return Pieces(event.message_id, _decode_text(b'"%b"' % text), end)
+    return Text(event.message_id, _decode_text(b'"%b"' % text)), end
 
 
 def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
@@ -51,8 +44,6 @@ def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
         ahead = lines[end : end + step]
         if b"\n".join(ahead).count(b"\n" + head) == len(ahead) - 1:
             end += len(ahead)
-        elif step == 1:
-            end += 1
         else:
-            step = max(step // 4, 1)
+            step //= 4
     return end

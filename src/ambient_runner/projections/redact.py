@@ -273,7 +273,7 @@ class Redactor:
         return secrets.held_from(text)
 
     def _is_plain(self, event: TextMessageContent) -> bool:
-        """Whether nothing is held and nothing has to be: nearly every event of a run, so this is the short way out."""
+        """Whether nothing is held and nothing has to be: the short way out for a piece that comes alone. Those that wait go by `passes`."""
         return (
             not self._streams
             and self._secrets.harmless(event.delta)

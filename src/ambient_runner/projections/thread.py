@@ -196,8 +196,8 @@ class ThreadView:
                 self.apply_event(run, decode_event(lines[at]))
                 at += 1
             else:
-                self.transcript.append(found.message_id, found.text)
-                at = found.end
+                text, at = found
+                self.transcript.append(text.message_id, text.text)
 
     def apply_event(self, run: str, event: Event) -> None:
         """Fold one event of this run. `apply` does it for batches; `seq` is not touched."""

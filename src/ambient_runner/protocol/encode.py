@@ -50,15 +50,18 @@ def sse(lines: Sequence[bytes], first: int, epoch: str, event_lines: bool = Fals
     """
     if len(lines) == 1 and not event_lines:
         return b"id: %b.%d\ndata: %b\n\n" % (epoch.encode(), first, lines[0])
+    if not lines:
+        return b""
     opening = b"id: " + epoch.encode()
     if event_lines:
         between = [b".%d\nevent: %b\ndata: " % (seq, kind_of(line).encode()) for seq, line in enumerate(lines, first)]
     else:
         between = _numbered(first, len(lines))
-    return opening + (b"\n\n" + opening).join(map(bytes.__add__, between, lines)) + b"\n\n" if lines else b""
+    return opening + (b"\n\n" + opening).join(map(bytes.__add__, between, lines)) + b"\n\n"
 
 
 _NUMBERED: list[bytes] = []
+"""What stands between an epoch and a line, by seq: as many as the longest thread so far has had, some 4 MB at most."""
 _MOST_NUMBERED = 1 << 16
 
 

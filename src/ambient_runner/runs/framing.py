@@ -88,7 +88,7 @@ def framed(agent: Agent, keep: Callable[[Custom], None] | None = None) -> RunHan
                 async for event in events:
                     if type(event) in _DELTAS:
                         yield event
-                    elif not ending.absorb(said := _coerced(coerce, event)) and not told.repeats(said):
+                    elif not ending.absorb(said := _coerced(coerce, event)) and not told.absorb(said):
                         if keep is not None and isinstance(said, Custom) and is_kept(said):
                             keep(said)
                         yield shown(said, agent.hidden_state)
@@ -140,7 +140,8 @@ class _ToldState:
     def __init__(self, run: Run) -> None:
         self._said: StateSnapshot | None = StateSnapshot(snapshot=run.input.state) if run.is_state_told else None
 
-    def repeats(self, event: Event) -> bool:
+    def absorb(self, event: Event) -> bool:
+        """Take note of the event; True when it says nothing new."""
         if self._said is None or not isinstance(event, StateSnapshot | StateDelta):
             return False
         said, self._said = self._said, None

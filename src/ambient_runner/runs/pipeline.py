@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.ledger.base import Made, Text
+from ambient_runner.ledger.base import Encoded, Text
 from ambient_runner.projections.kept import is_kept, is_kept_line
 from ambient_runner.protocol.dropped import MAX_EVENT, dropped
 from ambient_runner.protocol.events import (
@@ -109,7 +109,7 @@ class Pipeline:
         self._later = writer.later
         self._repair = repairer.feed
         self._redact = redactor.feed
-        self._text: str | None = None
+        self._going_on: str | None = None
         """The message whose text goes on, if nothing about it needs a look."""
         self._pieces: list[TextMessageContent] = []
         self.heard = 0.0
@@ -128,7 +128,7 @@ class Pipeline:
         """Accept one event. Whether it was written at once: then ask the writer if it is full."""
         if (
             type(event) is TextMessageContent
-            and event.message_id == self._text
+            and event.message_id == self._going_on
             and type(event.delta) is str
             and 0 < len(event.delta) <= _SHORT
             and event.subagent_run_id is None
@@ -142,7 +142,7 @@ class Pipeline:
             self._pieces.append(event)
             return False
         self._write_pieces()
-        self._text = None
+        self._going_on = None
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for legal in self._repair(event):
@@ -152,18 +152,22 @@ class Pipeline:
             for clean in self._redact(legal):
                 self._write(_bare(clean))
             if legal is event and type(legal) is TextMessageContent and legal.subagent_run_id is None:
-                self._text = legal.message_id
+                self._going_on = legal.message_id
         return True
 
     def _write_pieces(self) -> None:
+        """Before anything else is looked at: the redactor must meet everything in order."""
         for line in self._made().lines:
             self._write(line)
 
-    def _made(self) -> Made:
-        """The lines of the pieces that were put aside. What may hold a secret, or could be the beginning of one, is looked at."""
+    def _made(self) -> Encoded:
+        """The lines of the pieces that were put aside. What may hold a secret, or could be the beginning of one, is looked at.
+
+        They are too short for one of them to be too large an event.
+        """
         pieces, self._pieces = self._pieces, []
         if not pieces:
-            return Made([])
+            return Encoded([])
         self.heard = time.monotonic()
         text = "".join([piece.delta for piece in pieces])
         safe = self._redactor.passes(pieces[0].message_id, text)
@@ -175,10 +179,10 @@ class Pipeline:
         try:
             lines = [encode_event(piece) for piece in pieces[:plain]]
         except UnicodeEncodeError:
-            return Made([*map(storable, pieces[:plain]), *looked_at])
+            return Encoded([*map(storable, pieces[:plain]), *looked_at])
         if looked_at:
-            return Made(lines + looked_at)
-        return Made(lines, Text(pieces[0].message_id, text[:size]))
+            return Encoded(lines + looked_at)
+        return Encoded(lines, Text(pieces[0].message_id, text[:size]))
 
     def keep(self, said: Custom) -> None:
         """Store what the adapter keeps with the thread (`projections.kept`)."""

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TERMINALS = frozenset({RunFinished, RunError})
-_YIELD_EVERY = 255
+_YIELD_EVERY = 256
+"""Events of an agent that does not pause, until others have their turn."""
 _LAST_WORDS = 10.0
 """Seconds a run has to write its terminal event once it ends."""
 
@@ -378,7 +379,7 @@ class Runner:
                 else:
                     active.heard = now()
                 count += 1
-                if not count & _YIELD_EVERY:
+                if not count % _YIELD_EVERY:
                     await (writer.room() if full() else asyncio.sleep(0))
         return active.said
 

@@ -73,18 +73,18 @@ class _Growing:
     def add(self, batch: Batch) -> None:
         if batch.first != self._next:
             return
-        is_read = batch.owner != RUNTIME or batch.text is not None
-        if is_read or batch.run != self._run or len(self._lines) >= _FOLD_AT:
+        folds_at_once = batch.owner != RUNTIME or batch.text is not None
+        if folds_at_once or batch.run != self._run or len(self._lines) >= _FOLD_AT:
             self._fold(len(self._lines))
             self._run = batch.run
-        if not is_read:
-            self._lines += batch.lines
-        else:
+        if folds_at_once:
             self._view.apply(batch)
+        else:
+            self._lines += batch.lines
         self._next = batch.last + 1
 
     def up_to(self, seq: int) -> ThreadView:
-        """As far as it is known, but not beyond `seq`."""
+        """As far as it is known, and not beyond `seq` unless it has been folded further."""
         self._fold(min(len(self._lines), seq - self._view.seq))
         return self._view
 

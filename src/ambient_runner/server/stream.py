@@ -151,8 +151,7 @@ class EventStream(Response):
 
     def prepare(self, batch: Batch) -> None:
         """Have the frames of a large batch ready. See `Taker`."""
-        if not snapshot_places(batch):
-            self._framer.render(batch, {})
+        self._framer.prepare(batch)
 
     def take(self, batch: Batch) -> bool:
         """Send a batch that has just been published, if that takes neither more than this nor a wait. See `Taker`."""
@@ -185,10 +184,10 @@ class EventStream(Response):
         frames: list[bytes] = []
         size = 0
         over = False
-        for batch in batches:
+        for at, batch in enumerate(batches):
             places = None if self._framer.is_shared(batch) else snapshot_places(batch)
             if places:
-                self._grow(batches)  # What the snapshot is made of is in our hands: it need not be read.
+                self._grow(batches[: at + 1])  # What the snapshot is made of is in our hands: it need not be read.
             frame = self._framer.render(batch, await self._snapshots(places) if places else {})
             frames.append(frame)
             size += len(frame)

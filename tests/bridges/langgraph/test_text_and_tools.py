@@ -330,5 +330,5 @@ async def test_pictures_and_files_reach_the_model_as_content_blocks() -> None:
         {"type": "image", "url": "https://example.org/a.png"},
         {"type": "file", "base64": "aGk=", "mime_type": "application/pdf"},
         {"type": "audio", "base64": "aGk=", "mime_type": "audio/wav"},
-        {"type": "text", "text": "[The user attached image content that cannot be read here: image/png]"},
+        {"type": "text", "text": "[An attachment that cannot be read here: image/png]"},
     ]

@@ -82,13 +82,13 @@ async def test_a_tool_does_not_run_before_what_came_first_has_been_told() -> Non
         return "noted"
 
     model = ScriptedModel(calls(text("I ", "note."), call("c1", "note", '{"word": "x"}')), says("Done."))
-    async with aclosing(adapter_of(agent_of(model, note)).run(POSTED)) as events:
-        async for event in events:
-            if isinstance(event, e.ToolCallEnd):
-                break
-            for _ in range(50):  # Time for the SDK to run ahead.
-                await asyncio.sleep(0)
-            assert ran == []
+    with anyio.fail_after(5):
+        async with aclosing(adapter_of(agent_of(model, note)).run(POSTED)) as events:
+            async for event in events:
+                if isinstance(event, e.ToolCallEnd):
+                    break
+                await anyio.wait_all_tasks_blocked()  # The SDK has had the time to run ahead.
+                assert ran == []
 
 
 async def test_a_model_may_give_anything_that_can_be_iterated() -> None:

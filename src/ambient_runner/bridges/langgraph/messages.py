@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pydantic_core
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
+from ambient_runner.bridges.attachments import unreadable
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -35,7 +36,6 @@ __all__ = [
     "is_object",
     "json_text",
     "messages_of",
-    "plain",
     "reasoning_of",
     "result_content",
     "result_message",
@@ -114,8 +114,7 @@ def _block(part: ContentPart) -> Block:
             typed = {"mime_type": source.mime_type} if source.mime_type else {}
             return {"type": kind, "url": source.value, **typed}
         case _:
-            said = source.mime_type or "unknown type"
-            return {"type": "text", "text": f"[The user attached {kind} content that cannot be read here: {said}]"}
+            return {"type": "text", "text": unreadable(part)}
 
 
 def result_content(content: str | Sequence[Any]) -> Content:
@@ -202,11 +201,6 @@ def is_object(text: str) -> bool:
 def json_text(value: Any) -> str:
     """The value as compact JSON; what JSON has no form for is named by its type."""
     return pydantic_core.to_json(value, fallback=_type_name).decode()
-
-
-def plain(value: Any) -> Any:
-    """A copy in plain JSON. A thing JSON has no form for is named by its type alone: its text may hold anything."""
-    return pydantic_core.to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=_type_name)
 
 
 def _type_name(thing: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.langgraph.messages import plain
+from ambient_runner.bridges.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.langgraph.messages import plain
+from ambient_runner.bridges.plain import plain
+from ambient_runner.bridges.questions import expiry
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def interrupt_of(question: Question, seconds: float | None, told: Callable[[str]
         message=value if isinstance(value, str) else _first(said, _MESSAGES, str),
         tool_call_id=told(named) if named else question.tool_call_id,
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
-        expires_at=_first(said, ("expires_at", "expiresAt"), str) or _expiry(seconds),
+        expires_at=_first(said, ("expires_at", "expiresAt"), str) or expiry(seconds),
         metadata={"value": value},
         subagent_run_id=question.lane,
     )
@@ -58,7 +58,7 @@ def at_breakpoint(checkpoint: str, nodes: Sequence[str], seconds: float | None) 
         id=f"{_BREAKPOINT}{checkpoint}",
         reason="confirmation",
         message=f"Go on with {', '.join(nodes)}?" if nodes else "Go on?",
-        expires_at=_expiry(seconds),
+        expires_at=expiry(seconds),
         metadata={"next": list(nodes)},
     )
 
@@ -72,10 +72,6 @@ def answers_of(entries: Iterable[ResumeEntry]) -> dict[str, Any]:
     return {
         entry.interrupt_id: {"cancelled": True} if entry.status == "cancelled" else entry.payload for entry in entries
     }
-
-
-def _expiry(seconds: float | None) -> str | None:
-    return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
 
 def _first(said: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
 from ambient_runner.bridges.langgraph.lanes import Lanes, Namespace
-from ambient_runner.bridges.langgraph.messages import is_object, plain, result_content, said_in
+from ambient_runner.bridges.langgraph.messages import is_object, result_content, said_in
 from ambient_runner.bridges.langgraph.names import CallNames
 from ambient_runner.bridges.langgraph.predict import Predictions, mappings_of
 from ambient_runner.bridges.langgraph.questions import Question
 from ambient_runner.bridges.langgraph.speech import Call, Speech
 from ambient_runner.bridges.langgraph.usage import Usage
+from ambient_runner.bridges.plain import plain
 from ambient_runner.protocol.compose import Composer, random_id
 from ambient_runner.protocol.events import RunError, TextMessageContent
 

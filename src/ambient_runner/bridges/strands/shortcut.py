@@ -39,7 +39,7 @@ class Shortcut:
 
     async def told(self, natives: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
         """Pieces of text as strings, and the events of the SDK, which runs until this is closed or the task is cancelled."""
-        running = asyncio.create_task(self._run(natives))
+        running = asyncio.create_task(self._run(natives))  # In a task group a generator may not yield.
         running.add_done_callback(lambda _: self._wake())
         try:
             while not running.done() or self._said:
@@ -143,12 +143,16 @@ def _cancel_this_task() -> None:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel the task, if it still runs, and wait until it is over. Whoever loses patience meanwhile cancels it again."""
+    """Cancel the task, if it still runs, and wait until it is over. Whoever cancels us meanwhile cancels it again."""
     task.cancel()
+    cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
             await asyncio.wait({task})
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            cancelled = error
             task.cancel()
     if not task.cancelled():
         task.exception()  # Nobody is left to hear it, and asyncio would complain of that.
+    if cancelled is not None:
+        raise cancelled
