@@ -176,6 +176,15 @@ class TestAppending:
             with anyio.fail_after(5):
                 assert lines_of(await tail.next()) == [(3, b"b")]
 
+    async def test_who_puts_lines_aside_is_refused_once_the_lease_is_lost(self, ledger: Ledger) -> None:
+        made: list[str] = []
+        async with running(ledger) as writer:
+            writer.later(lambda: made.append("made") or Encoded([b"a"]))
+            await ledger.erase(KEY)
+            assert made == ["made"]
+            with pytest.raises(LeaseLost):
+                writer.later(lambda: Encoded([b"b"]))
+
     async def test_what_the_lines_of_a_batch_say_together_is_known_where_they_are_one_text(
         self, ledger: Ledger
     ) -> None:

@@ -136,6 +136,9 @@ async def test_the_state_a_run_begins_with_is_not_told_again_but_all_that_follow
     assert (await framing(same, other, same, run=told))[1:-2] == [other, same]
     assert (await framing(other, same, run=told))[1:-2] == [other, same]
     assert (await framing(same, run=a_run(state={"a": 1})))[1:-2] == [same]
+    for unlike in ({"a": True}, {"a": 1.0}, {"a": [1]}, {}):
+        said = StateSnapshot(snapshot=unlike)
+        assert [event.snapshot for event in (await framing(said, run=told))[1:-2]] == [unlike]
 
 
 def test_a_hidden_value_is_not_copied_or_moved_into_sight() -> None:

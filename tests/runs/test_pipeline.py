@@ -178,6 +178,20 @@ def test_a_piece_that_is_no_text_fails_at_once_and_spoils_nothing_before_it() ->
     assert lines.texts() == ["a", "b"]
 
 
+class Name(str):
+    """A string for whoever compares it, and nothing the encoder knows."""
+
+    __slots__ = ()
+
+
+def test_a_name_that_is_no_plain_string_never_waits() -> None:
+    pipeline, lines = piped()
+    pipeline.push(piece("a"))
+    with pytest.raises(TypeError):
+        pipeline.push(piece("b", message_id=Name("m")))
+    assert lines.texts() == ["a"]
+
+
 def test_a_lone_surrogate_among_the_pieces_spoils_none_of_the_others() -> None:
     pipeline, lines = piped()
     for text in ("a", "b", "c\ud83d", "d"):

@@ -262,7 +262,7 @@ class QueuedWriter:
         if isinstance(self._refusal, RunnerError):
             return
         self._refusal = error
-        self._make = None
+        self._gather()  # Whoever puts lines aside begins anew, and is refused.
         self._lines.clear()
         self._bytes = self._size = 0
         for _, future in self._waiting:

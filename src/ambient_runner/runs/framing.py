@@ -134,18 +134,25 @@ def shown(event: Event, hidden: frozenset[str]) -> Event:
             return event
 
 
+_canonical = msgspec.json.Encoder(order="sorted").encode
+"""For Python, 1 is True."""
+
+
 class _ToldState:
     """The state that clients were told before the agent began. Many agents begin by saying it again."""
 
     def __init__(self, run: Run) -> None:
-        self._said: StateSnapshot | None = StateSnapshot(snapshot=run.input.state) if run.is_state_told else None
+        self._said = _canonical(run.input.state) if run.is_state_told else None
 
     def absorb(self, event: Event) -> bool:
         """Take note of the event; True when it says nothing new."""
         if self._said is None or not isinstance(event, StateSnapshot | StateDelta):
             return False
         said, self._said = self._said, None
-        return isinstance(event, StateSnapshot) and event.snapshot == said.snapshot
+        try:
+            return isinstance(event, StateSnapshot) and _canonical(event.snapshot) == said
+        except (TypeError, ValueError, RecursionError):
+            return False  # Whoever writes it says what is wrong.
 
 
 @dataclass(kw_only=True, slots=True)

@@ -129,6 +129,7 @@ class Pipeline:
         if (
             type(event) is TextMessageContent
             and event.message_id == self._going_on
+            and type(event.message_id) is str
             and type(event.delta) is str
             and 0 < len(event.delta) <= _SHORT
             and event.subagent_run_id is None
@@ -178,7 +179,7 @@ class Pipeline:
         looked_at = [_bare(clean) for piece in pieces[plain:] for clean in self._redact(piece)]
         try:
             lines = [encode_event(piece) for piece in pieces[:plain]]
-        except UnicodeEncodeError:
+        except ValueError:
             return Encoded([*map(storable, pieces[:plain]), *looked_at])
         if looked_at:
             return Encoded(lines + looked_at)

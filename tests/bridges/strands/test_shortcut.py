@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
+import pytest
 from strands import tool
 from strands.middleware._agent_stream import AgentStreamStage
 
@@ -130,3 +131,33 @@ async def test_middleware_around_the_whole_stream_hears_every_piece_and_may_chan
     async with strands(agent) as thread:
         await thread.say("hi")
         assert deltas(thread.told) == ["A", "B"]
+
+
+async def test_an_agent_that_is_handed_out_again_is_heard_again() -> None:
+    agent = agent_of(ScriptedModel(says("a", "b"), says("c", "d"), says("e", "f")))
+    async with strands(lambda: agent) as thread:
+        for name, texts in (("one", ["a", "b"]), ("two", ["c", "d"]), ("one", ["e", "f"])):
+            thread.name = name
+            await thread.say("hi")
+            assert deltas(thread.told) == texts
+
+
+async def test_an_agent_that_was_cut_and_is_handed_out_again_goes_on() -> None:
+    thinking = anyio.Event()
+    block = text("one ", "two")
+    block.insert(2, thinking)
+    agent = agent_of(ScriptedModel(turn(block), says("a", "b")))
+    adapter = adapter_of(lambda: agent)
+    with anyio.fail_after(5):
+        async with aclosing(adapter.run(POSTED)) as events:
+            assert deltas([await anext(events), await anext(events)]) == ["one "]
+        assert deltas([event async for event in adapter.run(POSTED)]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+async def test_a_model_that_would_end_the_process_fails_its_run_alone(ending: type[BaseException]) -> None:
+    async with strands(agent_of(ScriptedModel([*turn(text("half "))[:3], ending(3)], says("on")))) as thread:
+        await thread.say("hi")
+        assert deltas(thread.told) == ["half "]
+        await thread.say("again")
+        assert deltas(thread.told) == ["on"]

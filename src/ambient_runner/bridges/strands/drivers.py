@@ -40,7 +40,7 @@ class AgentDriver:
     def __init__(self, agent: Agent) -> None:
         self.is_cancelled = False
         self._agent = agent
-        self._wires = Wires(agent)
+        self._wires = Wires.of(agent)
         self._has_session = session_manager_of(agent) is not None
         self._first_state = agent.state.get()
 
@@ -69,6 +69,9 @@ class AgentDriver:
             self._agent.state.set(
                 _CONTEXT_KEY, [{"description": c.description, "value": c.value} for c in ask.input.context]
             )
+        cast(
+            "Any", self._agent
+        )._cancel_signal.clear()  # A run that was cut may have left it, and the function may give this agent again.
         limits: Any = {"turns": ask.config.max_turns} if ask.config.max_turns else None
         natives = cast("AsyncGenerator[Any, None]", self._agent.stream_async(prompt, limits=limits))
         return shortcut.told(natives) if shortcut else natives

@@ -45,7 +45,7 @@ class OrchestraDriver:
         self._running, self._fresh = self._fresh or await self._make(), None
         aside, system, used = context_blocks(ask.input), system_text(ask.turns), ask.call_ids()
         for agent in _agents(self._running):
-            Wires(agent).request = Request(tools=ask.tools, config=ask.config, aside=aside, system=system, used=used)
+            Wires.of(agent).request = Request(tools=ask.tools, config=ask.config, aside=aside, system=system, used=used)
         return cast("AsyncGenerator[Any, None]", self._running.stream_async(self._task(ask)))
 
     def stop_after_tools(self) -> None:

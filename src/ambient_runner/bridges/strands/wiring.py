@@ -12,6 +12,7 @@ import logging
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from strands.handlers.callback_handler import null_callback_handler
 from strands.hooks import BeforeToolCallEvent
@@ -64,7 +65,18 @@ class Request:
 
 
 class Wires:
-    """The insertions in one agent. `request` is what they serve: set before each run."""
+    """The insertions in one agent. `request` is what they serve: set before each run.
+
+    Use `of`: a function may hand out the same agent again, for another thread or after a run that was cut.
+    """
+
+    @classmethod
+    def of(cls, agent: Agent) -> Wires:
+        """Those the agent has, put into it if it has none."""
+        found = _WIRED.get(agent)
+        if found is None:
+            found = _WIRED[agent] = cls(agent)
+        return found
 
     def __init__(self, agent: Agent) -> None:
         self.request = Request()
@@ -143,6 +155,9 @@ class Wires:
             return
         if not _approves(event.interrupt(APPROVAL, reason={"call": dict(event.tool_use)})):
             event.cancel_tool = DECLINED
+
+
+_WIRED: WeakKeyDictionary[Agent, Wires] = WeakKeyDictionary()
 
 
 def all_tool_names(agent: Agent) -> set[str]:
