@@ -33,7 +33,7 @@ from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import run_if_any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from ag_ui.core import RunAgentInput as AguiInput
 
@@ -130,13 +130,17 @@ async def _played(graph: Graph, telling: Telling, opening: Opening, context: Any
             given = telling.giving(inputs.popleft())
             async with graph.stream(given, telling.settings(opening), context) as natives:
                 async for native in natives:
+                    if (piece := telling.piece(native)) is not None:
+                        yield piece  # Nearly all of a stream, so it gets here by the shortest way.
+                        continue
                     for event in telling.feed(native):
                         yield event
         except Exception as error:
-            if not telling.gives_up(failure(error)):
+            instead = telling.instead(failure(error))
+            if instead is None:
                 raise
             logger.warning("The graph failed on a question that was cancelled. It is given up.", exc_info=error)
-            inputs = deque(opening.instead)
+            inputs = deque(instead)
         else:
             opening.configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
 
@@ -153,6 +157,7 @@ class Telling:
         self._store = StateStore(given.state, config.hidden.__contains__)
         self._names = CallNames(given.messages, memory.aliases if memory else {})
         self._translator = Translator(self._store, _plan(given, self._tools, config), self._names)
+        self.piece = self._translator.piece
         self._checkpoint: str | None = None
         self._next: list[str] = []
         self._unheard: tuple[str, ...] = ()
@@ -234,16 +239,16 @@ class Telling:
             end,
         ]
 
-    def gives_up(self, error: BridgeError) -> bool:
-        """Whether the run was to cancel questions, and the graph failed on that and did nothing. Then they are over."""
+    def instead(self, error: BridgeError) -> Sequence[Any] | None:
+        """What the graph is given after it failed: if all it was to do is cancel questions, and it did nothing, they are over."""
         resume, opening = self._input.resume, self.opening
         if opening is None or not resume or not self._translator.resumes or isinstance(error, Unreachable):
-            return False
-        is_over = all(entry.status == "cancelled" for entry in resume) and self._checkpoint == opening.checkpoint
-        if is_over:
-            self._translator.questions.clear()
-            self._translator.resumes = False
-        return is_over
+            return None
+        if self._checkpoint != opening.checkpoint or any(entry.status != "cancelled" for entry in resume):
+            return None
+        self._translator.questions.clear()
+        self._translator.resumes = False
+        return opening.instead
 
     async def _take_back(self, error: BridgeError, graph: Graph) -> list[Event]:
         """What the graph could not take is no longer the thread's, nor the graph's: every later run would fail on it.

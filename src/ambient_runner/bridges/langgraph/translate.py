@@ -77,13 +77,13 @@ class _Made:
     call: Call
 
 
-@dataclass(slots=True)
-class _Hot:
-    """The message that is being written: its plain deltas need nothing but an id."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Written:
+    """The message that is being written: what its plain pieces are told with."""
 
-    native: str | None = None
-    message_id: str = ""
-    lane: Owner = None
+    native: str
+    message_id: str
+    lane: Owner
 
 
 class Translator:
@@ -110,7 +110,7 @@ class Translator:
         self._said_again: set[str] = set()
         self._unanswered: dict[str, list[_Made]] = {}
         self._running: Counter[tuple[Owner, str]] = Counter()
-        self._hot = _Hot()
+        self._written: _Written | None = None
         self.has_begun = False
         self._modes: dict[str, Callable[[Namespace, Any], list[Event]]] = {
             "custom": self._custom,
@@ -121,22 +121,36 @@ class Translator:
         for call_id in plan.open_calls:
             self._say.recall(call_id)
 
+    def piece(self, native: Native) -> TextMessageContent | None:
+        """The next piece of the text that is being written, if the event is that and no more. Else `feed` says what it is."""
+        written = self._written
+        if written is None or native[1] != "messages":
+            return None
+        message = native[2][0]
+        if (
+            message.id != written.native
+            or type(message) is not AIMessageChunk
+            or type(text := message.content) is not str
+            or not text
+            or message.tool_call_chunks
+            or message.additional_kwargs
+            or message.usage_metadata is not None
+            or message.chunk_position is not None
+        ):
+            return None
+        return TextMessageContent(message_id=written.message_id, delta=text, subagent_run_id=written.lane)
+
     def feed(self, native: Native) -> list[Event]:
-        """What this event says. Plain text is nearly all of a stream, so it comes first and costs little."""
+        """What an event says that is no more than a `piece`."""
         ns, mode, data = native
-        if mode != "messages":
-            step = self._modes.get(mode)
-            return step(ns, data) if step else []
-        message = data[0]
-        hot = self._hot
-        if message.id == hot.native and _is_plain(message):
-            text = message.content
-            return [TextMessageContent(message_id=hot.message_id, delta=text, subagent_run_id=hot.lane)]
-        return self._message(ns, message, data[1])
+        if mode == "messages":
+            return self._message(ns, *data)
+        step = self._modes.get(mode)
+        return step(ns, data) if step else []
 
     def close(self, terminal: Terminal) -> list[Event]:
         """The ends of everything open."""
-        self._hot.native = None
+        self._written = None
         results = [] if isinstance(terminal, RunError) else self._refused()
         ends = [event for speech in self._speeches.values() for event in speech.composer.close(terminal)]
         return [*results, *ends, *self._say.close(terminal)]
@@ -164,7 +178,7 @@ class Translator:
         return {key: self.values[key] for key in shown}
 
     def _message(self, ns: Namespace, message: Any, meta: Mapping[str, Any]) -> list[Event]:
-        self._hot.native = None
+        self._written = None
         match message:
             case AIMessageChunk():
                 return self._chunk(ns, message, meta)
@@ -185,8 +199,8 @@ class Translator:
             events += self._call(ns, speech, call, delta, meta)
         if message.chunk_position == "last":
             events += self._end(speech, is_whole=False)
-        elif said and type(last := said[-1]) is TextMessageContent and not message.tool_call_chunks:
-            self._hot = _Hot(message.id, last.message_id, speech.lane)
+        elif message.id and said and type(last := said[-1]) is TextMessageContent and not message.tool_call_chunks:
+            self._written = _Written(message.id, last.message_id, speech.lane)
         return events
 
     def _whole(self, ns: Namespace, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
@@ -324,8 +338,8 @@ class Translator:
         for native, speech in list(self._open.items()):
             if speech.task.startswith(task):
                 events += self._end(self._open.pop(native))
-                if self._hot.native == native:
-                    self._hot.native = None
+                if self._written is not None and self._written.native == native:
+                    self._written = None
         events += self._lanes.leave(place, has_failed=has_failed)
         return [*events, *(self._say.end_step(name, lane) if self._running[lane, name] <= 0 else [])]
 
@@ -367,16 +381,3 @@ class Translator:
             speech = self._speeches.get(message.id or "") if isinstance(message, AIMessage) else None
             if speech is not None and speech.lane is not None:
                 self.adopted.update([speech.message_id, *(call.told for call in speech.calls.values())])
-
-
-def _is_plain(message: Any) -> bool:
-    """Whether a chunk is text and nothing else."""
-    return (
-        type(message) is AIMessageChunk
-        and type(message.content) is str
-        and message.content != ""
-        and not message.tool_call_chunks
-        and not message.additional_kwargs
-        and message.usage_metadata is None
-        and message.chunk_position is None
-    )
