@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -35,11 +36,50 @@ async def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
+async def _exit_of_a_subtask() -> None:
+    await asyncio.create_task(_exit())
+
+
+async def _exit_of_a_subtask_that_is_cancelled() -> None:
+    async def exits_at_the_end() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await _exit()
+
+    subtask = asyncio.create_task(exits_at_the_end())
+    await asyncio.sleep(0)
+    subtask.cancel()
+    await subtask
+
+
+async def _exit_in_a_thread() -> None:
+    await asyncio.gather(asyncio.to_thread(sys.exit, 3))
+
+
+async def _exit_in_a_task_group() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_exit)
+
+
 async def _group() -> None:
     raise BaseExceptionGroup("bad", [SystemExit(3)])
 
 
-@pytest.mark.parametrize("misdeed", [_lost_subtask, _own_cancel, _exit, _interrupt, _group])
+_MISDEEDS = [
+    _lost_subtask,
+    _own_cancel,
+    _exit,
+    _exit_of_a_subtask,
+    _exit_of_a_subtask_that_is_cancelled,
+    _exit_in_a_thread,
+    _exit_in_a_task_group,
+    _interrupt,
+    _group,
+]
+
+
+@pytest.mark.parametrize("misdeed", _MISDEEDS)
 async def test_an_agent_that_cancels_itself_or_tries_to_end_the_process_fails_alone(misdeed: Any) -> None:
     release = anyio.Event()
 

@@ -38,6 +38,7 @@ from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.admission import Admission, Waiting
 from ambient_runner.runs.apart import LeftBehind, run_apart
+from ambient_runner.runs.contained import contain_tasks
 from ambient_runner.runs.framing import finished, framed
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.opening import open_run
@@ -99,6 +100,7 @@ class Runner:
         self._admission = Admission(ledger, waiting, self._may_supersede)
 
     async def __aenter__(self) -> Self:
+        contain_tasks()
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
         await self._sweep()
         self._tasks.start_soon(self._keep_sweeping)

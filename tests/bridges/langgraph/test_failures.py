@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -46,6 +47,22 @@ async def test_a_model_that_fails_ends_what_it_began_and_says_nothing_of_why(tur
         await thread.say("go")
     assert thread.error == "LANGGRAPH_ERROR"
     assert "secret reason" not in repr(thread.told)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "in a thread"])
+async def test_a_node_that_would_end_the_process_fails_its_run_alone(is_async: bool) -> None:
+    async def exits_as_a_task(state: MessagesState) -> Any:
+        sys.exit(3)
+
+    def exits_in_a_thread(state: MessagesState) -> Any:
+        sys.exit(3)
+
+    node = exits_as_a_task if is_async else exits_in_a_thread
+    async with langgraph(StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()) as thread:
+        await thread.say("go")
+        assert thread.error == "agent_error"
+        await thread.say("again")
+        assert thread.error == "agent_error"
 
 
 async def test_a_node_that_fails_in_a_subgraph_fails_its_subagent() -> None:

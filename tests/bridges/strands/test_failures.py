@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -58,6 +59,20 @@ async def test_a16_a_model_that_fails_leaves_a_closed_stream_and_a_usable_thread
         assert await ending(thread) == "STRANDS_FORCE_STOP"
         assert (await thread.say("again"))[-1] == "RF success"
     assert model.saw[1][-1]["content"][-1] == {"text": "again"}
+
+
+@tool
+def end_it() -> str:
+    """Ends the process, as a command-line program does that is called as a tool."""
+    sys.exit(3)
+
+
+async def test_a_tool_that_would_end_the_process_has_failed_and_the_model_goes_on() -> None:
+    model = ScriptedModel(calls(call("c1", "end_it")), says("On."))
+    async with strands(agent_of(model, end_it)) as thread:
+        assert (await thread.say("go"))[-1] == "RF success"
+    result = model.saw[1][-1]["content"][0]["toolResult"]
+    assert (result["toolUseId"], result["status"]) == ("c1", "error")
 
 
 async def test_a16_too_many_tokens_have_a_code_of_their_own() -> None:

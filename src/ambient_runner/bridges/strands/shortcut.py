@@ -12,8 +12,6 @@ import threading
 from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.errors import BridgeError
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
     from contextlib import AbstractAsyncContextManager
@@ -70,15 +68,12 @@ class Shortcut:
             await self._told
 
     async def _run(self, natives: AsyncGenerator[Any, None]) -> None:
-        try:
-            async for native in natives:
-                self.tell(native)
-                try:
-                    await self.caught_up()
-                except asyncio.CancelledError:
-                    _cancel_this_task()  # It is to strike inside the SDK: only from there all of its generators close.
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise BridgeError from error  # asyncio would end the server with it.
+        async for native in natives:
+            self.tell(native)
+            try:
+                await self.caught_up()
+            except asyncio.CancelledError:
+                _cancel_this_task()  # It is to strike inside the SDK: only from there all of its generators close.
 
     async def _more(self, running: asyncio.Task[None]) -> None:
         if self._said or running.done():

@@ -1,4 +1,4 @@
-"""What we add to a thread's own Strands agent so that a run can be told and steered: four small insertions, none on the user's agent.
+"""What we add to a thread's own Strands agent so that a run can be told and steered: five small insertions, none on the user's agent.
 
 Tools of the client are offered to the model and never executed here; a call of one is a Strands interrupt, so the SDK itself finishes the
 batch and stops before it asks the model again. A tool's result is sent when it is there. What only this request says (context, a system
@@ -40,6 +40,7 @@ FRONTEND = "ambient-frontend"
 APPROVAL = "ambient-approval"
 """The name of the interrupt that asks before a tool runs."""
 DECLINED = "The user declined this call."
+_ENDED = "The tool tried to end the process."
 _FORWARDED = "The call was handed to the user interface."
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -86,6 +87,7 @@ class Wires:
         if stage is not None:
             agent.add_middleware(stage, _with_results)
         agent.add_middleware(InvokeModelStage, self._whole if self.is_heard else self._lean)
+        agent.add_middleware(ExecuteToolStage, _contained)
         agent.add_hook(self._before_tool, BeforeToolCallEvent)
         for inner in _agents_inside(agent):
             _unwire(inner)
@@ -192,6 +194,15 @@ async def _with_results(context: Any, next_fn: MiddlewareNext[Any, Any]) -> Asyn
         if isinstance(event, ToolResultEvent):
             yield TypedEvent({TOOL_RESULT: event.tool_result})
         yield event
+
+
+async def _contained(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
+    """A tool that would end the process has failed, and the model hears so: the SDK would leave its call without a result."""
+    try:
+        async for event in next_fn(context):
+            yield event
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(_ENDED) from error
 
 
 def _is_heard(agent: Agent) -> bool:
