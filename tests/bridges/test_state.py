@@ -44,6 +44,14 @@ def test_nothing_is_said_that_clients_know_already_or_may_not_see() -> None:
     assert store.value == {"a": 1, "_b": 3}
 
 
+@pytest.mark.parametrize("change", [StateStore.merge, StateStore.delta])
+def test_a_number_that_becomes_a_truth_value_is_said(change: Any) -> None:
+    store = StateStore({"a": 1})
+    assert change(store, {"a": 1.0}) == []
+    assert [type(event) for event in change(store, {"a": True})] != []
+    assert store.snapshot().snapshot["a"] is True
+
+
 def test_a_delta_names_keys_with_escaped_pointers() -> None:
     store = StateStore({"x": 1}, hidden)
     assert store.delta({"a/b": 1, "m~n": 2, "x": 3, "_y": 4}) == delta(

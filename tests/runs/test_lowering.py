@@ -277,6 +277,17 @@ def test_state_that_says_nothing_new_changes_nothing(incoming: object) -> None:
     assert seen_state(with_state({"a": 1}), incoming, frozenset()) == ({"a": 1}, False)
 
 
+@pytest.mark.parametrize(("seen", "posted"), [(1, True), (False, 0), ([1], [True])])
+def test_a_number_is_not_a_truth_value(seen: object, posted: object) -> None:
+    state, is_news = seen_state(with_state({"a": seen}), {"a": posted}, frozenset())
+    assert msgspec.json.encode(state) == msgspec.json.encode({"a": posted})
+    assert is_news
+
+
+def test_what_a_browser_makes_of_a_number_is_no_news() -> None:
+    assert seen_state(with_state({"a": 1.0, "b": 1 << 70}), {"b": 1 << 70, "a": 1}, frozenset())[1] is False
+
+
 def test_a_clients_own_state_replaces_the_visible_keys() -> None:
     assert seen_state(with_state({"a": 1}), {"b": 2}, frozenset()) == ({"b": 2}, True)
 

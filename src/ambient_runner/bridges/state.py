@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ambient_runner.bridges.plain import plain
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.state import SharedState, apply_patch, visible_patch
+from ambient_runner.projections.state import SharedState, apply_patch, same, visible_patch
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
 from ambient_runner.protocol.pointers import pointer_to
 
@@ -53,7 +53,9 @@ class StateStore:
     def delta(self, changes: Mapping[str, Any]) -> list[Event]:
         """Set these keys: a patch of those that differ."""
         old, new = self._value, _members(changes)
-        return self.apply([_set(key, item, old) for key, item in new.items() if key not in old or old[key] != item])
+        return self.apply(
+            [_set(key, item, old) for key, item in new.items() if key not in old or not same(old[key], item)]
+        )
 
     def apply(self, patch: JsonPatch) -> list[Event]:
         """Patch the state: the visible part of the patch, or a snapshot where that would not lead clients to the same state.
@@ -65,9 +67,9 @@ class StateStore:
         seen = visible_patch(patch, self._hidden)
         before = self._said
         self._follow(seen)
-        if self._said != self._visible():
+        if not same(self._said, self._visible()):
             return [self.snapshot()]
-        return [] if self._said == before else [StateDelta(delta=seen)]
+        return [] if same(self._said, before) else [StateDelta(delta=seen)]
 
     def snapshot(self) -> StateSnapshot:
         """All that clients may see."""
@@ -76,7 +78,7 @@ class StateStore:
 
     def closing(self) -> list[Event]:
         """A complete snapshot if clients have something else."""
-        return [] if self._said == self._visible() else [self.snapshot()]
+        return [] if same(self._said, self._visible()) else [self.snapshot()]
 
     def _visible(self) -> Any:
         return SharedState(self._value).visible(self._hidden)

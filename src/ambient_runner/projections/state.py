@@ -8,6 +8,7 @@ only the containers on the way to a change are copied, where a general library c
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     Hidden = Collection[str] | Callable[[str], bool]
 
-__all__ = ["HIDDEN", "SharedState", "apply_patch", "is_hidden", "visible_patch"]
+__all__ = ["HIDDEN", "SharedState", "apply_patch", "is_hidden", "same", "visible_patch"]
 
 HIDDEN = frozenset({"messages"})
 """Top-level keys no client sees or writes, whatever the agent: the messages have a projection of their own."""
@@ -34,6 +35,7 @@ _MAX_COPIED = 8 << 20
 _POISON = frozenset({"__proto__", "constructor", "prototype"})
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*", re.DOTALL)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+_encode = msgspec.json.Encoder().encode
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
 
@@ -150,8 +152,17 @@ def _key(container: Any, segment: str, *, end: bool = False) -> Any:
     return index
 
 
+def same(left: Any, right: Any) -> bool:
+    """Whether these are the same JSON: 1 is 1.0, and it is not true."""
+    if left != right:
+        return False
+    with suppress(TypeError, ValueError, OverflowError, RecursionError):
+        if _encode(left) == _encode(right):
+            return True  # To the letter, as nearly always: then nobody need walk through them.
+    return _same(left, right)
+
+
 def _same(left: Any, right: Any) -> bool:
-    """As JSON compares: 1 is not true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if _is_object(left) and _is_object(right):

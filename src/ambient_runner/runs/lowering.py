@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ambient_runner.errors import InvalidInput, NothingToResume, PendingInterrupts
+from ambient_runner.projections.state import same
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,
@@ -207,8 +208,8 @@ def seen_state(view: ThreadView, posted: Any, hidden: frozenset[str]) -> tuple[A
     A client that posts what it last saw changed nothing, so a patch made since then stays; anything else replaces the visible keys.
     """
     current = view.state.visible(hidden)
-    stale = posted is None or posted == {} or posted == view.state_seen
+    stale = posted is None or posted == {} or same(posted, view.state_seen)
     if stale:
-        return view.state.value, current != view.state_seen
+        return view.state.value, not same(current, view.state_seen)
     merged = view.state.replace_visible(posted, hidden)
-    return merged, merged != view.state.value
+    return merged, not same(merged, view.state.value)
