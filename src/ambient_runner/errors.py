@@ -10,6 +10,7 @@ RunnerError                     code, status; the message defaults to the docstr
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
 │   ├── BridgeTimeout 504
+│   ├── NothingToAnswer         a run without a server was asked nothing
 │   └── ProtocolViolation       the bridge said something illegal that cannot be repaired
 ├── LedgerError        503
 │   └── LeaseLost
@@ -233,6 +234,12 @@ class BridgeTimeout(BridgeError):
 
     code = "agent_timeout"
     status = 504
+
+
+class NothingToAnswer(BridgeError):
+    """There is nothing to answer: `messages` must end with a user message or a tool result."""
+
+    code = "NOTHING_TO_ANSWER"
 
 
 class ProtocolViolation(BridgeError):

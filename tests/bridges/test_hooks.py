@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook, try_hook, try_stream
+from ambient_runner.bridges.hooks import call_hook, hook_error, needed_arguments, stream_hook, try_hook, try_stream
 from ambient_runner.protocol.events import Custom
 
 
@@ -171,3 +171,27 @@ async def test_a_hook_can_be_cancelled() -> None:
             tasks.start_soon(try_hook, "h", waits)
             await started.wait()
             tasks.cancel_scope.cancel()
+
+
+class Maker:
+    def __init__(self, first: Any, second: Any = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda: None, []),
+        (lambda first: None, ["first"]),
+        (lambda first, /, second: None, ["first", "second"]),
+        (lambda model="small": None, []),
+        (lambda *args, **options: None, []),
+        (lambda *, only: None, []),
+        (partial(lambda first, second: None, 1), ["second"]),
+        (Maker, ["first"]),
+        (Adder(), ["n"]),
+        (dict, []),
+    ],
+    ids=["none", "one", "two", "default", "any", "keyword", "partial", "class", "object", "no signature"],
+)
+def test_the_arguments_a_call_has_to_give(function: Callable[..., Any], names: list[str]) -> None:
+    assert [one.name for one in needed_arguments(function)] == names

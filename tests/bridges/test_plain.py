@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ambient_runner.bridges.plain import json_or_text, plain
+from ambient_runner.bridges.plain import json_or_text, json_text, plain
 
 
 class Secretive:
@@ -18,14 +20,26 @@ class Secretive:
     __str__ = __repr__
 
 
-def test_what_json_has_no_form_for_is_the_nearest_thing_and_never_its_own_text() -> None:
-    given = {"when": datetime(2026, 1, 2, tzinfo=UTC), "data": b"hi", "far": math.inf, "key": [Secretive(), (1, 2)]}
-    assert plain(given) == {
-        "when": "2026-01-02T00:00:00Z",
-        "data": "aGk=",
-        "far": None,
-        "key": ["<Secretive>", [1, 2]],
+@pytest.mark.parametrize("copied", [plain, lambda given: json.loads(json_text(given))], ids=["plain", "json_text"])
+def test_what_json_has_no_form_for_is_the_nearest_thing_and_never_its_own_text(copied: Callable[[Any], Any]) -> None:
+    given = {
+        "when": datetime(2026, 1, 2, tzinfo=UTC),
+        "data": [b"hi", b"\xff"],
+        "far": [math.inf, math.nan],
+        "key": [Secretive(), (1, 2)],
+        Secretive(): 1,
     }
+    assert copied(given) == {
+        "when": "2026-01-02T00:00:00Z",
+        "data": ["aGk=", "_w=="],
+        "far": [None, None],
+        "key": ["<Secretive>", [1, 2]],
+        "<Secretive>": 1,
+    }
+
+
+def test_json_text_is_compact_and_keeps_letters_as_they_are() -> None:
+    assert json_text({"a": [1, "ü"]}) == '{"a":[1,"ü"]}'
 
 
 def test_the_copy_shares_nothing_with_what_was_given() -> None:

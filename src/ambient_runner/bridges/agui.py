@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.hooks import call_hook, stream_hook
+from ambient_runner.bridges.hooks import call_hook, needed_arguments, stream_hook, takes_argument
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.decode import EventReader
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
 __all__ = ["AGUIBridge", "is_agui"]
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class AGUIBridge(PlatformBridge):
@@ -51,7 +49,7 @@ class AGUIBridge(PlatformBridge):
         agent, own = _agent_of(self._agent, ctx)
         stop = getattr(agent, "interrupt", None)
         # Without a thread's id, stopping an agent that serves every thread would stop them all.
-        can_stop = callable(stop) and (own or _takes_argument(stop))
+        can_stop = callable(stop) and (own or takes_argument(stop))
         return (StoppableAdapter if can_stop else AGUIAdapter)(agent, own=own)
 
 
@@ -99,7 +97,7 @@ class StoppableAdapter(AGUIAdapter):
 
     async def interrupt(self) -> None:
         stop = self._agent.interrupt
-        await call_hook(stop, *([self._thread] if _takes_argument(stop) else []))
+        await call_hook(stop, *([self._thread] if takes_argument(stop) else []))
 
 
 def _agent_of(given: Any, ctx: PlatformContext) -> tuple[Any, bool]:
@@ -107,7 +105,7 @@ def _agent_of(given: Any, ctx: PlatformContext) -> tuple[Any, bool]:
     if inspect.isasyncgenfunction(given):
         return given, False
     if isinstance(given, type) or not _has_run(given):
-        return given(*([ctx] if _needed(given) else [])), True
+        return given(*([ctx] if needed_arguments(given) else [])), True
     clone = getattr(given, "clone", None)
     return (clone(), True) if callable(clone) else (given, False)
 
@@ -115,11 +113,11 @@ def _agent_of(given: Any, ctx: PlatformContext) -> tuple[Any, bool]:
 def is_agui(found: object) -> bool:
     """Whether this is an AG-UI agent beyond doubt: an async generator function of one argument, or `run` is one or says RunAgentInput."""
     if inspect.isasyncgenfunction(found):
-        return len(_needed(found)) == 1
+        return len(needed_arguments(found)) == 1
     run = getattr(found, "run", None)
     if run is None or not callable(run):
         return False
-    needed = _needed(run)[isinstance(found, type) :]
+    needed = needed_arguments(run)[isinstance(found, type) :]
     if len(needed) != 1:
         return False
     return inspect.isasyncgenfunction(run) or "RunAgentInput" in str(needed[0].annotation)
@@ -127,19 +125,3 @@ def is_agui(found: object) -> bool:
 
 def _has_run(agent: object) -> bool:
     return callable(getattr(agent, "run", None))
-
-
-def _takes_argument(function: Any) -> bool:
-    return any(one.kind in _POSITIONAL for one in _parameters(function))
-
-
-def _needed(function: Any) -> list[inspect.Parameter]:
-    """The arguments that a call has to give."""
-    return [one for one in _parameters(function) if one.default is one.empty and one.kind in _POSITIONAL]
-
-
-def _parameters(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some callables of C have no signature
-        return []

@@ -2,7 +2,8 @@
 
 A hook may be a plain function, a coroutine function, a generator, an async generator, or a coroutine function that gives any of these:
 people write all of them, and there is one right thing to do with each. `call_hook` and `stream_hook` run one; `try_hook` and
-`try_stream` also keep its failure from the run, log it, and tell clients which hook it was.
+`try_stream` also keep its failure from the run, log it, and tell clients which hook it was. `needed_arguments` and `takes_argument` say
+what one can be called with.
 """
 
 from __future__ import annotations
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event
 
-__all__ = ["call_hook", "hook_error", "stream_hook", "try_hook", "try_stream"]
+__all__ = [
+    "call_hook",
+    "hook_error",
+    "needed_arguments",
+    "stream_hook",
+    "takes_argument",
+    "try_hook",
+    "try_stream",
+]
 
 _MANY = (list, tuple, set, frozenset, deque, Iterator)
 """What a hook gives several values in. Not every iterable: a mapping, a string and a pydantic model are one value each."""
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 async def call_hook(hook: Callable[..., Any], *args: Any) -> Any:
@@ -71,6 +81,23 @@ async def try_stream(
 def hook_error(hook: str, tool: str | None = None) -> Custom:
     """What clients are told of a hook that failed: which one, for which tool. Why is in the log."""
     return Custom(name="ambient:hook_error", value={"hook": hook, "tool": tool})
+
+
+def needed_arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The arguments a call has to give. One with a default has its author's value: it is not for what we would give."""
+    return [one for one in _parameters(function) if one.default is one.empty and one.kind in _POSITIONAL]
+
+
+def takes_argument(function: Callable[..., Any]) -> bool:
+    """Whether a call may give an argument."""
+    return any(one.kind in _POSITIONAL for one in _parameters(function))
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some callables of C have no signature
+        return []
 
 
 async def _iterated(values: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:

@@ -1,4 +1,4 @@
-"""What a framework hands over, as plain JSON, and JSON that someone wrote as text, as what it says. Pure."""
+"""What a framework hands over, as plain JSON or as its text, and JSON that someone wrote as text, as what it says. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import pydantic_core
 
-__all__ = ["json_or_text", "plain"]
+__all__ = ["json_or_text", "json_text", "plain"]
 
 
 def plain(value: Any) -> Any:
     """A copy in plain JSON. A thing JSON has no form for is named by its type alone: its text may hold anything."""
     return pydantic_core.to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=_type_name)
+
+
+def json_text(value: Any) -> str:
+    """The text of `plain(value)`, compact: JSON that every reader takes."""
+    return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=_type_name).decode()
 
 
 def json_or_text(text: str) -> Any:

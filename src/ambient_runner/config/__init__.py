@@ -8,7 +8,7 @@ from ambient_runner.config.environment import git_environment, harmless_environm
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parse import is_loopback
 from ambient_runner.config.reading import CONFIG_FILE, read_settings
-from ambient_runner.config.secrets import SHORTEST_SECRET
+from ambient_runner.config.secrets import SHORTEST_SECRET, is_secret_name
 from ambient_runner.config.settings import (
     History,
     LangfuseSettings,
@@ -37,6 +37,7 @@ __all__ = [
     "git_environment",
     "harmless_environment",
     "is_loopback",
+    "is_secret_name",
     "named_environment",
     "read_settings",
 ]

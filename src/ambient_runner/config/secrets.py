@@ -17,11 +17,16 @@ SHORTEST_SECRET = 8
 _SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name holds a secret, as far as names tell."""
+    return name.upper().endswith(_SECRET_SUFFIXES)
+
+
 def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:
     for name in names:
         if 0 < len(environ.get(name, "")) < SHORTEST_SECRET:
             raise ConfigError(f"{name} is named as a secret but is shorter than {SHORTEST_SECRET} characters.")
-    found = {value for name, value in environ.items() if name in names or name.upper().endswith(_SECRET_SUFFIXES)}
+    found = {value for name, value in environ.items() if name in names or is_secret_name(name)}
     password = urlsplit(settings.store).password
     if password:
         found |= {password, unquote(password)}

@@ -15,6 +15,7 @@ from ambient_runner.projections.kept import is_kept_line, may_hold_kept
 from ambient_runner.projections.thread import PATCHED, STATE_OWNER
 from ambient_runner.protocol.encode import ndjson, sse, sse_bare
 from ambient_runner.protocol.events import (
+    OURS,
     Custom,
     MessagesSnapshot,
     StateDelta,
@@ -175,7 +176,7 @@ def _project_state(kind: str, body: bytes) -> list[Event]:
 
 def custom_of(kind: str, value: Any) -> Custom:
     """A fact of the platform as clients see it: a CUSTOM event of the same name."""
-    return Custom(name=f"ambient:{kind}", value=value)
+    return Custom(name=f"{OURS}{kind}", value=value)
 
 
 def _project_platform(kind: str, body: bytes) -> list[Event]:

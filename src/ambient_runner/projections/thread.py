@@ -21,6 +21,7 @@ from ambient_runner.projections.restated import restated
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
+    OURS,
     Cancelled,
     Custom,
     Interrupt,
@@ -300,9 +301,7 @@ class ThreadView:
         """An answer is used up by the first event that follows the action it allowed."""
         if isinstance(event, ToolCallResult):
             self._drop_answered(event.tool_call_id)
-        if not isinstance(event, _BEFORE_ACTING) and not (
-            isinstance(event, Custom) and event.name.startswith("ambient:")
-        ):
+        if not isinstance(event, _BEFORE_ACTING) and not (isinstance(event, Custom) and event.name.startswith(OURS)):
             self._drop_answered(None)
 
     def _drop_answered(self, *tool_call_ids: str | None) -> None:

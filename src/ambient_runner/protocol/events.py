@@ -12,6 +12,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 PROTOCOL_VERSION = "1.0"
+OURS = "ambient:"
+"""What the names of our own CUSTOM events begin with."""
 
 Metadata = dict[str, Any]
 JsonPatch = list[dict[str, Any]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Inbound", "newest_user_message", "read_input"]
 
 _LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 100}
+_ROLES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Message))
+_EXAMPLE = '{"messages": [{"role": "user", "content": "Hello"}]}'
 _SECOND_IDS = uuid.UUID("6f1c1b0e-53a1-4f3e-9d0b-6d2b1a7c9e55")
 
 
@@ -34,6 +36,8 @@ class Inbound:
 
     input: RunAgentInput
     warnings: list[str]
+    left_out: str = ""
+    """Why the first of the messages that are not in `input` is not; empty when all are."""
 
 
 def read_input(body: bytes) -> Inbound:
@@ -44,13 +48,16 @@ def read_input(body: bytes) -> Inbound:
         raise InvalidInput("The body must be an object.")
     warnings = Warnings()
     members = _with_run_ids(cast("dict[str, Any]", given), warnings)
+    if "messages" not in members:
+        raise InvalidInput(f"messages is missing. Send at least {_EXAMPLE}.")
     if isinstance(members.get("messages"), list):
         members["messages"] = [
             _prepared(message, f"messages[{at}]", warnings) for at, message in enumerate(members["messages"])
         ]
     read = lenient.read(RunAgentInput, members, "", warnings)
     messages = _one_per_id([_answered(message) for message in read.messages], warnings)
-    return Inbound(input=replace(read, messages=messages), warnings=list(warnings))
+    left_out = _left_out(members["messages"])
+    return Inbound(input=replace(read, messages=messages), warnings=list(warnings), left_out=left_out)
 
 
 def newest_user_message(messages: Sequence[Message]) -> UserMessage | None:
@@ -97,6 +104,14 @@ def _with_run_ids(members: dict[str, Any], warnings: Warnings) -> dict[str, Any]
             made[name] = str(uuid.uuid4())
             warnings.add(f"{name} is missing; a new one was made.")
     return members | made
+
+
+def _left_out(messages: list[dict[str, Any]]) -> str:
+    """The reader has passed these: each is an object with a role, which need not be one of ours."""
+    for at, message in enumerate(messages):
+        if message["role"] not in _ROLES:
+            return f"messages[{at}] was left out: its role {message['role'][:64]!r} is none of {', '.join(_ROLES)}."
+    return ""
 
 
 def _prepared(message: Any, path: str, warnings: Warnings) -> Any:

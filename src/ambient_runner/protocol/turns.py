@@ -134,7 +134,7 @@ def incoming(run: RunAgentInput, *, new: Collection[str] | None = None) -> Incom
     """What is new in a run's input, and the turns before it.
 
     A user message at the end is what the run is about; tool results at the end are, if there are any; else `resume` is. `new` names the
-    messages the run added (`current_run().accepted`), where that is known: results before a last user message, and results that were
+    messages the run added (`current_run().new_ids`), where that is known: results before a last user message, and results that were
     there before, are then told apart. A run that resumes is about a user message only if that is one of them. A run that adds nothing and
     resumes nothing is another try, at the results at the end or at the user message there.
     """

@@ -124,6 +124,11 @@ class Run:
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run has been asked to stop."""
 
+    @property
+    def new_ids(self) -> frozenset[str]:
+        """The ids of the messages this run adds to the thread."""
+        return frozenset(message.id for message in self.accepted)
+
 
 Announce = Callable[[Run], Iterable["Custom"]]
 """What the server has to say of a run, right after its RUN_STARTED."""

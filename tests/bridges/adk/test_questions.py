@@ -395,6 +395,7 @@ async def test_results_that_are_not_json_can_wait_too() -> None:
         [call("odd", "o1"), call("ask", "l1", question="?")], ["Done."], tools=[odd, LongRunningFunctionTool(ask)]
     )
     async with talking(root) as talk:
-        assert (await talk.say("u1"))[-1] == "RF waits for l1"
+        said = await talk.say("u1")
+        assert (said[-1], 'CR o1 {"what":"<object>","bytes":"_w=="}' in said) == ("RF waits for l1", True)
         assert (await talk.answer(("l1", "yes")))[-1] == "RF"
     assert model.calls == 2

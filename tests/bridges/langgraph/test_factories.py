@@ -57,6 +57,29 @@ async def test_what_a_factory_opens_for_a_thread_is_closed_with_it() -> None:
     assert sorted(opened) == ["closed another", "closed t", "open another", "open t"]
 
 
+async def test_a_factory_is_called_with_no_more_than_it_needs() -> None:
+    given: list[Any] = []
+
+    def with_a_default(model: Any = "small") -> Any:
+        given.append(model)
+        return agent_graph(ScriptedModel(says("ok")))
+
+    def with_options(**options: Any) -> Any:
+        given.append(options)
+        return agent_graph(ScriptedModel(says("ok")))
+
+    @asynccontextmanager
+    async def opened(name: str = "graph") -> AsyncGenerator[Any, None]:
+        given.append(name)
+        yield agent_graph(ScriptedModel(says("ok"), says("ok")))
+
+    for make in (with_a_default, with_options, opened):
+        async with langgraph(make) as thread:
+            await thread.say("a")
+            assert thread.text() == "ok"
+    assert given == ["small", {}, "graph"]
+
+
 async def test_a_graph_that_takes_no_messages_is_told_about_once(caplog: pytest.LogCaptureFixture) -> None:
     class State(TypedDict):
         history: list[Any]

@@ -21,6 +21,7 @@ from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, says, text
 from tests.bridges.langgraph.world import agent_graph, get_weather, langgraph, verify
+from tests.world import user
 
 
 async def test_a_graph_that_goes_round_for_ever_ends_at_its_limit() -> None:
@@ -93,6 +94,29 @@ async def test_the_context_is_what_the_server_gives_and_what_a_client_may_set() 
     async with langgraph(graph, config) as thread:
         await thread.say("a", forwarded_props={"context": {"tone": "kind", "user": "eve", "role": "admin"}})
     assert seen == [{"tone": "kind", "user": "ada"}]
+
+
+async def test_a_rewind_holds_when_the_context_fails() -> None:
+    model = ScriptedModel(says("one"), says("two"), says("three"))
+    hook: list[Any] = [{}, {}, RuntimeError("no such user"), {}]
+
+    def context(posted: Any) -> Any:
+        given = hook.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    async def node(state: MessagesState) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState, context_schema=Context).add_node("node", node).add_edge(START, "node")
+    async with langgraph(graph.compile(checkpointer=InMemorySaver()), LangGraphConfig(context=context)) as thread:
+        await thread.say("a")
+        await thread.say("b")
+        await thread.run(user("u1", "a"), user("u2", "b"))
+        assert thread.error == "LANGGRAPH_ERROR"
+        await thread.say("c")
+    assert model.saw[2] == ["user: a", "ai: one", "user: b", "user: c"]
 
 
 async def test_a_client_configures_what_is_listed_and_nothing_else() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any, TypedDict
 
 import pytest
@@ -172,6 +174,18 @@ async def test_a_result_with_a_picture_keeps_it() -> None:
     async with langgraph(one_node(node)) as thread:
         stream = await thread.say("draw")
     assert stream[:4] == ["CS c1 draw < m1", "CA c1 {}", "CE c1", 'CR c1 "Here:" + ImagePart image/png']
+
+
+async def test_a_result_that_is_no_json_is_told_in_the_nearest_form() -> None:
+    def node(state: MessagesState) -> Any:
+        call_ = {"id": "c1", "name": "odd", "args": {"far": math.inf}}
+        said = ToolMessage(content=[{"data": b"\xff", "far": math.nan}], tool_call_id="c1", name="odd")
+        return {"messages": [AIMessage("", tool_calls=[call_]), said]}
+
+    async with langgraph(one_node(node)) as thread:
+        stream = await thread.say("go")
+    told = json.dumps('{"data":"_w==","far":null}')
+    assert stream[:4] == ["CS c1 odd < m1", 'CA c1 {"far":null}', "CE c1", f"CR c1 {told}"]
 
 
 async def test_a_model_that_does_not_stream_says_its_message_whole_and_once() -> None:

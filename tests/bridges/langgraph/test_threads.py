@@ -17,7 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.bridges.langgraph.conversation import place_of
+from ambient_runner.bridges.langgraph.graphs import place_of
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.watch import run_events

@@ -15,7 +15,7 @@ from strands.types.exceptions import ModelThrottledException
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
-from ambient_runner.bridges.strands.errors import NothingToAnswer
+from ambient_runner.errors import NothingToAnswer
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, says, text, thought

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -31,6 +32,11 @@ from tests.bridges.strands.world import agent_of, strands
 from tests.world import KEY
 
 USED = e.TokenUsage(input_tokens=10, output_tokens=5, total_tokens=15)
+
+
+class Secretive:
+    def __repr__(self) -> str:
+        return "sk-live-0123456789"
 
 
 @tool
@@ -333,6 +339,17 @@ async def test_a6_whatever_a_tool_gives_is_kept_and_an_error_is_marked() -> None
         {"text": '{"two":2}'},
         {"image": {"format": "png", "source": {"bytes": b"\x89PNG"}}},
     ]
+
+
+async def test_a6_what_a_tool_gives_that_is_no_json_is_told_in_the_nearest_form() -> None:
+    @tool
+    def odd() -> dict[str, Any]:
+        """Gives what no JSON has."""
+        return {"status": "success", "content": [{"json": {"key": Secretive(), "data": b"\xff", "far": math.nan}}]}
+
+    model = ScriptedModel(calls(call("tu0", "odd")), says("ok"), says("again"))
+    told = json.dumps('{"key":"<Secretive>","data":"_w==","far":null}')
+    assert await results_of(model, odd) == [f"CR tu0 {told}"]
 
 
 async def test_a6_a_result_nested_without_end_is_only_text() -> None:

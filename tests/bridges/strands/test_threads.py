@@ -184,6 +184,23 @@ async def test_a_factory_may_take_the_input_or_not_and_may_be_awaited() -> None:
         assert words(await alone(StrandsAgent(factory), user("u1")))[-1] == "RF success"
 
 
+async def test_a_factory_is_called_with_no_more_than_it_needs() -> None:
+    model = ScriptedModel(script=lambda messages: says("ok"))
+    given: list[Any] = []
+
+    def with_a_default(model_id: Any = "small") -> Agent:
+        given.append(model_id)
+        return agent_of(model)
+
+    def with_options(**options: Any) -> Agent:
+        given.append(options)
+        return agent_of(model)
+
+    for factory in (with_a_default, with_options):
+        assert words(await alone(StrandsAgent(factory), user("u1")))[-1] == "RF success"
+    assert given == ["small", {}]
+
+
 @pytest.mark.parametrize("wrong", ["agent", 1, None])
 def test_what_is_no_agent_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ConfigError):

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from ambient_runner.bridges.adk.content import json_text
+from ambient_runner.bridges.plain import json_text
 
 __all__ = ["GrowingArguments"]
 

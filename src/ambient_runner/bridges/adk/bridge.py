@@ -185,7 +185,7 @@ class ADKAdapter:
             posted=posted,
             memory=read_memory(remembered),
             is_continuation=run.is_continuation if run else remembered is not None,
-            accepted={message.id for message in run.accepted} if run else None,
+            accepted=run.new_ids if run else None,
             convert=self._bridge.convert,
         )
 

@@ -7,11 +7,10 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-import pydantic_core
 from google.genai import types
 
 from ambient_runner.bridges.attachments import unreadable
-from ambient_runner.bridges.plain import json_or_text
+from ambient_runner.bridges.plain import json_or_text, json_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -34,7 +33,6 @@ __all__ = [
     "call_part",
     "is_failure",
     "is_too_deep",
-    "json_text",
     "parts_of",
     "response_part",
     "result_part",
@@ -92,11 +90,6 @@ def shown_result(response: types.FunctionResponse) -> Content:
 def is_failure(response: types.FunctionResponse) -> bool:
     """Whether a tool says that it failed, as ADK and we put it."""
     return response.response is not None and response.response.keys() == {"error"}
-
-
-def json_text(value: Any) -> str:
-    """The value as JSON, whatever it is. What no reader of JSON knows is null."""
-    return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="null").decode()
 
 
 def is_too_deep(value: Any) -> bool:

@@ -16,17 +16,18 @@ import anyio
 from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.claude import record as records
 from ambient_runner.bridges.claude.ending import finished, parked
-from ambient_runner.bridges.claude.errors import ClaudeGone, NothingToAnswer, SessionLost, failure
+from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost, failure
 from ambient_runner.bridges.claude.launch import launch_of
 from ambient_runner.bridges.claude.prompts import prompt
 from ambient_runner.bridges.claude.questions import answer_to
 from ambient_runner.bridges.claude.session import ENDED, Session
 from ambient_runner.bridges.claude.toolbox import Waiting
 from ambient_runner.bridges.claude.translate import Translator
-from ambient_runner.errors import BridgeError, BridgeTimeout
+from ambient_runner.bridges.questions import answered, lapsed
+from ambient_runner.errors import BridgeError, BridgeTimeout, NothingToAnswer
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.compose import Composer
-from ambient_runner.protocol.events import AssistantMessage, Cancelled, Custom, RunError, RunFinished
+from ambient_runner.protocol.events import AssistantMessage, Cancelled, RunError, RunFinished
 from ambient_runner.protocol.turns import incoming
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import run_if_any
@@ -131,7 +132,7 @@ class Conversation:
 
     def _asked(self, posted: AguiInput) -> _Turn:
         given, run = input_from_agui(posted), run_if_any()
-        about = incoming(given, new=None if run is None else {message.id for message in run.accepted})
+        about = incoming(given, new=None if run is None else run.new_ids)
         if about.user is None and not about.results and not about.resume:
             raise NothingToAnswer
         if run is not None:
@@ -142,7 +143,7 @@ class Conversation:
         session = self._waiting(turn)
         goes_on = session is not None
         if session is None:
-            for event in self._lapsed(turn):
+            for event in lapsed(answered(turn.about.resume)):
                 yield event
             session = await self._ready(turn)
         session.run = turn.run
@@ -187,11 +188,6 @@ class Conversation:
                 question.settle(answer_to(question, given.get(question.id)))
         if turn.about.results:
             session.calls.deliver(turn.about.results)
-
-    def _lapsed(self, turn: _Turn) -> list[Event]:
-        """What clients are told when they answer a question that nobody asks any more."""
-        lost = [entry.interrupt_id for entry in turn.about.resume if entry.status == "resolved"]
-        return [Custom(name="ambient:interrupt_lapsed", value={"interruptIds": lost})] if lost else []
 
     async def _ready(self, turn: _Turn) -> Session:
         """A process that holds the conversation, and has begun the turn."""

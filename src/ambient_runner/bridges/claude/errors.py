@@ -10,7 +10,6 @@ __all__ = [
     "ClaudeError",
     "ClaudeGone",
     "ClaudeLimit",
-    "NothingToAnswer",
     "SessionLost",
     "failure",
     "refusal",
@@ -51,12 +50,6 @@ class SessionLost(ClaudeError):
     """The CLI no longer has the conversation it was asked to go on with."""
 
     code = "CLAUDE_SESSION_LOST"
-
-
-class NothingToAnswer(ClaudeError):
-    """There is nothing to answer: `messages` must end with a user message or a tool result."""
-
-    code = "NOTHING_TO_ANSWER"
 
 
 _KINDS: dict[str, type[ClaudeError]] = {

@@ -11,7 +11,7 @@ import anyio
 
 from ambient_runner.bridges.claude.config import PASSED
 from ambient_runner.bridges.claude.parking import ParkingLot
-from ambient_runner.config import harmless_environment, named_environment
+from ambient_runner.config import harmless_environment, is_secret_name, named_environment
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.claude.config import ClaudeConfig
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Keeper"]
 
-_SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 _REMEMBERED = 10_000
 
 
@@ -31,7 +30,7 @@ class Keeper:
         self.config = config
         self.lot = ParkingLot(config.parked)
         self.base = {**harmless_environment(), **named_environment([*PASSED, *config.pass_env])}
-        self.secrets = [value for name, value in config.env.items() if name.upper().endswith(_SECRET)]
+        self.secrets = [value for name, value in config.env.items() if is_secret_name(name)]
         self._seen: OrderedDict[ThreadKey, tuple[Path | None, set[str]]] = OrderedDict()
 
     def saw(self, thread: ThreadKey, file: Path | None, record: Record) -> None:

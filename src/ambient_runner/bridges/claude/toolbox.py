@@ -91,7 +91,9 @@ class Calls:
         for exact in (True, False):
             for waiting in self.open:
                 if waiting.call is None:
-                    waiting.call = next((call for call, one in free.items() if _is(waiting, one, exact=exact)), None)
+                    waiting.call = next(
+                        (call for call, one in free.items() if _matches(waiting, one, exact=exact)), None
+                    )
                     free.pop(waiting.call or "", None)
         self._settle()
 
@@ -107,7 +109,7 @@ class Calls:
                 one.answer.set_result({"content": _blocks(result.content), "is_error": result.is_error})
 
 
-def _is(waiting: Waiting, made: Made, *, exact: bool) -> bool:
+def _matches(waiting: Waiting, made: Made, *, exact: bool) -> bool:
     return shown_name(made.name) == waiting.tool and (not exact or made.input == waiting.arguments)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.hooks import call_hook
+from ambient_runner.bridges.hooks import call_hook, needed_arguments
 from ambient_runner.errors import ConfigError, needing
 
 with needing("langgraph", "langchain_core", "langgraph_sdk", install="ambient-runner[langgraph]"):
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
 
-    from ambient_runner.bridges.langgraph.conversation import Conversation, place_of
-    from ambient_runner.bridges.langgraph.graphs import Graph, LocalGraph
+    from ambient_runner.bridges.langgraph.conversation import Conversation
+    from ambient_runner.bridges.langgraph.graphs import Graph, LocalGraph, place_of
     from ambient_runner.bridges.langgraph.remote import RemoteGraph
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
@@ -40,9 +39,9 @@ _Make = Callable[[PlatformContext], Awaitable[Graph]]
 class LangGraphBridge(PlatformBridge):
     """A LangGraph graph as an agent of this server.
 
-    `graph` is a compiled graph, or a function that makes the graph of a thread, plain or async: it gets the PlatformContext if it takes
+    `graph` is a compiled graph, or a function that makes the graph of a thread, plain or async: it gets the PlatformContext if it needs
     an argument. It may also give an async context manager that gives the graph: that is closed with the bridge, or with the thread if the
-    function takes an argument. Or the graph is on a LangGraph server: `url`, its `graph_id` there, and `api_key` or `headers` if the
+    function needs an argument. Or the graph is on a LangGraph server: `url`, its `graph_id` there, and `api_key` or `headers` if the
     server wants some.
     Raises: ConfigError.
     """
@@ -143,7 +142,7 @@ def _giving(give: Callable[[], Graph]) -> _Make:
 
 
 def _called(factory: _Factory, opened: AsyncExitStack) -> _Make:
-    takes_context = bool(inspect.signature(factory).parameters)
+    needs_context = bool(needed_arguments(factory))
     shared: list[LocalGraph] = []
     one_at_a_time = anyio.Lock()
 
@@ -157,11 +156,11 @@ def _called(factory: _Factory, opened: AsyncExitStack) -> _Make:
     async def make(ctx: PlatformContext) -> Graph:
         if shared:
             return shared[0]
-        made = await call_hook(factory, *([ctx] if takes_context else []))
+        made = await call_hook(factory, *([ctx] if needs_context else []))
         if not isinstance(made, AbstractAsyncContextManager):
             return LocalGraph(_compiled(made))
         given = cast("AbstractAsyncContextManager[Any]", made)
-        if not takes_context:
+        if not needs_context:
             return await share(given)
         async with AsyncExitStack() as stack:
             graph = _compiled(await stack.enter_async_context(given))

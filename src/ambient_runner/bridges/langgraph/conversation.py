@@ -1,60 +1,34 @@
-"""One thread of a graph: an adapter. It gives the graph what is new, tells what it does, and keeps where it stands."""
+"""One thread of a graph: an adapter. It gives the graph what is new, and keeps where it stands. `telling.py` says what each run says."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.hooks import call_hook
-from ambient_runner.bridges.langgraph.errors import (
-    CheckpointerNeeded,
-    InvalidState,
-    LangGraphError,
-    Unreachable,
-    failure,
-)
+from ambient_runner.bridges.langgraph.errors import failure
 from ambient_runner.bridges.langgraph.memory import Memory
-from ambient_runner.bridges.langgraph.names import CallNames
-from ambient_runner.bridges.langgraph.opening import Ask, forwarded, open_run
-from ambient_runner.bridges.langgraph.questions import at_breakpoint, interrupt_of
-from ambient_runner.bridges.langgraph.translate import Plan, Translator
-from ambient_runner.bridges.state import StateStore
+from ambient_runner.bridges.langgraph.opening import open_run
+from ambient_runner.bridges.langgraph.telling import Telling
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.agui import input_from_agui
-from ambient_runner.protocol.events import Custom, Interrupted, RunError, RunFinished, Success, ToolMessage
-from ambient_runner.protocol.pointers import pointer_to
-from ambient_runner.protocol.tools import Toolbox
-from ambient_runner.protocol.turns import calls_of
-from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import run_if_any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
     from ambient_runner.bridges.langgraph.graphs import Graph, Shape
-    from ambient_runner.bridges.langgraph.lanes import Namespace
     from ambient_runner.bridges.langgraph.opening import Opening
-    from ambient_runner.bridges.langgraph.translate import Native
-    from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
+    from ambient_runner.protocol.events import Event
 
-__all__ = ["Conversation", "place_of"]
+__all__ = ["Conversation"]
 
 logger = logging.getLogger(__name__)
-
-_LAPSED = "ambient:interrupt_lapsed"
-
-
-def place_of(thread: ThreadKey) -> str:
-    """The name of a thread in a store that many owners share: two of them may choose the same id."""
-    return "/".join(quote(part, safe="") for part in (thread.tenant, thread.owner, thread.id))
 
 
 class Conversation:
@@ -72,14 +46,12 @@ class Conversation:
     async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
         """The events of one run, with a RUN_FINISHED at the end and no other frame. Raises: BridgeError."""
         graph, shape = await self._ready()
-        given = input_from_agui(input)
-        telling = Telling(given, self._config, shape, self._remembered())
+        telling = Telling(input_from_agui(input), self._config, shape, self._remembered())
         try:
-            opening = telling.opening = await open_run(graph, telling.ask(graph, self._platform))
-            telling.check(opening)
-            context = await self._context(input, given) if shape.has_context else None
-            for event in telling.beginning(opening):
+            opening = await open_run(graph, telling.ask(graph, self._platform))
+            for event in telling.open(opening):
                 yield event
+            context = await self._context(input, telling) if shape.has_context else None
             async with aclosing(_played(graph, telling, opening, context)) as events:
                 async for event in events:
                     yield event
@@ -115,11 +87,11 @@ class Conversation:
         except Exception as error:
             raise failure(error) from error
 
-    async def _context(self, posted: AguiInput, given: RunAgentInput) -> dict[str, Any]:
+    async def _context(self, posted: AguiInput, telling: Telling) -> dict[str, Any]:
         """The run's context: what the client may set, and what the hook gives."""
         hook = self._config.context
         made: dict[str, Any] = await call_hook(hook, posted) if hook else {}
-        return {**_allowed(forwarded(given, "context"), self._config.client_context), **made}
+        return {**telling.client_context(), **made}
 
 
 async def _played(graph: Graph, telling: Telling, opening: Opening, context: Any) -> AsyncGenerator[Event, None]:
@@ -143,186 +115,3 @@ async def _played(graph: Graph, telling: Telling, opening: Opening, context: Any
             inputs = deque(instead)
         else:
             opening.configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
-
-
-class Telling:
-    """One run, told: `beginning`, then `feed` for whatever the SDK says, then `end`."""
-
-    def __init__(self, given: RunAgentInput, config: LangGraphConfig, shape: Shape, memory: Memory | None) -> None:
-        self.memory = memory
-        self.opening: Opening | None = None
-        self._tools = Toolbox(given.tools, shape.tools).frontend
-        self._input = given
-        self._config = config
-        self._store = StateStore(given.state, config.hidden.__contains__)
-        self._names = CallNames(given.messages, memory.aliases if memory else {})
-        self._translator = Translator(self._store, _plan(given, self._tools, config), self._names)
-        self.piece = self._translator.piece
-        self._checkpoint: str | None = None
-        self._next: list[str] = []
-        self._unheard: tuple[str, ...] = ()
-        self._noted = len(self._names.aliases)
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._translator.questions) or self._translator.is_paused
-
-    def ask(self, graph: Graph, platform: Mapping[str, Any]) -> Ask:
-        run = run_if_any()
-        return Ask(
-            input=self._input,
-            place=graph.place(self._input.thread_id if run is None else place_of(run.thread)),
-            config=self._config,
-            memory=self.memory,
-            new=None if run is None else {message.id for message in run.accepted},
-            tools=list(self._tools.values()),
-            platform=platform,
-            names=self._names,
-            keeps=graph.keeps,
-        )
-
-    def settings(self, opening: Opening) -> dict[str, Any]:
-        """The run's configuration. What a client sets is what it may set, and never what we set."""
-        allowed = _allowed(forwarded(self._input, "configurable"), self._config.configurable)
-        limit = self._config.recursion_limit
-        return {
-            "configurable": {**allowed, **opening.configurable},
-            **({} if limit is None else {"recursion_limit": limit}),
-        }
-
-    def check(self, opening: Opening) -> None:
-        """Raises: InvalidState."""
-        if opening.wrong:
-            logger.warning("The posted state has another type than the graph's at: %s", ", ".join(opening.wrong))
-            raise InvalidState
-
-    def beginning(self, opening: Opening) -> list[Event]:
-        self._checkpoint = opening.checkpoint
-        self._translator.resumes = opening.resumes
-        self._unheard = opening.unheard
-        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
-        lapsed: list[Event] = [Custom(name=_LAPSED, value={"interruptIds": opening.lapsed})] if opening.lapsed else []
-        return [*snapshot, *lapsed, *self._remember(is_whole=False)]
-
-    def giving(self, one: Any) -> Any:
-        """What the graph is given next, noted: messages are heard."""
-        if isinstance(one, dict):
-            self._unheard = ()
-        return cast("Any", one)
-
-    def feed(self, native: Native) -> list[Event]:
-        ns, mode, data = native
-        if mode == "checkpoints":
-            return self._moved(ns, data)
-        events = self._translator.feed(native)
-        if len(self._names.aliases) > self._noted:
-            self._noted = len(self._names.aliases)
-            events += self._remember(is_whole=False)  # The client may answer it also when this run is cut.
-        return events
-
-    def end(self, *, keeps: bool) -> list[Event]:
-        """The last words. Raises: CheckpointerNeeded."""
-        if self.waits and not keeps:
-            raise CheckpointerNeeded
-        end = RunFinished(
-            thread_id=self._input.thread_id,
-            run_id=self._input.run_id,
-            outcome=self._outcome(),
-            usage=self._translator.usage.tokens,
-            metadata={"checkpointId": self._checkpoint} if self._checkpoint else None,
-        )
-        self._store.keep(self._translator.visible())
-        return [
-            *self._translator.close(end),
-            *self._store.closing(),
-            *self._remember(is_whole=True),
-            end,
-        ]
-
-    def instead(self, error: BridgeError) -> Sequence[Any] | None:
-        """What the graph is given after it failed: if all it was to do is cancel questions, and it did nothing, they are over."""
-        resume, opening = self._input.resume, self.opening
-        if opening is None or not resume or not self._translator.resumes or isinstance(error, Unreachable):
-            return None
-        if self._checkpoint != opening.checkpoint or any(entry.status != "cancelled" for entry in resume):
-            return None
-        self._translator.questions.clear()
-        self._translator.resumes = False
-        return opening.instead
-
-    async def _take_back(self, error: BridgeError, graph: Graph) -> list[Event]:
-        """What the graph could not take is no longer the thread's, nor the graph's: every later run would fail on it.
-
-        A graph that failed before a node began goes on from where it was before, or from nothing.
-        """
-        opening = self.opening
-        is_untaken = type(error) is LangGraphError and not self._translator.has_begun
-        if opening is None or not (is_untaken or isinstance(error, InvalidState)):
-            return []
-        if self._checkpoint is not None and self._checkpoint != opening.checkpoint:
-            if opening.checkpoint is None:
-                with isolate("erasing a graph's first checkpoints"):
-                    await graph.forget(opening.configurable["thread_id"])
-            self._checkpoint = opening.checkpoint
-        known = self._store.value
-        gone = [name for name in opening.sets if name not in opening.before and name in known]
-        removed = self._store.apply([{"op": "remove", "path": pointer_to(name)} for name in gone])
-        self._store.keep(opening.before)
-        return [*removed, *self._remember(is_whole=False)]
-
-    async def fail(self, error: BridgeError, graph: Graph) -> list[Event]:
-        end = RunError(message=error.message)
-        return [*await self._take_back(error, graph), *self._translator.close(end), *self._store.closing()]
-
-    def _outcome(self) -> Outcome:
-        seconds = self._config.interrupt_seconds
-        if self._translator.questions:
-            return Interrupted(
-                interrupts=[
-                    interrupt_of(one, seconds, self._names.latest) for one in self._translator.questions.values()
-                ]
-            )
-        if self._translator.is_paused:
-            return Interrupted(interrupts=[at_breakpoint(self._checkpoint or "", self._next, seconds)])
-        return Success(pending_tool_call_ids=self._translator.waiting() or None)
-
-    def _moved(self, ns: Namespace, payload: Mapping[str, Any]) -> list[Event]:
-        """The graph has taken a step and stored it."""
-        if ns:
-            return []
-        self._checkpoint = payload["config"]["configurable"]["checkpoint_id"]
-        self._next = list(payload["next"])
-        return self._remember(is_whole=False)
-
-    def _remember(self, *, is_whole: bool) -> list[Event]:
-        before = self.memory.adopted if self.memory else ()
-        adopted = tuple(dict.fromkeys([*before, *sorted(self._translator.adopted)]))
-        now = Memory(
-            checkpoint=self._checkpoint,
-            is_whole=is_whole,
-            adopted=adopted,
-            aliases=dict(self._names.aliases),
-            unheard=self._unheard,
-        )
-        if now == self.memory:
-            return []
-        self.memory = now
-        return [] if run_if_any() is None else [remember(now.to_store())]
-
-
-def _allowed(wanted: Any, names: Collection[str]) -> dict[str, Any]:
-    if not isinstance(wanted, dict):
-        return {}
-    return {name: item for name, item in cast("dict[str, Any]", wanted).items() if name in names}
-
-
-def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig) -> Plan:
-    answered = {message.tool_call_id for message in given.messages if isinstance(message, ToolMessage)}
-    return Plan(
-        frontend=frozenset(tools),
-        messages=frozenset(message.id for message in given.messages),
-        open_calls={call.id: call.function.name for call in calls_of(given.messages) if call.id not in answered},
-        messages_key=config.messages_key,
-        hidden=config.hidden,
-        predictions=[mapping.to_payload() for mapping in config.predict_state],
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import httpx
-from langgraph.errors import GraphRecursionError, UnknownInterruptError, is_invalid_resume
+from langgraph.errors import GraphRecursionError, is_invalid_resume
 
 from ambient_runner.errors import BridgeError
 
 __all__ = [
     "CheckpointerNeeded",
-    "InterruptLost",
     "InvalidAnswer",
     "InvalidState",
     "LangGraphError",
@@ -36,12 +35,6 @@ class CheckpointerNeeded(LangGraphError):
     """The graph asks a question and has no checkpointer, so nobody could go on with the answer. Compile it with one."""
 
     code = "CHECKPOINTER_NEEDED"
-
-
-class InterruptLost(LangGraphError):
-    """What the graph was asked about is no longer known. Ask again with a new message."""
-
-    code = "INTERRUPT_LOST"
 
 
 class InvalidAnswer(LangGraphError):
@@ -75,8 +68,6 @@ def failure(error: Exception) -> BridgeError:
             return error
         case GraphRecursionError():
             return RecursionLimit()
-        case UnknownInterruptError():
-            return InterruptLost()
         case httpx.TransportError() | httpx.HTTPStatusError():
             return Unreachable()
         case _:

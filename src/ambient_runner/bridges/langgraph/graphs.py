@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import quote
 
 from langgraph.channels.binop import BinaryOperatorAggregate  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.channels.delta import DeltaChannel  # pyright: ignore[reportMissingTypeStubs]
@@ -13,7 +14,7 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph.types import Interrupt
 
 from ambient_runner.bridges.langgraph.inside import TOOLS
-from ambient_runner.bridges.langgraph.wiring import Inside
+from ambient_runner.bridges.langgraph.wiring import Wiring
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
 
     from ambient_runner.bridges.langgraph.translate import Native
+    from ambient_runner.ledger.base import ThreadKey
 
     Natives = AsyncGenerator[Native, None]
 
-__all__ = ["Graph", "LocalGraph", "Shape"]
+__all__ = ["MODES", "Graph", "LocalGraph", "Shape", "checkpoint_of", "place_of"]
 
 MODES = ["messages", "custom", "tasks", "updates", "values"]
+"""What of a run is streamed, wherever the graph is. One that keeps its state says `checkpoints` too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,14 +103,14 @@ class LocalGraph:
     @asynccontextmanager
     async def stream(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Natives, None]:
         modes = [*MODES, "checkpoints"] if self.keeps else MODES
-        inside = Inside()
-        config = {**config, "callbacks": [inside]}
+        wiring = Wiring()
+        config = {**config, "callbacks": [wiring]}
         natives: Any = self._graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
         try:
             async with aclosing(natives):
                 yield natives
         finally:
-            await inside.end()
+            await wiring.end()
 
     async def state(self, config: dict[str, Any]) -> StateSnapshot:
         return await self._graph.aget_state(config)
@@ -127,7 +130,7 @@ class LocalGraph:
             inner: Any = task.state
             if hasattr(inner, "tasks"):
                 await self._ask_again(inner)
-            before = None if task.error is None else _answered(stored, task, place["checkpoint_ns"])
+            before = None if task.error is None else _answers_before(stored, task, place["checkpoint_ns"])
             if before is not None:
                 await self._saver.aput_writes(stored.config, [(RESUME, before)], task.id)
 
@@ -135,7 +138,7 @@ class LocalGraph:
         state = await self._graph.aget_state(config)
         stored = await self._saver.aget_tuple(state.config)
         asking = [task for task in state.tasks if task.interrupts]
-        return bool(asking) and all(_answered(stored, task, "") is not None for task in asking)
+        return bool(asking) and all(_answers_before(stored, task, "") is not None for task in asking)
 
     def place(self, thread: str) -> str:
         return thread
@@ -149,7 +152,17 @@ class LocalGraph:
             await self._close()
 
 
-def _answered(stored: Any, task: Any, ns: str) -> list[Any] | None:
+def place_of(thread: ThreadKey) -> str:
+    """The name of a thread in a store that many owners share: two of them may choose the same id."""
+    return "/".join(quote(part, safe="") for part in (thread.tenant, thread.owner, thread.id))
+
+
+def checkpoint_of(state: StateSnapshot) -> str | None:
+    """The id of the checkpoint that a state is; None when nothing is stored."""
+    return state.config.get("configurable", {}).get("checkpoint_id") if state.created_at is not None else None
+
+
+def _answers_before(stored: Any, task: Any, ns: str) -> list[Any] | None:
     """The answers a task had before that to the question it asks; None when that has none."""
     writes: list[Any] = stored.pending_writes if stored else []
     answers: list[Any] = next((write[2] for write in writes if write[:2] == (task.id, RESUME)), list[Any]())

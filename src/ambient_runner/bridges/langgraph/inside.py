@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY",
+    "TOOLS",
     "answer_backend",
     "backend_tools",
     "frontend_tools",

@@ -12,6 +12,7 @@ import pydantic_core
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from ambient_runner.bridges.attachments import unreadable
+from ambient_runner.bridges.plain import json_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "is_object",
-    "json_text",
     "messages_of",
     "reasoning_of",
     "result_content",
@@ -196,12 +196,3 @@ def is_object(text: str) -> bool:
         return not text or isinstance(pydantic_core.from_json(text), dict)
     except ValueError:
         return False
-
-
-def json_text(value: Any) -> str:
-    """The value as compact JSON; what JSON has no form for is named by its type."""
-    return pydantic_core.to_json(value, fallback=_type_name).decode()
-
-
-def _type_name(thing: Any) -> str:
-    return f"<{type(thing).__name__}>"

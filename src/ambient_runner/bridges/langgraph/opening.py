@@ -15,11 +15,13 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[repor
 from langgraph.types import Command, Overwrite
 
 from ambient_runner.bridges.langgraph.errors import NoSuchCheckpoint
+from ambient_runner.bridges.langgraph.graphs import checkpoint_of
 from ambient_runner.bridges.langgraph.inside import KEY
 from ambient_runner.bridges.langgraph.messages import messages_of, result_message, tool_specs
 from ambient_runner.bridges.langgraph.names import CallNames, name_of
 from ambient_runner.bridges.langgraph.posted import changes, members, of_kind, set_by, storable
 from ambient_runner.bridges.langgraph.questions import answers_of, is_breakpoint
+from ambient_runner.bridges.questions import answered
 from ambient_runner.protocol import events
 from ambient_runner.protocol.turns import incoming, no_result, turns
 
@@ -102,7 +104,7 @@ async def open_run(graph: Graph, ask: Ask) -> Opening:
             inputs=[] if idle else [_input(ask, shape, said, {})],
             configurable=configurable,
             checkpoint=None,
-            lapsed=_answered(about),
+            lapsed=answered(about.resume),
             **set_by(_posted(ask), shape, {}),
         )
     return await _stored(graph, ask, shape, said, configurable)
@@ -113,7 +115,7 @@ async def _stored(
 ) -> Opening:
     state, is_latest = await _standing(graph, ask)
     values = members(state.values)
-    checkpoint = _checkpoint_id(state)
+    checkpoint = checkpoint_of(state)
     if checkpoint and not is_latest:
         configurable["checkpoint_id"] = checkpoint
     about = incoming(ask.input, new=ask.new)
@@ -138,7 +140,7 @@ async def _stored(
         unheard=waiting,
         configurable=configurable,
         checkpoint=checkpoint,
-        lapsed=_answered(about) if resumed is None else [],
+        lapsed=answered(about.resume) if resumed is None else [],
         **set_by(_posted(ask), shape, values),
     )
 
@@ -146,10 +148,6 @@ async def _stored(
 def _is_silent(about: Incoming) -> bool:
     """Whether a run brings answers to questions and nothing else."""
     return about.user is None and not about.results
-
-
-def _answered(about: Incoming) -> list[str]:
-    return [entry.interrupt_id for entry in about.resume if entry.status == "resolved"]
 
 
 async def _standing(graph: Graph, ask: Ask) -> tuple[StateSnapshot, bool]:
@@ -183,10 +181,6 @@ def _command(ask: Ask) -> Command[Any] | None:
     said = cast("dict[str, Any]", given)
     goto, update = said.get("goto"), said.get("update")
     return Command(goto=goto or (), update=update) if goto or update else None
-
-
-def _checkpoint_id(state: StateSnapshot) -> str | None:
-    return state.config.get("configurable", {}).get("checkpoint_id") if state.created_at is not None else None
 
 
 def _resumed(state: StateSnapshot, about: Incoming) -> list[Any] | None:

@@ -12,7 +12,7 @@ from langgraph.types import StateSnapshot
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError
 
-from ambient_runner.bridges.langgraph.graphs import MODES, Shape
+from ambient_runner.bridges.langgraph.graphs import MODES, Shape, checkpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -77,11 +77,9 @@ class RemoteGraph:
             # The SDK leaves it out of the configuration.
             checkpoint_id=config["configurable"].get("checkpoint_id"),
         )
-        try:
+        async with aclosing(stream):
             async for ns, mode, data in stream:
                 yield ns, mode, _native(mode, data)
-        finally:
-            await stream.aclose()
 
     async def state(self, config: dict[str, Any]) -> StateSnapshot:
         # The server gives back what it was asked by, and the SDK wants the namespace to be there.
@@ -93,8 +91,7 @@ class RemoteGraph:
         return found._replace(values=_with_messages(found.values))
 
     async def newest(self, place: str) -> str | None:
-        latest = await self.state({"configurable": {"thread_id": place}})
-        return latest.config.get("configurable", {}).get("checkpoint_id") if latest.created_at is not None else None
+        return checkpoint_of(await self.state({"configurable": {"thread_id": place}}))
 
     async def ask_again(self, config: dict[str, Any]) -> None:
         """A LangGraph server has no way to take an answer back. A question that fails on one can be cancelled."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.langgraph.messages import json_text, reasoning_of, text_pieces
+from ambient_runner.bridges.langgraph.messages import reasoning_of, text_pieces
+from ambient_runner.bridges.plain import json_text
 from ambient_runner.protocol.compose import Composer
 
 if TYPE_CHECKING:

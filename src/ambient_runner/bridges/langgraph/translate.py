@@ -24,7 +24,7 @@ from ambient_runner.bridges.langgraph.speech import Call, Speech
 from ambient_runner.bridges.langgraph.usage import Usage
 from ambient_runner.bridges.plain import plain
 from ambient_runner.protocol.compose import Composer, random_id
-from ambient_runner.protocol.events import RunError, TextMessageContent
+from ambient_runner.protocol.events import OURS, RunError, TextMessageContent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -40,7 +40,6 @@ Native = tuple[Namespace, str, Any]
 
 _CUSTOM = "langgraph:custom"
 """The name of what a node writes to its stream without a name."""
-_OURS = "ambient:"
 _NOT_JSON = "The arguments of this call are not a JSON object, so it was not carried out."
 
 
@@ -141,7 +140,7 @@ class Translator:
         return TextMessageContent(message_id=written.message_id, delta=text, subagent_run_id=written.lane)
 
     def feed(self, native: Native) -> list[Event]:
-        """What an event says that is no more than a `piece`."""
+        """What an event says that is more than a `piece`."""
         ns, mode, data = native
         if mode == "messages":
             return self._message(ns, *data)
@@ -308,7 +307,7 @@ class Translator:
                 name, value = given, said
             case _:
                 pass
-        name = f"langgraph:{name}" if name.startswith(_OURS) else name
+        name = f"langgraph:{name}" if name.startswith(OURS) else name
         return [*self._lanes.enter(ns), *self._say.custom(name, plain(value), self._lanes.of(ns))]
 
     def _task(self, ns: Namespace, data: Mapping[str, Any]) -> list[Event]:

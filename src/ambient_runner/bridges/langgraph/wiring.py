@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-__all__ = ["Inside"]
+__all__ = ["Wiring"]
 
 
-class Inside(AsyncCallbackHandler):
+class Wiring(AsyncCallbackHandler):
     """What happens inside one run of a graph: puts what nodes dispatch into the stream, and ends what is left of them.
 
     One handler for both: every handler is asked about every token, if only whether it wants it.

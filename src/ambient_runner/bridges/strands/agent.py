@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from strands import Agent
 from strands.multiagent.base import MultiAgentBase
 
-from ambient_runner.bridges.hooks import call_hook
+from ambient_runner.bridges.hooks import call_hook, needed_arguments
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.conversation import Conversation
 from ambient_runner.bridges.strands.drivers import AgentDriver
@@ -39,7 +38,7 @@ __all__ = ["StrandsAgent"]
 logger = logging.getLogger(__name__)
 
 Factory = Callable[..., Any]
-"""Makes the agent of a thread: takes the first run's input, or nothing; gives an Agent, a Graph or a Swarm, at once or awaited."""
+"""Makes the agent of a thread: gets the first run's input if it needs an argument, gives an Agent, Graph or Swarm, at once or awaited."""
 
 
 class StrandsAgent:
@@ -137,7 +136,7 @@ class StrandsAgent:
             provider = self.config.session_manager_provider
             session = await call_hook(provider, first) if provider else None
             return clone(self._agent, session_manager=session, instructions=instructions)
-        return await call_hook(self._agent, *([first] if _takes_input(self._agent) else []))
+        return await call_hook(self._agent, *([first] if needed_arguments(self._agent) else []))
 
 
 def _checked(agent: Any) -> Agent | Factory:
@@ -149,7 +148,3 @@ def _checked(agent: Any) -> Agent | Factory:
     if not callable(agent):
         raise ConfigError(f"A Strands agent is needed, or a function that makes one, not {type(agent).__name__}.")
     return cast("Factory", agent)
-
-
-def _takes_input(factory: Factory) -> bool:
-    return bool(inspect.signature(factory).parameters)

@@ -16,10 +16,11 @@ from ambient_runner.bridges.strands.ask import Ask, natives_of
 from ambient_runner.bridges.strands.behaviors import Behaviors
 from ambient_runner.bridges.strands.config import normalize_predict_state
 from ambient_runner.bridges.strands.ending import finished, stop_signals
-from ambient_runner.bridges.strands.errors import NothingToAnswer, ThreadIsBusy, failure
+from ambient_runner.bridges.strands.errors import ThreadIsBusy, failure
 from ambient_runner.bridges.strands.messages import text_of
 from ambient_runner.bridges.strands.translate import Answered, Called, Plan, Shared, Translator
 from ambient_runner.bridges.strands.wiring import callable_tools
+from ambient_runner.errors import NothingToAnswer
 from ambient_runner.protocol.agui import input_from_agui
 from ambient_runner.protocol.compose import Composer, random_id
 from ambient_runner.protocol.events import RunError, TextPart, ToolMessage
@@ -172,7 +173,7 @@ class Telling:
 
     async def _ask(self, tools: Toolbox, memory: dict[str, Any]) -> tuple[Ask, list[Event]]:
         run = run_if_any()
-        new = None if run is None else {message.id for message in run.accepted}
+        new = None if run is None else run.new_ids
         said = turns(self._input.messages)
         about = incoming(self._input, new=new)
         if not about.resume and (not said or isinstance(said[-1], AssistantTurn)):

@@ -8,13 +8,14 @@ import pydantic_core
 from strands.agent.state import AgentState
 from strands.hooks import MessageAddedEvent
 
-from ambient_runner.bridges.strands.errors import InterruptLost, NothingToAnswer
+from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, messages_of, system_text
 from ambient_runner.bridges.strands.pending import NOTHING_PENDING, Pending
 from ambient_runner.bridges.strands.questions import responses
 from ambient_runner.bridges.strands.shortcut import Shortcut
 from ambient_runner.bridges.strands.template import session_manager_of
 from ambient_runner.bridges.strands.wiring import Request, Wires, all_tool_names
+from ambient_runner.errors import NothingToAnswer
 from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ __all__ = [
     "EncodingFailed",
     "InterruptLost",
     "MaxTokens",
-    "NothingToAnswer",
     "StrandsError",
     "StrandsForceStop",
     "ThreadIsBusy",
@@ -46,12 +45,6 @@ class InterruptLost(StrandsError):
     """What the agent was asked about is no longer known. Ask again with a new message."""
 
     code = "INTERRUPT_LOST"
-
-
-class NothingToAnswer(StrandsError):
-    """There is nothing to answer: `messages` must end with a user message or a tool result."""
-
-    code = "NOTHING_TO_ANSWER"
 
 
 class ThreadIsBusy(StrandsError):

@@ -8,10 +8,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import pydantic_core
-
 from ambient_runner.bridges.attachments import unreadable
-from ambient_runner.bridges.plain import json_or_text
+from ambient_runner.bridges.plain import json_or_text, json_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -214,11 +212,7 @@ def _shown_source(kind: str, media: Mapping[str, Any]) -> DataSource | UrlSource
 def _text(block: Mapping[str, Any]) -> str:
     if "text" in block:
         return str(block["text"])
-    return _json(block["json"] if "json" in block else dict(block))
-
-
-def _json(value: Any) -> str:
-    return pydantic_core.to_json(value, serialize_unknown=True).decode()
+    return json_text(block["json"] if "json" in block else dict(block))
 
 
 def _data(block: Mapping[str, Any]) -> Any:
