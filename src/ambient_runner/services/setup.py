@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 _ID = "setup"
 _REMEMBERED = 10_000
+_NO_HIGHER = "GIT_CEILING_DIRECTORIES"
+"""Where git stops looking for a repository: the workspaces may be inside one, and that is not the agent's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,6 +171,7 @@ class Setup:
     async def _validate(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said]:
         assert self._workspaces is not None
         space = await self._workspaces.prepare(run.thread)
+        run.environment[_NO_HIGHER] = str(space.path.parent)
         flow = space.workflow
         about = [
             [[repo.name, repo.url] for repo in space.repos],

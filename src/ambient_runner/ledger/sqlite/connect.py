@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from ambient_runner.config.folders import make_private
 from ambient_runner.errors import ConfigError, LedgerError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def mapped_errors() -> Generator[None, None, None]:
 def prepare(path: Path) -> None:
     """Make the file and its directory, for the owner only; bring the schema up to date. Raises: ConfigError, LedgerError."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise ConfigError(f"The store's file {path} cannot be opened: {error.strerror}.") from error
