@@ -16,7 +16,13 @@ class Fault:
     tests: tuple[str, ...]
 
 
-_REPOS, _SETUP, _DOORS = "tests/services/test_repos.py", "tests/services/test_setup.py", "tests/server/test_services.py"
+_REPOS, _REPO_SAFETY, _CLONE = (
+    "tests/services/test_repos.py",
+    "tests/services/test_repo_safety.py",
+    "tests/services/test_clone.py",
+)
+_SETUP, _SETUP_CREDENTIALS = "tests/services/test_setup.py", "tests/services/test_setup_credentials.py"
+_DOORS, _FILES = "tests/server/test_services.py", "tests/server/test_files.py"
 _WORKFLOWS, _PLATFORM, _TRACING = (
     "tests/services/test_workflows.py",
     "tests/e2e/test_platform.py",
@@ -28,14 +34,14 @@ FAULTS: dict[str, Fault] = {
     "S1": Fault(
         what="An empty name removed every repository; `../x` and absolute paths removed anything.",
         tests=(
-            f"{_REPOS}::test_removing_takes_one_name_and_nothing_else",
+            f"{_REPO_SAFETY}::test_removing_takes_one_name_and_nothing_else",
             f"{_DOORS}::test_names_that_lead_elsewhere_are_refused",
         ),
     ),
     "S2": Fault(
         what="A name or path with `../` cloned outside of the workspace, or copied any folder into it.",
         tests=(
-            f"{_REPOS}::test_a_clone_never_leaves_the_workspace",
+            f"{_REPO_SAFETY}::test_a_clone_never_leaves_the_workspace",
             f"{_WORKFLOWS}::test_a_path_never_leaves_the_workflow",
             f"{_WORKFLOWS}::test_a_path_through_a_link_in_the_repository_is_refused",
             f"{_DOORS}::test_names_that_lead_elsewhere_are_refused",
@@ -44,8 +50,8 @@ FAULTS: dict[str, Fault] = {
     "S3": Fault(
         what="A branch `--upload-pack=…` was run as a command; clones came from any host and any file.",
         tests=(
-            f"{_REPOS}::test_nothing_that_is_sent_becomes_an_option_or_a_command",
-            f"{_REPOS}::test_only_allowed_sources_are_cloned_from",
+            f"{_REPO_SAFETY}::test_nothing_that_is_sent_becomes_an_option_or_a_command",
+            f"{_REPO_SAFETY}::test_only_allowed_sources_are_cloned_from",
             "tests/services/test_sources.py::test_private_addresses_are_refused_however_they_are_written",
             f"{_DOORS}::test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated",
         ),
@@ -55,13 +61,13 @@ FAULTS: dict[str, Fault] = {
         tests=(
             "tests/services/test_files.py::test_a_path_that_could_leave_is_refused",
             "tests/services/test_files.py::test_links_pipes_devices_and_folders_are_neither_listed_nor_read",
-            f"{_DOORS}::test_artifacts_go_out_as_bytes_and_never_from_outside_the_workspace",
+            f"{_FILES}::test_artifacts_go_out_as_bytes_and_never_from_outside_the_workspace",
         ),
     ),
     "S5": Fault(
         what="Any host with `github` in its name got the GitHub token.",
         tests=(
-            f"{_REPOS}::test_a_token_reaches_only_the_host_it_is_for_and_no_file",
+            f"{_REPO_SAFETY}::test_a_token_reaches_only_the_host_it_is_for_and_no_file",
             "tests/services/test_git.py::test_a_host_that_is_not_the_logins_own_gets_nothing_even_when_it_asks",
             "tests/services/test_tokens.py::test_a_token_is_for_its_own_host_and_for_no_other",
         ),
@@ -69,7 +75,7 @@ FAULTS: dict[str, Fault] = {
     "S6": Fault(
         what="One person's running turn saw another's token, and lost its own when the other's turn ended.",
         tests=(
-            f"{_SETUP}::test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other",
+            f"{_SETUP_CREDENTIALS}::test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other",
             f"{_PLATFORM}::test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read_it",
             f"{_CLAUDE}/test_process.py::test_two_users_at_once_see_only_what_was_granted_to_them",
             "tests/middleware/test_links.py::test_runs_of_two_users_at_the_same_time_do_not_mix",
@@ -78,7 +84,7 @@ FAULTS: dict[str, Fault] = {
     "S7": Fault(
         what="Secrets stayed in snapshots, reasoning, state and results, across deltas, and when a token was refreshed.",
         tests=(
-            f"{_SETUP}::test_each_run_has_its_own_token_and_all_of_them_are_taken_out",
+            f"{_SETUP_CREDENTIALS}::test_each_run_has_its_own_token_and_all_of_them_are_taken_out",
             "tests/projections/test_redact.py::test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent",
             "tests/projections/test_redact.py::test_every_string_of_an_event_is_searched_names_and_pointers_included",
             "tests/middleware/test_safety.py::test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too",
@@ -87,10 +93,10 @@ FAULTS: dict[str, Fault] = {
     "S8": Fault(
         what="The agent's shell inherited the server's own tokens; credentials were in files and stayed after a failure.",
         tests=(
-            f"{_SETUP}::test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other",
-            f"{_SETUP}::test_what_was_granted_is_gone_with_the_run",
-            f"{_SETUP}::test_what_was_granted_is_gone_with_a_run_that_is_stopped",
-            f"{_SETUP}::test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_free_again",
+            f"{_SETUP_CREDENTIALS}::test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other",
+            f"{_SETUP_CREDENTIALS}::test_what_was_granted_is_gone_with_the_run",
+            f"{_SETUP_CREDENTIALS}::test_what_was_granted_is_gone_with_a_run_that_is_stopped",
+            f"{_SETUP_CREDENTIALS}::test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_free_again",
             "tests/services/test_mcp_status.py::test_a_child_has_what_its_configuration_says_and_nothing_of_the_servers",
             "tests/services/test_git.py::test_git_gets_a_few_fixed_variables_and_nothing_of_this_process",
             f"{_PLATFORM}::test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read_it",
@@ -121,7 +127,7 @@ FAULTS: dict[str, Fault] = {
     "C4": Fault(
         what="The thread's own branch was missing in every clone.",
         tests=(
-            f"{_REPOS}::test_every_clone_is_on_the_threads_own_branch_from_the_remotes_default",
+            f"{_CLONE}::test_every_clone_is_on_the_threads_own_branch_from_the_remotes_default",
             f"{_PLATFORM}::test_a_repository_added_to_a_running_server_is_where_the_next_run_works",
         ),
     ),
@@ -153,7 +159,7 @@ FAULTS: dict[str, Fault] = {
         tests=(
             f"{_DOORS}::test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared",
             f"{_WORKFLOWS}::test_a_change_that_fails_is_an_error_and_the_old_workflow_stays",
-            f"{_SETUP}::test_mcp_servers_get_what_was_granted_and_a_bad_one_costs_only_itself",
+            f"{_SETUP_CREDENTIALS}::test_mcp_servers_get_what_was_granted_and_a_bad_one_costs_only_itself",
             "tests/services/test_mcp.py::test_a_mistake_costs_only_the_server_that_has_it",
         ),
     ),

@@ -44,7 +44,9 @@ def check(spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_a_strands_agent(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_run_of_a_strands_agent_is_one_tree_of_spans_and_says_what_its_model_took(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @tool
     def weather(city: str) -> str:
         """The weather of a city."""
@@ -58,7 +60,7 @@ async def test_a_strands_agent(caplog: pytest.LogCaptureFixture) -> None:
     assert (took["gen_ai.usage.input_tokens"], took["gen_ai.usage.output_tokens"]) == (20, 10)
 
 
-async def test_an_adk_agent(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_run_of_an_adk_agent_is_one_tree_of_spans(caplog: pytest.LogCaptureFixture) -> None:
     def weather(city: str) -> str:
         """The weather of a city."""
         return f"sunny in {city}"

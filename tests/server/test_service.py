@@ -1,3 +1,5 @@
+"""The service behind the routes: how it opens, and in which order it ends."""
+
 from __future__ import annotations
 
 import dataclasses

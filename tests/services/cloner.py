@@ -10,13 +10,14 @@ import anyio
 
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services.repos import Repos
+from ambient_runner.services.sources import SourceRules
 from ambient_runner.services.workspace import Workspaces
 
 ANN = ThreadKey("default", "ann", "trip")
 
 
 async def main(root: Path, url: str) -> None:
-    workspaces = Workspaces(root, schemes=("http",), private=True, base={"PATH": os.environ["PATH"]})
+    workspaces = Workspaces(root, rules=SourceRules(schemes=("http",), private=True), base={"PATH": os.environ["PATH"]})
     async with workspaces:
         added = await (await Repos(workspaces).add(ANN, url, name="app", environment={})).outcome()
     print("new" if added.newly_cloned else "there", flush=True)

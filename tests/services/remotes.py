@@ -13,16 +13,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services.progress import CloneProgress
+from ambient_runner.services.sources import SourceRules
 
 ANN = ThreadKey("default", "ann", "trip")
 BOB = ThreadKey("default", "bob", "trip")
 PATH = {"PATH": os.environ["PATH"]}
 NOTHING: dict[str, str] = {}
+HERE = SourceRules(schemes=("http", "file"), private=True)
+"""Clones may come from this machine."""
 
-_QUIET = {
+QUIET = {
     **PATH,
     "HOME": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -35,7 +39,7 @@ _QUIET = {
 
 def git(folder: Path, *args: str) -> str:
     """Plain git, to make and to look at repositories."""
-    done = subprocess.run(["git", *args], cwd=folder, env=_QUIET, check=True, capture_output=True, text=True)
+    done = subprocess.run(["git", *args], cwd=folder, env=QUIET, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
@@ -144,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _backend(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")
         environment = {
-            **_QUIET,
+            **QUIET,
             "GIT_PROJECT_ROOT": str(self.server.state.folder),
             "GIT_HTTP_EXPORT_ALL": "1",
             "PATH_INFO": path,
@@ -192,3 +196,9 @@ def git_server(
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+async def asked_for_a_pack(server: GitServer) -> None:
+    """Comes back when one more clone has begun to receive."""
+    with anyio.fail_after(30):
+        await anyio.to_thread.run_sync(server.packs_asked.acquire)

@@ -1,3 +1,5 @@
+"""Credentials: who is asked for them, what counts as an answer, and that nothing of them is repeated."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Git as a child process: what it is given, where a login goes, and what its failures say."""
+
 from __future__ import annotations
 
 import logging

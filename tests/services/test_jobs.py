@@ -1,3 +1,5 @@
+"""Work that belongs to the server: joined, called off, and told of before anyone else hears."""
+
 from __future__ import annotations
 
 import logging

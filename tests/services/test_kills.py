@@ -11,6 +11,7 @@ import anyio.to_thread
 from anyio.abc import Process
 
 from ambient_runner.services.repos import Repos
+from ambient_runner.services.sources import SourceRules
 from ambient_runner.services.workspace import Workspaces
 from tests.services.remotes import ANN, NOTHING, PATH, git, git_server, make_repo
 
@@ -38,7 +39,7 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
                 await anyio.to_thread.run_sync(server.packs_asked.acquire)
                 process.kill()
                 await process.wait()
-            workspaces = Workspaces(tmp_path / "root", schemes=("http",), private=True, base=PATH)
+            workspaces = Workspaces(tmp_path / "root", rules=SourceRules(schemes=("http",), private=True), base=PATH)
             left = tmp_path / "root/default/ann/trip/.ambient/tmp"
             assert len(list(left.iterdir())) == 1
             workspace = await workspaces.prepare(ANN)

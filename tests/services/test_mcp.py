@@ -1,3 +1,5 @@
+"""The MCP servers of a thread: whose word counts, what is filled in, and what a mistake costs."""
+
 from __future__ import annotations
 
 import json

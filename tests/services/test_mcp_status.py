@@ -15,6 +15,7 @@ import psutil
 import pytest
 from anyio.streams.text import TextReceiveStream
 
+from ambient_runner.errors import Draining
 from ambient_runner.services.mcp import Mistake, Resolved, Server
 from ambient_runner.services.mcp_status import McpStatus
 from tests.services.mcp_paths import MCP_SERVER
@@ -27,6 +28,11 @@ WELL = {"status": "connected", "version": "3.2.1", "tools": TOOLS}
 def stdio(name: str, log: Path, **env: str) -> Server:
     config = {"type": "stdio", "command": sys.executable, "args": [SCRIPT, "stdio", str(log)], "env": env}
     return Server(name=name, display_name=name.title(), config=config)
+
+
+def program(name: str, code: str, *args: str) -> Server:
+    config = {"type": "stdio", "command": sys.executable, "args": ["-c", code, *args], "env": {}}
+    return Server(name=name, display_name=name, config=config)
 
 
 def remote(name: str, kind: str, url: str, token: str = "open-sesame") -> Server:
@@ -116,11 +122,7 @@ async def test_servers_that_fail_say_why_and_the_others_stay_well(tmp_path: Path
     nowhere = Server(
         name="gone", display_name="gone", config={"type": "stdio", "command": "no-such-program", "args": [], "env": {}}
     )
-    silent = Server(
-        name="silent",
-        display_name="silent",
-        config={"type": "stdio", "command": sys.executable, "args": ["-c", "input(); input(); input()"], "env": {}},
-    )
+    silent = program("silent", "input(); input(); input()")
     closed = remote("closed", "http", "http://127.0.0.1:9/mcp")
     resolved = Resolved(
         servers=(nowhere, silent, closed, stdio("echo", tmp_path / "log")),
@@ -160,25 +162,46 @@ async def test_one_who_leaves_does_not_end_the_look_of_the_others(tmp_path: Path
 async def test_leaving_in_the_middle_leaves_no_process_behind(tmp_path: Path) -> None:
     fifo = tmp_path / "begun"
     os.mkfifo(fifo)
-    code = f"import os; open({str(fifo)!r}, 'w').write(str(os.getpid())); input(); input(); input()"
-    config = {"type": "stdio", "command": sys.executable, "args": ["-c", code], "env": {}}
-    server = Server(name="stuck", display_name="stuck", config=config)
+    stuck = program("stuck", f"import os; open({str(fifo)!r}, 'w').write(str(os.getpid())); input(); input(); input()")
+
+    async def ask() -> None:
+        with pytest.raises(Draining):
+            await status.look(Resolved(servers=(stuck,)), tmp_path)
+
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group, McpStatus(timeout=50) as status:
-            group.start_soon(status.look, Resolved(servers=(server,)), tmp_path)
+            group.start_soon(ask)
             pid = int(await anyio.to_thread.run_sync(fifo.read_text))
             assert psutil.pid_exists(pid)
     assert not psutil.pid_exists(pid)
 
 
-def program(name: str, code: str, *args: str) -> Server:
-    config = {"type": "stdio", "command": sys.executable, "args": ["-c", code, *args], "env": {}}
-    return Server(name=name, display_name=name, config=config)
-
-
 async def ended(process: psutil.Process) -> bool:
     """Whether it is gone; one that was killed may still be on its way."""
     return not await anyio.to_thread.run_sync(lambda: psutil.wait_procs([process], timeout=5)[1])
+
+
+async def test_what_is_called_off_hears_of_the_shutdown_and_nothing_begins_after_it(tmp_path: Path) -> None:
+    """Who waited heard that the server could not be reached, and who came later had it started all the same."""
+    fifo, log = tmp_path / "begun", tmp_path / "log"
+    os.mkfifo(fifo)
+    stuck = program("stuck", f"open({str(fifo)!r}, 'w').write('here'); input(); input(); input()")
+
+    async def ask() -> None:
+        with pytest.raises(Draining):
+            await status.look(Resolved(servers=(stuck,)), tmp_path)
+
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=50) as status:
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask)
+                await anyio.to_thread.run_sync(fifo.read_text)
+                status.call_off()
+            with pytest.raises(Draining):
+                await status.look(Resolved(servers=(stdio("echo", log),)), tmp_path)
+        with pytest.raises(Draining):
+            await status.look(Resolved(servers=(stdio("echo", log),)), tmp_path)
+    assert started(log) == []
 
 
 @pytest.mark.parametrize("ends", ["input()", "import time; time.sleep(600)"], ids=["by-itself", "never"])

@@ -1,3 +1,5 @@
+"""Names of folders, branches and repositories: which are taken, and that no two become one."""
+
 from __future__ import annotations
 
 import subprocess

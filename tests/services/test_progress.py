@@ -1,3 +1,5 @@
+"""How far a clone is, read from what git says."""
+
 from __future__ import annotations
 
 import sys

@@ -1,3 +1,5 @@
+"""What the system prompt says of a workspace."""
+
 from __future__ import annotations
 
 from dataclasses import replace

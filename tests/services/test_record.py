@@ -1,3 +1,5 @@
+"""The record of a workspace: read as it was written, or not at all."""
+
 from __future__ import annotations
 
 import os

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
-import pytest
 
 from ambient_runner import PlatformContext
-from ambient_runner.middleware.tracing import tracing
-from ambient_runner.services.credentials import Asker, Credentials
-from tests.middleware.world import spans_of
+from ambient_runner.services.credentials import Asker
 from tests.server.doors import asking, frames
 from tests.server.worker import WorkerBridge
-from tests.services.world import by_header, ending, repository, server, settings_of, talk, told
-
-
-def tokens_of(**given: str) -> Credentials:
-    async def give(asker: Asker) -> Mapping[str, str]:
-        return given
-
-    return give
-
-
-def mcp_file(tmp_path: Path, servers: dict[str, object]) -> str:
-    path = tmp_path / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": servers}))
-    return str(path)
+from tests.services.world import ending, mcp_file, repository, server, settings_of, talk, tokens_of, told
 
 
 async def add(client: httpx.AsyncClient, url: str, **more: Any) -> dict[str, Any]:
@@ -185,65 +168,6 @@ async def test_what_was_added_before_the_first_run_is_said_in_it(tmp_path: Path)
     assert told(again) == []
 
 
-async def test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_free_again(tmp_path: Path) -> None:
-    answers: list[Mapping[str, str] | Exception] = [
-        RuntimeError("it was granted-token"),
-        {"GITHUB_TOKEN": "granted-token"},
-    ]
-
-    async def give(asker: Asker) -> Mapping[str, str]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    bridge = WorkerBridge(mcp=False)
-    async with server(bridge, settings_of(tmp_path), credentials=give) as client:
-        failed = await talk(client, "hello", "u1")
-        assert bridge.contexts == []
-        well = await talk(client, "hello", "u2")
-    assert ending(failed) == ("RUN_ERROR", "credentials_error")
-    assert "granted-token" not in json.dumps(failed)
-    assert told(failed) == ["ambient:capabilities", "ambient:setup_error"]
-    problem = next(event["value"] for event in failed if event.get("name") == "ambient:setup_error")
-    assert problem == {"stage": "credentials", "message": failed[-1]["message"]}
-    assert ending(well) == ("RUN_FINISHED", "success")
-    assert told(well) == ["Auth connected", "Workspace validated"]
-
-
-async def test_the_log_says_why_a_set_up_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(asker: Asker) -> Mapping[str, str]:
-        raise RuntimeError("the vault is sealed")
-
-    async with server(WorkerBridge(), settings_of(tmp_path), credentials=fail) as client:
-        events = await talk(client, "hello", "u1")
-    assert "the vault is sealed" in caplog.text
-    assert "the vault is sealed" not in json.dumps(events)
-
-
-async def test_a_run_can_be_stopped_while_it_is_being_set_up(tmp_path: Path) -> None:
-    asked = anyio.Event()
-
-    async def hang(asker: Asker) -> Mapping[str, str]:
-        asked.set()
-        await anyio.sleep_forever()
-        raise NotImplementedError
-
-    bridge = WorkerBridge()
-    events: list[dict[str, Any]] = []
-    with anyio.fail_after(8):
-        async with server(bridge, settings_of(tmp_path), credentials=hang) as client:
-
-            async def run() -> None:
-                events.extend(await talk(client, "hello", "u1"))
-
-            async with anyio.create_task_group() as group:
-                group.start_soon(run)
-                await asked.wait()
-                assert (await client.post("/interrupt", json={"threadId": "t"})).status_code == 200
-    assert (ending(events), bridge.contexts) == (("RUN_FINISHED", "cancelled"), [])
-
-
 async def test_a_damaged_workspace_is_said_and_not_worked_in(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
     async with server(bridge, settings_of(tmp_path)) as client:
@@ -253,111 +177,6 @@ async def test_a_damaged_workspace_is_said_and_not_worked_in(tmp_path: Path) -> 
     assert ending(failed) == ("RUN_ERROR", "service_error")
     assert [event["value"]["stage"] for event in failed if event["type"] == "CUSTOM"] == ["workspace"]
     assert len(bridge.children) == 1
-
-
-async def test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """S6, S8: in the reference one person's running turn saw the other's token, and every child had the server's own."""
-    monkeypatch.setenv("AMBIENT_CREDENTIALS_TOKEN", "token-of-the-server")
-    monkeypatch.setenv("PROVIDER_API_KEY", "key-of-the-provider")
-    caplog.set_level(logging.DEBUG)
-
-    async def give(asker: Asker) -> Mapping[str, str]:
-        return {"GITHUB_TOKEN": f"token-of-{asker.actor.owner}"}
-
-    bridge = WorkerBridge(meeting=2)
-    spoken: dict[str, str] = {}
-    with anyio.fail_after(60), spans_of() as spans:
-        options = {"credentials": give, "authorize": by_header, "middleware": [tracing(spans.provider, content=True)]}
-        async with server(bridge, settings_of(tmp_path), **options) as client:
-
-            async def run(owner: str) -> None:
-                headers = {"x-owner": owner}
-                response = await client.post("/", json=asking("meet", thread="shared"), headers=headers)
-                history = await client.get("/message_snapshot/shared", headers=headers)
-                spoken[owner] = response.text + history.text
-                assert ending([event for _, event in frames(response)]) == ("RUN_FINISHED", "success")
-
-            async with anyio.create_task_group() as group:
-                group.start_soon(run, "alice")
-                group.start_soon(run, "bob")
-        traces = str(spans.all)
-    had = {owner: env for owner, _, env in bridge.children}
-    assert {owner: env["GITHUB_TOKEN"] for owner, env in had.items()} == {
-        "alice": "token-of-alice",
-        "bob": "token-of-bob",
-    }
-    assert not {"AMBIENT_CREDENTIALS_TOKEN", "PROVIDER_API_KEY"} & {name for env in had.values() for name in env}
-    assert len({cwd for _, cwd, _ in bridge.children}) == 2
-    everything = "".join(spoken.values()) + caplog.text + traces
-    assert "[redacted]" in traces
-    secrets = ("token-of-alice", "token-of-bob", "token-of-the-server", "key-of-the-provider")
-    assert [secret for secret in secrets if secret in everything] == []
-    stored = b"".join(path.read_bytes() for path in tmp_path.glob("store.db*"))
-    assert [secret for secret in secrets if secret.encode() in stored] == []
-    written = [path for path in (tmp_path / "workspaces").rglob("*") if path.is_file()]
-    assert [path for path in written if any(secret.encode() in path.read_bytes() for secret in secrets)] == []
-
-
-async def test_what_was_granted_is_gone_with_the_run(tmp_path: Path) -> None:
-    bridge = WorkerBridge(mcp=False)
-    async with server(bridge, settings_of(tmp_path), credentials=tokens_of(GITHUB_TOKEN="granted-token")) as client:
-        await talk(client, "hello", "u1")
-    assert [run.environment for run in bridge.runs] == [{}]
-    assert "granted-token" not in repr(bridge.runs[0])
-
-
-async def test_what_was_granted_is_gone_with_a_run_that_is_stopped(tmp_path: Path) -> None:
-    bridge = WorkerBridge(mcp=False)
-    with anyio.fail_after(30):
-        async with server(bridge, settings_of(tmp_path), credentials=tokens_of(GITHUB_TOKEN="granted-token")) as client:
-            async with anyio.create_task_group() as group:
-                group.start_soon(talk, client, "wait", "u1")
-                await bridge.waiting.wait()
-                assert bridge.runs[0].environment == {"GITHUB_TOKEN": "granted-token"}
-                await client.post("/interrupt", json={"threadId": "t"})
-    assert bridge.runs[0].environment == {}
-
-
-async def test_each_run_has_its_own_token_and_all_of_them_are_taken_out(tmp_path: Path) -> None:
-    """S7: in the reference only tokens known at the start of the process were taken out, and not from snapshots."""
-    given = iter(["first-token-value", "second-token-value"])
-
-    async def give(asker: Asker) -> Mapping[str, str]:
-        return {"GITHUB_TOKEN": next(given)}
-
-    bridge = WorkerBridge(mcp=False)
-    async with server(bridge, settings_of(tmp_path), credentials=give) as client:
-        first = await client.post("/", json=asking("hello", message="u1"))
-        second = await client.post("/", json=asking("refresh", message="u2"))
-        history = await client.get("/message_snapshot/t")
-    assert [child[2]["GITHUB_TOKEN"] for child in bridge.children] == ["first-token-value", "second-token-value"]
-    spoken = first.text + second.text + history.text
-    assert "[redacted]" in history.text
-    assert [word for word in ("first", "second", "refreshed") if f"{word}-token-value" in spoken] == []
-    assert told([event for _, event in frames(second)]) == []
-
-
-async def test_mcp_servers_get_what_was_granted_and_a_bad_one_costs_only_itself(tmp_path: Path) -> None:
-    """C8: in the reference one mistake in the configuration cost every server."""
-    servers: dict[str, object] = {
-        "git": {"command": "git-mcp", "env": {"TOKEN": "${GITHUB_TOKEN}"}},
-        "bad": {"command": 7},
-        "jira": {"url": "https://jira.example", "headers": {"Authorization": "Bearer ${JIRA_TOKEN}"}},
-    }
-    bridge = WorkerBridge(file_system=False)
-    settings = settings_of(tmp_path, mcp_config=mcp_file(tmp_path, servers))
-    async with server(bridge, settings, credentials=tokens_of(GITHUB_TOKEN="granted-token")) as client:
-        events = await talk(client, "hello", "u1")
-    assert bridge.contexts[0].mcp_servers == {
-        "git": {"type": "stdio", "command": "git-mcp", "args": [], "env": {"TOKEN": "granted-token"}}
-    }
-    assert told(events)[-1] == (
-        "MCP servers initialised: git. The MCP server 'bad' needs a `command`. It is left out. "
-        "The MCP server 'jira' needs JIRA_TOKEN, which was not granted to this run. It is left out."
-    )
-    assert ending(events) == ("RUN_FINISHED", "success")
 
 
 async def test_other_mcp_servers_make_the_adapter_anew_and_are_said(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Where a clone may come from, by the text of its URL and by the addresses behind it."""
+
 from __future__ import annotations
 
 from pathlib import Path

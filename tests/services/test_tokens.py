@@ -1,3 +1,5 @@
+"""Which token is for which host, and which is for none."""
+
 from __future__ import annotations
 
 import pytest

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ambient_runner.services import trees
-from ambient_runner.services.trees import DEEPEST, disk_use, remove_tree
+from ambient_runner.services.trees import DEEPEST, is_within, remove_tree
 
 PLENTY = {"most_bytes": 1 << 20, "most_files": 1 << 20}
 
@@ -78,15 +78,15 @@ def test_a_deep_tree_is_too_large(tmp_path: Path) -> None:
     for name, levels in (("fits", DEEPEST - 1), ("deep", DEEPEST + 2)):
         (tmp_path / name).mkdir()
         deep(tmp_path / name, levels, "d")
-    assert disk_use(tmp_path / "fits", **PLENTY)
-    assert not disk_use(tmp_path / "deep", **PLENTY)
+    assert is_within(tmp_path / "fits", **PLENTY)
+    assert not is_within(tmp_path / "deep", **PLENTY)
 
 
 def test_a_tree_too_long_to_be_named_is_too_large(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     deep(tree, 60, "d" * 200)
-    assert not disk_use(tree, **PLENTY)
+    assert not is_within(tree, **PLENTY)
     assert remove_tree(tree)
 
 
@@ -98,6 +98,6 @@ def test_use_counts_files_folders_and_links_but_nothing_behind_links(tmp_path: P
     (tree / "a/file").write_bytes(b"x" * 100)
     (tree / "link").symlink_to(outside)
     room = 100 + len(str(outside))
-    assert disk_use(tree, most_bytes=room, most_files=3)
-    assert not disk_use(tree, most_bytes=room - 1, most_files=3)
-    assert not disk_use(tree, most_bytes=room, most_files=2)
+    assert is_within(tree, most_bytes=room, most_files=3)
+    assert not is_within(tree, most_bytes=room - 1, most_files=3)
+    assert not is_within(tree, most_bytes=room, most_files=2)

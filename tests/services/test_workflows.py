@@ -6,9 +6,10 @@ import json
 import logging
 import os
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -17,9 +18,10 @@ import pytest
 from ambient_runner.errors import Forbidden, InvalidInput, RepoConflict, ServiceError
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services.record import Rubric, WorkflowConfig
+from ambient_runner.services.sources import SourceRules
 from ambient_runner.services.workflows import Changed, Workflows
 from ambient_runner.services.workspace import Workspaces
-from tests.services.remotes import ANN, BOB, NOTHING, PATH, Steps, git, git_server, make_repo
+from tests.services.remotes import ANN, BOB, HERE, NOTHING, PATH, Steps, git, git_server, make_repo
 
 CONFIG = {
     "name": "Triage",
@@ -39,27 +41,24 @@ FILES = {".ambient/ambient.json": json.dumps(CONFIG), ".ambient/rubric.md": "# B
 
 
 class World:
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(self, folder: Path, *, rules: SourceRules = HERE) -> None:
         self.folder = folder
-        self.workspaces = Workspaces(
-            folder / "root",
-            **{"schemes": ("http", "file"), "private": True, "base": PATH, **options},  # type: ignore[arg-type]
-        )
+        self.workspaces = Workspaces(folder / "root", rules=rules, base=PATH)
         self.workflows = Workflows(self.workspaces)
         self.prepare = self.workspaces.prepare
 
-    def make(self, name: str = "flows", files: object = FILES, **options: object) -> str:
-        return str(make_repo(self.folder / "srv" / name, files, **options))  # type: ignore[arg-type]
+    def make(self, name: str = "flows", files: Mapping[str, str] = FILES, **options: Any) -> str:
+        return str(make_repo(self.folder / "srv" / name, files, **options))
 
-    async def change(self, url: str, thread: ThreadKey = ANN, **options: object) -> Changed:
+    async def change(self, url: str, thread: ThreadKey = ANN, **options: Any) -> Changed:
         with anyio.fail_after(60):
-            job = await self.workflows.change(thread, url, **{"environment": NOTHING, **options})  # type: ignore[arg-type]
+            job = await self.workflows.change(thread, url, **{"environment": NOTHING, **options})
             return await job.outcome()
 
 
 @asynccontextmanager
-async def world(folder: Path, **options: object) -> AsyncGenerator[World, None]:
-    made = World(folder, **options)
+async def world(folder: Path, *, rules: SourceRules = HERE) -> AsyncGenerator[World, None]:
+    made = World(folder, rules=rules)
     async with made.workspaces:
         yield made
 
@@ -84,7 +83,7 @@ async def test_the_same_again_is_already_active_and_another_branch_or_path_is_no
     async with world(tmp_path) as it:
         url = it.make(files={**FILES, "inner/deep/a.md": "x"}, branches=("dev",))
         outcomes = [
-            (await it.change(url, **options)).outcome  # type: ignore[arg-type]
+            (await it.change(url, **options)).outcome
             for options in (
                 {},
                 {},
@@ -125,7 +124,7 @@ async def test_a_change_that_fails_is_an_error_and_the_old_workflow_stays(tmp_pa
             (broken, {"path": "no/such"}, InvalidInput),
         ):
             with pytest.raises(kind):
-                await it.change(url, **options)  # type: ignore[arg-type]
+                await it.change(url, **options)
         with git_server(tmp_path / "srv") as server:
             with pytest.raises(ServiceError):
                 await it.change(server.url("gone"))
@@ -180,26 +179,26 @@ async def test_a_working_folder_that_became_a_link_is_an_error_and_choosing_agai
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
+    "text",
     [
-        ('{"name": 3}', "$.name"),
-        ('{"rubric": {"schema": []}}', "$.rubric.schema"),
-        ('{"rubric": "x"}', "$.rubric"),
-        ("[]", "object"),
-        ('{"name": "x",\n "a" 1}', "line 2"),
-        ('{"name": "x", "name": "y"}', "name"),
-        ("[" * 10_000, "deep"),
-        ('"' + "x" * 300_000 + '"', "bytes"),
+        '{"name": 3}',
+        '{"rubric": {"schema": []}}',
+        '{"rubric": "x"}',
+        "[]",
+        '{"name": "x",\n "a" 1}',
+        '{"name": "x", "name": "y"}',
+        "[" * 10_000,
+        '"' + "x" * 300_000 + '"',
     ],
     ids=lambda text: text[:30],
 )
-async def test_a_malformed_configuration_is_refused_and_says_where(tmp_path: Path, text: str, where: str) -> None:
+async def test_a_malformed_configuration_is_refused_and_nothing_changes(tmp_path: Path, text: str) -> None:
     async with world(tmp_path) as it:
         url = it.make(files={".ambient/ambient.json": text})
-        with pytest.raises(InvalidInput) as refused:
+        with pytest.raises(InvalidInput):
             await it.change(url)
-        assert ".ambient/ambient.json" in refused.value.message
-        assert where in refused.value.message
+        workspace = await it.prepare(ANN)
+        assert (workspace.workflow, list((workspace.path / "workflows").iterdir())) == (None, [])
 
 
 async def test_members_that_mean_nothing_are_ignored_with_a_warning(
@@ -242,7 +241,7 @@ async def test_a_plain_local_folder_is_copied_and_never_worked_in(tmp_path: Path
 
 
 async def test_local_folders_need_to_be_allowed(tmp_path: Path) -> None:
-    async with world(tmp_path, schemes=("https",)) as it:
+    async with world(tmp_path, rules=SourceRules()) as it:
         url = it.make()
         for refused in (url, f"file://{url}"):
             with pytest.raises(Forbidden):

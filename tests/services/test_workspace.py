@@ -1,3 +1,5 @@
+"""Workspaces on disk: made, kept apart, cleaned and erased."""
+
 from __future__ import annotations
 
 import fcntl
@@ -11,6 +13,7 @@ from ambient_runner.errors import ConfigError, ServiceError
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.services import folder as folder_module
 from ambient_runner.services.folder import CANNOT_WRITE
+from ambient_runner.services.sources import SourceRules
 from ambient_runner.services.workspace import Workspace, Workspaces
 from tests.services.remotes import ANN, BOB
 from tests.services.test_trees import deep
@@ -279,4 +282,4 @@ async def test_what_cannot_be_erased_is_said_and_the_rest_of_the_trash_goes(
 
 def test_a_scheme_that_nobody_clones_by_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        Workspaces(tmp_path / "root", schemes=("https", "ftp"))
+        Workspaces(tmp_path / "root", rules=SourceRules(schemes=("https", "ftp")))

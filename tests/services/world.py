@@ -1,22 +1,40 @@
-"""A server with one agent that works on files, without sockets; and git repositories to give it."""
+"""A server with one agent that works on files, without sockets; workspaces without a server; and git repositories to give them."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 from fastapi import FastAPI, Request
 
 from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints
+from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.services.clone import Limits
+from ambient_runner.services.credentials import Asker, Credentials
+from ambient_runner.services.repos import Added, Repos
+from ambient_runner.services.workspace import Workspaces
 from tests.server.doors import asking, client_of, frames
 from tests.server.worker import WorkerBridge
-from tests.services.remotes import make_repo
+from tests.services.remotes import ANN, HERE, NOTHING, PATH, make_repo
 
 STREAMS: list[list[dict[str, Any]]] = []
 """Every run that was talked to, for the official clients to judge."""
+BYTES = {"content-type": "application/octet-stream"}
+"""The headers of an upload."""
+EMPTY = {
+    "default",
+    "default/ann",
+    "default/ann/trip",
+    *(f"default/ann/trip/{name}" for name in ("repos", "workflows", "artifacts", "file-uploads", ".ambient")),
+    *(f"default/ann/trip/.ambient/{name}" for name in ("tmp", "trash", "lock")),
+}
+"""What there is of a workspace in which nothing is."""
 
 
 def settings_of(tmp_path: Path, **more: Any) -> Settings:
@@ -24,10 +42,23 @@ def settings_of(tmp_path: Path, **more: Any) -> Settings:
     options: dict[str, Any] = {"git_schemes": ("https", "file"), **more}
     return Settings(
         store=f"sqlite:///{tmp_path / 'store.db'}",
-        workspace=str(tmp_path / "workspaces"),
+        workspace=str(options.pop("workspace", tmp_path / "workspaces")),
         timeouts=Timeouts(grace=0.5),
         **options,
     )
+
+
+def tokens_of(**given: str) -> Credentials:
+    async def give(asker: Asker) -> Mapping[str, str]:
+        return given
+
+    return give
+
+
+def mcp_file(tmp_path: Path, servers: dict[str, object]) -> str:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return str(path)
 
 
 def by_header(request: Request) -> Actor | None:
@@ -77,7 +108,47 @@ def told(events: list[dict[str, Any]]) -> list[str]:
     return list(found.values())
 
 
+async def facts(client: httpx.AsyncClient, thread: str = "t", **options: Any) -> list[tuple[str, Any]]:
+    """What those who follow the thread are told outside of runs and messages."""
+    response = await client.get(f"/threads/{thread}/events?until=idle", **options)
+    return [(event["name"], event["value"]) for _, event in frames(response) if event["type"] == "CUSTOM"]
+
+
 def ending(events: list[dict[str, Any]]) -> tuple[str, str]:
     """The last event's type, and its outcome or code."""
     last = events[-1]
     return last["type"], last.get("code") or last.get("outcome", {}).get("type", "")
+
+
+class World:
+    """Workspaces below a folder, without a server. Repositories to clone are beside them."""
+
+    def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
+        self.folder = folder
+        self.workspaces = Workspaces(folder / "root", rules=HERE, limits=limits, base=PATH)
+        self.repos = Repos(self.workspaces)
+        self.prepare = self.workspaces.prepare
+
+    def make(self, name: str = "app", files: Mapping[str, str | bytes] | None = None, **options: Any) -> str:
+        """A repository to clone, by its path."""
+        return str(make_repo(self.folder / "srv" / name, files or {"a.txt": "hello"}, **options))
+
+    async def add(self, url: str, thread: ThreadKey = ANN, **options: Any) -> Added:
+        with anyio.fail_after(60):
+            job = await self.repos.add(thread, url, **{"environment": NOTHING, **options})
+            return await job.outcome()
+
+    def inside(self) -> set[str]:
+        """Everything below the workspaces, of git's own only that it is there."""
+        found: set[str] = set()
+        for at, folders, files in os.walk(self.folder / "root"):
+            found |= {str(Path(at, name).relative_to(self.folder / "root")) for name in (*folders, *files)}
+            folders[:] = [name for name in folders if name != ".git"]
+        return found
+
+
+@asynccontextmanager
+async def world(folder: Path, *, limits: Limits | None = None) -> AsyncGenerator[World, None]:
+    made = World(folder, limits=limits)
+    async with made.workspaces:
+        yield made

@@ -32,7 +32,9 @@ _QUEUE = 2048
 _QUEUE_MODULE = "opentelemetry.sdk._shared_internal"
 _BATCH = 256
 _EVERY = 1000.0
+"""Milliseconds between two batches, as the SDK wants them."""
 _TIMEOUT = 5.0
+"""Seconds one batch may take."""
 _LAST_WORDS = 3.0
 """Seconds a closing server gives to what has not been sent."""
 
@@ -42,7 +44,7 @@ class Exporting:
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], *, receiver: str) -> None:
         """`receiver` is its name in the log and in metrics. `headers` may hold credentials and are never logged."""
-        self._exporter = _Told(_quiet_exporter(endpoint, headers), receiver)
+        self._exporter = _Counted(_quiet_exporter(endpoint, headers), receiver)
         self.provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self.provider.add_span_processor(_Bounded(self._exporter))
 
@@ -92,20 +94,20 @@ def _is_not_ours(record: logging.LogRecord) -> bool:
 class _Bounded(BatchSpanProcessor):
     """The SDK's queue, which forgets the oldest span when it is full. Here that is counted; the SDK would complain of each."""
 
-    def __init__(self, told: _Told) -> None:
-        super().__init__(told, max_queue_size=_QUEUE, max_export_batch_size=_BATCH, schedule_delay_millis=_EVERY)
-        self._told = told
+    def __init__(self, exporter: _Counted) -> None:
+        super().__init__(exporter, max_queue_size=_QUEUE, max_export_batch_size=_BATCH, schedule_delay_millis=_EVERY)
+        self._counted = exporter
 
     def on_end(self, span: ReadableSpan) -> None:
         if span.context is None or not span.context.trace_flags.sampled:
             return
-        self._told.waits()
+        self._counted.waits()
         with _quietly():
             super().on_end(span)
 
 
-class _Told(SpanExporter):
-    """Hands batches on, and tells the log when they stop to arrive and when they arrive again."""
+class _Counted(SpanExporter):
+    """Hands batches on and counts what is lost; the log hears when they stop to arrive and when they arrive again."""
 
     def __init__(self, exporter: SpanExporter, receiver: str) -> None:
         self._exporter = exporter

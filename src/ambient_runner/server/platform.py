@@ -150,7 +150,7 @@ class Platform:
         return Granted(environment=environment, redactor=Redactor(secrets))
 
     async def mcp_rows(self, visit: Visit) -> list[dict[str, Any]]:
-        """The MCP servers of a thread, each really looked at. Raises: ServiceError."""
+        """The MCP servers of a thread, each really looked at. Raises: ServiceError, Draining."""
         granted = await self.granted(visit, {})
         space = await self.file_services.workspaces.snapshot(visit.thread) if self.file_services else None
         folder = space.cwd_path if space else None
@@ -200,16 +200,12 @@ class Platform:
 def _file_services(settings: Settings) -> FileServices:
     from ambient_runner.services.files import Files
     from ambient_runner.services.repos import Repos
+    from ambient_runner.services.sources import SourceRules
     from ambient_runner.services.workflows import Workflows
     from ambient_runner.services.workspace import Workspaces
 
-    workspaces = Workspaces(
-        Path(settings.workspace),
-        schemes=settings.git_schemes,
-        hosts=settings.git_hosts,
-        private=settings.git_private,
-        base=git_environment(),
-    )
+    rules = SourceRules(schemes=settings.git_schemes, hosts=settings.git_hosts, private=settings.git_private)
+    workspaces = Workspaces(Path(settings.workspace), rules=rules, base=git_environment())
     return FileServices(
         workspaces=workspaces,
         repos=Repos(workspaces),

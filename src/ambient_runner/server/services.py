@@ -1,12 +1,15 @@
-"""The doors to what runs stand on: repositories, the workflow, MCP servers. They exist where an agent of this server has a use for them.
+"""The doors to what runs stand on: repositories, the workflow, MCP servers, and the files that `files.py` opens. They exist where an agent
+of this server has a use for them.
 
 What a request begins (a clone, another workflow) belongs to the server: the client may leave, and `?wait=0` lets it.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -32,23 +35,25 @@ if TYPE_CHECKING:
 
     _Note = Callable[[News], Awaitable[None]]
 
+T = TypeVar("T")
+
 _STEP = 10
 """Percent between two facts about a clone: they are stored for good."""
 
 
 def platform_routes(service: Service, guard: Guard) -> list[APIRouter]:
     """The routes this server's agents have a use for."""
-    platform = service.platform
-    routers = (
-        [_repo_routes(service, guard, services), file_routes(service, guard, services)]
-        if (services := platform.file_services)
-        else []
-    )
-    return [*routers, _mcp_routes(service, guard)] if platform.has_mcp else routers
+    services = service.platform.file_services
+    routers: list[APIRouter] = []
+    if services:
+        routers += [make(service, guard, services) for make in (_repo_routes, _workflow_routes, file_routes)]
+    if service.platform.has_mcp:
+        routers += [_mcp_routes(service, guard)]
+    return routers
 
 
 def _repo_routes(service: Service, guard: Guard, services: FileServices) -> APIRouter:
-    """`POST /repos/add`, `POST /repos/remove`, `GET /repos/status` and `POST /workflow`."""
+    """`POST /repos/add`, `POST /repos/remove` and `GET /repos/status`."""
     router = APIRouter(route_class=AmbientRoute)
     platform = service.platform
 
@@ -78,11 +83,18 @@ def _repo_routes(service: Service, guard: Guard, services: FileServices) -> APIR
         visit = await visit_of(service, request, await guard(request))
         return Json({"repos": await services.repos.status(visit.thread)})
 
+    return router
+
+
+def _workflow_routes(service: Service, guard: Guard, services: FileServices) -> APIRouter:
+    """`POST /workflow`."""
+    router = APIRouter(route_class=AmbientRoute)
+
     @router.post("/workflow")
     async def workflow(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        desk = _Desk(platform, services, await visit_of(service, request, actor, body), brought_tokens(request))
+        desk = _Desk(service.platform, services, await visit_of(service, request, actor, body), brought_tokens(request))
         if "gitUrl" not in body:
             raise InvalidInput("`gitUrl` is missing. Send an empty one to have no workflow.")
         return Json(await (desk.change(body) if text_of(body, "gitUrl") else desk.clear()))
@@ -115,45 +127,23 @@ class _Desk:
     async def add(self, body: Mapping[str, Any]) -> Job[Added]:
         """The clone that is asked for. Raises: what can be told before anything is fetched."""
         url = text_of(body, "url", needed=True)
-        granted = await self.platform.granted(self.visit, self.tokens)
-        note = self._noting(granted)
+        branch, name = text_of(body, "branch") or None, text_of(body, "name") or None
 
-        async def tell(job: Job[Added]) -> None:
-            _clean(job, granted)
-            await _tell_failure(note, "repos", job.error)
-            for added in job.result:
-                if added.newly_cloned:
-                    await note(repo_added(added.name, url, added.branch))
+        def news(added: Added) -> list[News]:
+            return [repo_added(added.name, url, added.branch)] if added.newly_cloned else []
 
-        return await self.services.repos.add(
-            self.visit.thread,
-            url,
-            branch=text_of(body, "branch") or None,
-            name=text_of(body, "name") or None,
-            environment=granted.environment,
-            progress=_Progress(note),
-            then=tell,
-        )
+        begin = partial(self.services.repos.add, self.visit.thread, url, branch=branch, name=name)
+        return await self._begin("repos", begin, news)
 
     async def change(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        granted = await self.platform.granted(self.visit, self.tokens)
-        note = self._noting(granted)
+        url = text_of(body, "gitUrl")
+        branch, path = text_of(body, "branch") or None, text_of(body, "path") or None
 
-        async def tell(job: Job[Changed]) -> None:
-            _clean(job, granted)
-            await _tell_failure(note, "workflow", job.error)
-            for changed in job.result:
-                await note(workflow_changed(changed.url, changed.branch, changed.path, changed.config))
+        def news(changed: Changed) -> list[News]:
+            return [workflow_changed(changed.url, changed.branch, changed.path, changed.config)]
 
-        job = await self.services.workflows.change(
-            self.visit.thread,
-            text_of(body, "gitUrl"),
-            branch=text_of(body, "branch") or None,
-            path=text_of(body, "path") or None,
-            environment=granted.environment,
-            progress=_Progress(note),
-            then=tell,
-        )
+        begin = partial(self.services.workflows.change, self.visit.thread, url, branch=branch, path=path)
+        job = await self._begin("workflow", begin, news)
         changed = await job.outcome()
         about = {"gitUrl": changed.url, "branch": changed.branch, "path": changed.path}
         return {"message": f"Workflow {changed.outcome}", **about}
@@ -165,6 +155,23 @@ class _Desk:
         message = "Workflow updated" if cleared else "No workflow is active"
         return {"message": message, "gitUrl": "", "branch": "", "path": ""}
 
+    async def _begin(
+        self, stage: str, begin: Callable[..., Awaitable[Job[T]]], news: Callable[[T], list[News]]
+    ) -> Job[T]:
+        """Begin this with what is granted to the request. Those who follow the thread hear how it goes and how it ended."""
+        granted = await self.platform.granted(self.visit, self.tokens)
+        note = self._noting(granted)
+
+        async def tell(job: Job[T]) -> None:
+            if job.error:
+                job.error = _cleaned(job.error, granted)
+                await note(setup_error(stage, job.error.message))
+            for result in job.result:
+                for fact in news(result):
+                    await note(fact)
+
+        return await begin(environment=granted.environment, progress=_Progress(note), then=tell)
+
     def _noting(self, granted: Granted) -> _Note:
         """Tells those who follow the thread, without what was granted to this request."""
 
@@ -174,15 +181,12 @@ class _Desk:
         return note
 
 
-def _clean(job: Job[Any], granted: Granted) -> None:
-    """No error says what was granted, to whomever waits for this job."""
-    if job.error:
-        job.error.args = (granted.redactor.redact_text(job.error.message),)
-
-
-async def _tell_failure(note: _Note, stage: str, error: RunnerError | None) -> None:
-    if error:
-        await note(setup_error(stage, error.message))
+def _cleaned(error: RunnerError, granted: Granted) -> RunnerError:
+    """The same error for whomever waits for the job, without what was granted."""
+    clean = copy(error).with_traceback(error.__traceback__)
+    clean.args = (granted.redactor.redact_text(error.message),)
+    clean.__cause__ = error.__cause__
+    return clean
 
 
 class _Progress:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.to_thread
@@ -14,14 +14,16 @@ import anyio.to_thread
 from ambient_runner.errors import CloneTimeout, InvalidInput, RepoTooLarge, ServiceError
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.git import NO_BRANCH, Git, Remote
+from ambient_runner.services.names import thread_branch
 from ambient_runner.services.progress import CloneProgress, OnProgress, ProgressReader
 from ambient_runner.services.tokens import login_for
-from ambient_runner.services.trees import DEEPEST, disk_use
+from ambient_runner.services.trees import DEEPEST, is_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Hashable, Mapping
     from pathlib import Path
 
+    from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.services.sources import Source
 
 __all__ = ["Cloned", "Cloner", "Limits", "Order"]
@@ -56,6 +58,18 @@ class Order:
     owner: Hashable = ""
     """Whose clone it is: owners have places of their own."""
     granted: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    @classmethod
+    def of(cls, thread: ThreadKey, name: str, source: Source, branch: str | None, granted: Mapping[str, str]) -> Self:
+        """A clone for this thread: on its branch, in one of its owner's places."""
+        return cls(
+            name=name,
+            source=source,
+            branch=branch,
+            thread_branch=thread_branch(thread.id),
+            owner=(thread.tenant, thread.owner),
+            granted=granted,
+        )
 
     @property
     def remote(self) -> Remote:
@@ -119,11 +133,14 @@ class Cloner:
         if failed:
             raise failed[0]
         if not cloned or not await self._fits(into):
-            raise RepoTooLarge(
-                f"The repository is larger than this server allows ({self._limits.most_bytes >> 20} MiB, "
-                f"{self._limits.most_files} files, folders {DEEPEST} deep). Choose a smaller one."
-            )
+            raise self._too_large()
         return cloned[0]
+
+    def _too_large(self) -> RepoTooLarge:
+        return RepoTooLarge(
+            f"The repository is larger than this server allows ({self._limits.most_bytes >> 20} MiB, "
+            f"{self._limits.most_files} files, folders {DEEPEST} deep). Choose a smaller one."
+        )
 
     async def _grown(self, folder: Path) -> None:
         """Comes back when the folder has grown too large. Looking never takes more than a fifth of the time."""
@@ -136,7 +153,7 @@ class Cloner:
     async def _fits(self, folder: Path) -> bool:
         limits = self._limits
         return await anyio.to_thread.run_sync(
-            lambda: disk_use(folder, most_bytes=limits.most_bytes, most_files=limits.most_files)
+            lambda: is_within(folder, most_bytes=limits.most_bytes, most_files=limits.most_files)
         )
 
     async def _clone(self, order: Order, into: Path, steps: _Steps) -> Cloned:
@@ -146,9 +163,13 @@ class Cloner:
         branch = [f"--branch={cloned.branch}"] if cloned.branch else []
         await self._git.run(
             "clone", "--progress", "--template=", "--origin=origin", "--single-branch", "--no-recurse-submodules",
-            "--no-local", "--depth=1", *branch, "--", order.source.url, str(into),
+            "--no-local", "--no-checkout", "--depth=1", *branch, "--", order.source.url, str(into),
             remote=remote, on_stderr=steps.hear,
         )  # fmt: skip
+        # A few small trees can name themselves millions of times: git would hold every name before it writes the first file.
+        names = ("ls-tree", "-r", "-t", "-z", "--name-only", "HEAD")
+        if cloned.branch and not await self._git.has_at_most(self._limits.most_files, *names, folder=into):
+            raise self._too_large()
         await self._git.run("checkout", "-q", "-B", order.thread_branch, folder=into)
         # A later `git fetch` by the agent sees all branches, not only the one that was cloned.
         await self._git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*", folder=into)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.redact import Secrets
     from ambient_runner.runs.run import Actor
 
-__all__ = ["Asker", "Credentials", "Visit", "from_url", "grant"]
+__all__ = ["Asker", "Credentials", "Visit", "from_url", "grant", "learn"]
 
 TIMEOUT = 10.0
 _MAX_ANSWER = 1 << 18

@@ -1,7 +1,8 @@
 """Git as a child process, trusted with as little as it needs.
 
 It sees no configuration of this machine, runs no hooks, filters or submodules, asks nobody, follows no redirect, speaks one protocol,
-connects to the addresses that were checked, and has the one login that belongs to the host. Its process group dies with the call.
+connects to the addresses that were checked, and has the one login that belongs to the host. Its memory has an end, and its process group
+dies with the call.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import GitUnavailable, LoginNeeded, RepoMissing, RepoMoved, ServiceError
+from ambient_runner.errors import GitUnavailable, LoginNeeded, RepoMissing, RepoMoved, RepoTooLarge, ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -44,6 +45,7 @@ _FIXED = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PROTOCOL_FROM_USER": "0",
+    "MALLOC_ARENA_MAX": "2",  # or every thread reserves memory that it never uses, and that counts
 }
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -59,6 +61,11 @@ _SETTINGS = (
     "http.followRedirects=false",
     "http.lowSpeedLimit=100",
     "http.lowSpeedTime=60",
+    # What is large goes through git in pieces, so that its memory is not the repository's to choose.
+    "core.bigFileThreshold=64m",
+    "core.packedGitWindowSize=64m",
+    "core.packedGitLimit=512m",
+    "pack.threads=4",
 )
 NO_BRANCH = (
     "The repository has no branch or tag of that name. Check its spelling, or name none to get the default branch."
@@ -68,6 +75,9 @@ _HELPER = (
     '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$AMBIENT_GIT_USER" "$AMBIENT_GIT_TOKEN"; }; f'
 )
 _LONGEST_OUTPUT = 4 << 20
+# The shell sets the limit for git and for all that git starts. Where there is no such limit, git runs without.
+_LIMITED = ("/bin/sh", "-c", 'ulimit -v "$0" 2>/dev/null; exec git "$@"')
+_NOT_FOUND = 127
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +127,8 @@ class Git:
     """Runs git. `base` is what it may have of this process's own variables: those of `git_environment`, no others."""
 
     base: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    most_memory: int = 2 << 30
+    """Bytes of address space each of its processes may have."""
 
     async def run(
         self,
@@ -143,16 +155,36 @@ class Git:
                 tasks.start_soon(_read, process.stderr, hear)
                 await _read(process.stdout, lambda data: out.extend(data[: _LONGEST_OUTPUT - len(out)]))
             code = await process.wait()
-        if code:
-            raise _failure(said.text, remote)
+        _check(code, said.text, remote)
         return out.decode("utf-8", "replace")
+
+    async def has_at_most(self, most: int, *args: str, folder: Path) -> bool:
+        """Whether git prints no more entries than these, with `-z`. It is ended at the first that is too many.
+
+        Raises: ServiceError.
+        """
+        said, found = _Tail(), 0
+        async with self._process(args, None, folder) as process:
+            assert process.stdout
+            assert process.stderr
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_read, process.stderr, said.feed)
+                async for data in process.stdout:
+                    found += data.count(b"\0")
+                    if found > most:
+                        tasks.cancel_scope.cancel()
+                        return False
+            code = await process.wait()
+        _check(code, said.text, None)
+        return True
 
     @asynccontextmanager
     async def _process(
         self, args: Sequence[str], remote: Remote | None, folder: Path | None
     ) -> AsyncGenerator[Process, None]:
         settings = [*_SETTINGS, *(remote.settings() if remote else ())]
-        command = ["git", *(part for setting in settings for part in ("-c", setting)), *args]
+        options = [part for setting in settings for part in ("-c", setting)]
+        command = [*_LIMITED, str(self.most_memory >> 10), *options, *args]
         try:
             process = await anyio.open_process(
                 command,
@@ -220,9 +252,17 @@ _REASONS: tuple[tuple[str, type[ServiceError] | str], ...] = (
         "The host did not answer, or too slowly. Try again in a moment.",
     ),
     (r"transport '.*' not allowed", "This server does not clone by that protocol. Send a URL of another one."),
+    (r"[Oo]ut of memory|Cannot allocate memory", RepoTooLarge),
     (r"No space left on device|Disk quota exceeded", "The server's disk is full. Its operator has to make room."),
 )
 _UNKNOWN = "git could not do this. Try again; if it fails once more, the server's log has the reason."
+
+
+def _check(code: int, said: str, remote: Remote | None) -> None:
+    if code == _NOT_FOUND:
+        raise GitUnavailable
+    if code:
+        raise _failure(said, remote)
 
 
 def _failure(said: str, remote: Remote | None) -> ServiceError:

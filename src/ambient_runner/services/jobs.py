@@ -44,6 +44,7 @@ class Job(Generic[T]):
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     result: list[T] = field(default_factory=list[T])
+    """What the work gave, alone in the list; empty until then. None could itself be what a job gives."""
     error: RunnerError | None = None
 
     async def run(self) -> None:

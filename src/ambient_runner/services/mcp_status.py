@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 import msgspec
 
-from ambient_runner.errors import ServiceError, needing
+from ambient_runner.errors import Draining, ServiceError, needing
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -67,16 +67,22 @@ class McpStatus:
         self._looks.clear()
 
     def call_off(self) -> None:
-        """End what is under way. Those who wait hear that it failed."""
+        """End what is under way soon, and begin no more. Those who wait hear that the server is shutting down."""
+        self._tasks = None
         for look in self._looks.values():
             look.scope.cancel()
 
     async def look(self, resolved: Resolved, folder: Path | None = None) -> list[dict[str, Any]]:
-        """Every server of a configuration: `{name, displayName, status, version, tools}`, and `error` where it is not well."""
+        """Every server of a configuration: `{name, displayName, status, version, tools}`, and `error` where it is not well.
+
+        Raises: Draining while the server shuts down.
+        """
         looks = [(server, self._begun(server, folder)) for server in resolved.servers]
         rows: list[dict[str, Any]] = []
         for server, look in looks:
             await look.done.wait()
+            if look.scope.cancel_called:
+                raise Draining
             rows.append({"name": server.name, "displayName": server.display_name, **look.found})
         rows += [_row(name, "disabled") for name in resolved.disabled]
         return rows + [_row(mistake.name, "invalid", mistake.message) for mistake in resolved.mistakes]
@@ -85,12 +91,12 @@ class McpStatus:
         """The look at this very configuration, begun now unless there is one that counts."""
         self._forget_old()
         key = hashlib.sha256(msgspec.json.encode([server.config, str(folder)])).hexdigest()
-        look = self._looks.get(key)
-        if look is None and self._tasks is not None:
-            look = self._looks[key] = _Look()
-            self._tasks.start_soon(self._connect, server, folder, look)
-        assert look is not None
-        return look
+        if key not in self._looks:
+            if self._tasks is None:
+                raise Draining
+            self._looks[key] = _Look()
+            self._tasks.start_soon(self._connect, server, folder, self._looks[key])
+        return self._looks[key]
 
     def _forget_old(self) -> None:
         old = time.monotonic() - self._keep

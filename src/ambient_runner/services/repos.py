@@ -114,14 +114,7 @@ class Repos:
         if present:
             return done(key, Added(name=name, path=present, newly_cloned=False, branch=thread_branch(thread.id)))
         self._check_under_way(key, asked)
-        order = Order(
-            name=name,
-            source=source,
-            branch=branch,
-            thread_branch=thread_branch(thread.id),
-            owner=(thread.tenant, thread.owner),
-            granted=environment,
-        )
+        order = Order.of(thread, name, source, branch, environment)
         return self._jobs.begin(key, asked, lambda: self._clone(key, folder, order, asked, progress), then)
 
     async def remove(self, thread: ThreadKey, name: str) -> Removed:
@@ -134,15 +127,10 @@ class Repos:
         if job:
             await self._jobs.cancel(job)
             self._failures.pop(key, None)
-        if await self._take_out(thread, name) or job or failure:
+        was_there = await self._workspaces.change(thread, lambda folder: _remove(folder, name))
+        if was_there or job or failure:
             return Removed(name=name)
         raise UnknownRepo
-
-    async def _take_out(self, thread: ThreadKey, name: str) -> bool:
-        if await self._workspaces.existing(thread) is None:
-            return False
-        folder = await self._workspaces.opened(thread)
-        return await folder.locked(lambda: _remove(folder, name))
 
     async def status(self, thread: ThreadKey) -> list[RepoStatus]:
         """What there is, what is on its way and what failed. It asks no network. Raises: ServiceError."""

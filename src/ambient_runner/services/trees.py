@@ -19,7 +19,7 @@ from ambient_runner.services.paths import is_folder
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["DEEPEST", "disk_use", "remove_tree", "unlock"]
+__all__ = ["DEEPEST", "is_within", "remove_tree", "unlock"]
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def _noted(failures: list[OSError]) -> Generator[None]:
         failures.append(error)
 
 
-def disk_use(path: Path, *, most_bytes: int, most_files: int) -> bool:
+def is_within(path: Path, *, most_bytes: int, most_files: int) -> bool:
     """Whether what is below a folder is within these limits, and no deeper than `DEEPEST`. Counting ends where they do."""
     size = count = 0
     waiting = [(str(path), 0)]

@@ -14,12 +14,12 @@ import msgspec
 from ambient_runner.errors import Forbidden, InvalidInput, RepoConflict, RepoTooLarge, ServiceError
 from ambient_runner.services.clone import Order
 from ambient_runner.services.jobs import JobKey, done
-from ambient_runner.services.names import check_branch, name_of, thread_branch
+from ambient_runner.services.names import check_branch, name_of
 from ambient_runner.services.paths import inside, is_folder
 from ambient_runner.services.progress import silent
 from ambient_runner.services.record import WorkflowConfig, WorkflowEntry
 from ambient_runner.services.sources import without_git
-from ambient_runner.services.trees import DEEPEST, disk_use
+from ambient_runner.services.trees import DEEPEST, is_within
 from ambient_runner.services.workflow_config import read_config
 
 if TYPE_CHECKING:
@@ -95,22 +95,12 @@ class Workflows:
             raise RepoConflict(
                 "Another workflow is being fetched for this thread. Wait until it is there, then choose again."
             )
-        order = Order(
-            name=_name(source.url),
-            source=source,
-            branch=branch or None,
-            thread_branch=thread_branch(thread.id),
-            owner=(thread.tenant, thread.owner),
-            granted=environment,
-        )
+        order = Order.of(thread, _name(source.url), source, branch or None, environment)
         return self._jobs.begin(key, asked, lambda: self._fetch(folder, order, asked, progress), then)
 
     async def clear(self, thread: ThreadKey) -> bool:
         """Have no workflow from the next run on; False when there was none. Raises: ServiceError."""
-        if await self._workspaces.existing(thread) is None:
-            return False
-        folder = await self._workspaces.opened(thread)
-        return await folder.locked(lambda: _switch(folder, None))
+        return bool(await self._workspaces.change(thread, lambda folder: _switch(folder, None)))
 
     async def _fetch(self, folder: Folder, order: Order, asked: _Asked, progress: OnProgress) -> Changed:
         async with folder.scratch() as scratch:
@@ -182,7 +172,7 @@ def _copy(folder: Path, into: Path, root: Path) -> None:
         )
     if root.resolve().is_relative_to(folder):
         raise Forbidden("That folder holds the workspaces of this server. Name another, or a folder inside it.")
-    if not disk_use(folder, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
+    if not is_within(folder, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
         raise RepoTooLarge(
             f"The folder is larger than {_MOST_BYTES >> 20} MiB, has more than {_MOST_FILES} files, "
             f"or folders more than {DEEPEST} deep. Choose a smaller one."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
 import anyio.to_thread
 
+from ambient_runner.config.folders import make_private
 from ambient_runner.errors import ConfigError, ServiceError
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.clone import Cloner, Limits
@@ -34,6 +35,8 @@ _NOT_ERASED = (
     "Some files of this thread could not be deleted. The server tries again when it starts; "
     "its operator finds in the log what is in the way."
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,37 +82,23 @@ class Workspace:
 class Workspaces:
     """All workspaces of a server, below one folder. Leaving the `async with` ends what is under way in them.
 
-    `base` is what git may have of the server's own variables: PATH, proxies, certificates. `hosts` and `local` narrow where clones come
-    from, `private` opens private networks, and the scheme `file` opens local folders. Raises: ConfigError for a scheme nobody knows.
+    `rules` say where clones come from, which is never one of these workspaces. `base` is what git may have of the server's own variables:
+    PATH, proxies, certificates. Raises: ConfigError for a scheme nobody knows.
     """
 
     def __init__(
         self,
         root: Path,
         *,
-        schemes: tuple[str, ...] = ("https", "ssh"),
-        hosts: tuple[str, ...] = (),
-        private: bool = False,
-        local: tuple[Path, ...] = (),
-        git_timeout: float = 600.0,
-        max_bytes: int = 4 << 30,
-        max_files: int = 500_000,
-        max_clones: int = 8,
-        max_clones_each: int = 2,
+        rules: SourceRules | None = None,
+        limits: Limits | None = None,
         base: Mapping[str, str] | None = None,
     ) -> None:
-        _check_schemes(schemes)
         self.root = root
-        self.rules = SourceRules(schemes=schemes, hosts=hosts, private=private, local=local, never=root)
+        self.rules = replace(rules or SourceRules(), never=root)
+        _check_schemes(self.rules.schemes)
         self.git = Git(base=base or {})
-        limits = Limits(
-            seconds=git_timeout,
-            most_bytes=max_bytes,
-            most_files=max_files,
-            at_once=max_clones,
-            at_once_each=max_clones_each,
-        )
-        self.cloner = Cloner(self.git, limits)
+        self.cloner = Cloner(self.git, limits or Limits())
         self.jobs = Jobs()
         """What is under way in workspaces. It goes on when those who asked for it have left."""
         self._on_forget: list[Callable[[ThreadKey], None]] = []
@@ -153,6 +142,13 @@ class Workspaces:
         folder = self._folder(thread)
         return folder if await anyio.to_thread.run_sync(is_folder, folder.path) else None
 
+    async def change(self, thread: ThreadKey, work: Callable[[Folder], T]) -> T | None:
+        """What this gives, done while holding the thread's folder; None when it has none. Raises: what the work raises; ServiceError."""
+        if await self.existing(thread) is None:
+            return None
+        folder = await self.opened(thread)
+        return await folder.locked(lambda: work(folder))
+
     async def holds(self, thread: ThreadKey) -> bool:
         """Whether there is anything to erase, be it no folder but something in its place."""
         return await anyio.to_thread.run_sync(self._place, self._path(thread)) is not None
@@ -180,7 +176,7 @@ class Workspaces:
     def _make(self, thread: ThreadKey) -> Folder:
         path = self._path(thread)
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.root)
             for place in (path.parent.parent, path.parent, path):
                 make_folder(place)
             folder = self._folder(thread)

@@ -45,10 +45,9 @@ async def test_a_stop_ends_the_turn_and_the_process_goes_on(tmp_path: Path) -> N
     async with claude(tmp_path) as world:
         reading = await started(world, "gnu goes on")
         pid = world.adapter().pid
-        began = time.monotonic()
-        await world.runner.stop(KEY)
-        events = await reading
-        assert time.monotonic() - began < 2
+        with anyio.fail_after(20):
+            await world.runner.stop(KEY)
+            events = await reading
         assert isinstance(events[-1], e.RunFinished)
         assert isinstance(events[-1].outcome, e.Cancelled)
         thread = world.thread()
@@ -82,10 +81,9 @@ async def test_a_process_that_dies_in_the_middle_is_an_error_at_once_and_the_nex
         reading = await started(world, "gnu goes on", message="u2")
         pid = world.adapter().pid
         assert pid is not None
-        began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        events = await reading
-        assert time.monotonic() - began < 2
+        with anyio.fail_after(20):
+            events = await reading
         assert isinstance(events[-1], e.RunError)
         assert events[-1].code == "CLAUDE_EXITED"
         thread.count = 2
@@ -214,11 +212,10 @@ async def test_what_is_granted_anew_reaches_the_next_run(tmp_path: Path) -> None
 
 
 async def test_an_evicted_thread_leaves_no_process_and_goes_on_with_its_memory(tmp_path: Path) -> None:
-    async with claude(tmp_path) as world:
+    async with claude(tmp_path, idle=0) as world:
         thread = world.thread()
         await thread.say("walrus begins")
         assert len(children()) == 1
-        world.hosted._idle = 0.0
         await world.hosted.evict()
         assert children() == []
         await thread.say("walrus remembers")

@@ -97,9 +97,13 @@ async def claude(
     context: dict[str, Any] | None = None,
     granted: Callable[[Run], dict[str, str]] | None = None,
     settings: Settings | None = None,
+    idle: float = 900.0,
     **bridge: Any,
 ) -> AsyncGenerator[World, None]:
-    """A server with Claude. `folder` holds the home and the workspaces; with `store` threads are in a file that another may open."""
+    """A server with Claude. `folder` holds the home and the workspaces; with `store` threads are in a file that another may open.
+
+    `idle` is how many seconds a thread that nobody uses keeps its process.
+    """
     taps: dict[str, list[Any]] = {}
 
     def offered(run: Run) -> PlatformContext:
@@ -108,7 +112,7 @@ async def claude(
         paths = {"workspace_path": str(workspace), "cwd_path": str(workspace)}
         return PlatformContext(session_id=run.thread.id, **{**paths, **(context or {})})
 
-    hosted = Hosted("agent", bridge_of(folder / "home", **bridge), context=offered)
+    hosted = Hosted("agent", bridge_of(folder / "home", **bridge), context=offered, idle=idle)
     url = f"sqlite:///{store}" if store else "memory://"
     middleware = [_tap(taps), *([_granting(granted)] if granted else [])]
     chosen = settings or Settings(

@@ -1,0 +1,81 @@
+"""Repositories that are small until git unfolds them: counted before they are checked out, and git's own memory has an end."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ambient_runner.errors import RepoTooLarge
+from ambient_runner.services.clone import Limits
+from ambient_runner.services.git import Git
+from ambient_runner.services.repos import Repos
+from ambient_runner.services.workflows import Workflows
+from ambient_runner.services.workspace import Workspaces
+from tests.services.remotes import ANN, HERE, NOTHING, PATH, QUIET, git, make_repo
+from tests.services.world import world
+
+
+def folded(folder: Path, levels: int, width: int = 10) -> str:
+    """A repository of one file that its trees name `width` ** `levels` times."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    kind, inner = "100644 blob", _stored(folder, "x\n", "hash-object", "-w", "--stdin")
+    for _ in range(levels):
+        inner = _stored(folder, "".join(f"{kind} {inner}\t{number}\n" for number in range(width)), "mktree")
+        kind = "040000 tree"
+    git(folder, "update-ref", "refs/heads/main", git(folder, "commit-tree", "-m", "x", inner))
+    return str(folder)
+
+
+def _stored(folder: Path, text: str, *args: str) -> str:
+    done = subprocess.run(["git", *args], cwd=folder, env=QUIET, check=True, capture_output=True, input=text, text=True)
+    return done.stdout.strip()
+
+
+def noting_git(folder: Path) -> dict[str, str]:
+    """A PATH whose git writes down what it is asked before it does it."""
+    folder.mkdir()
+    script = folder / "git"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\nPATH={PATH["PATH"]} exec git "$@"\n')
+    script.chmod(0o755)
+    return {"PATH": f"{folder}:{PATH['PATH']}"}
+
+
+async def test_a_tree_with_too_many_files_is_refused_before_it_is_checked_out(tmp_path: Path) -> None:
+    """A repository of 24 kB made git hold ten million names in memory: the limit looked at the disk, where nothing was yet."""
+    base = noting_git(tmp_path / "bin")
+    async with Workspaces(tmp_path / "root", rules=HERE, limits=Limits(most_files=10_000), base=base) as workspaces:
+        job = await Repos(workspaces).add(ANN, folded(tmp_path / "bomb", levels=6), environment=NOTHING)
+        with anyio.fail_after(30), pytest.raises(RepoTooLarge):
+            await job.outcome()
+    asked = (tmp_path / "bin" / "asked").read_text()
+    assert " clone " in asked
+    assert " checkout " not in asked
+
+
+async def test_a_workflow_with_too_many_files_is_refused_as_well(tmp_path: Path) -> None:
+    async with world(tmp_path, limits=Limits(most_files=10_000)) as it:
+        job = await Workflows(it.workspaces).change(ANN, folded(tmp_path / "srv" / "bomb", 6), environment=NOTHING)
+        with anyio.fail_after(20), pytest.raises(RepoTooLarge):
+            await job.outcome()
+
+
+async def test_a_tree_that_is_just_within_the_limit_is_cloned(tmp_path: Path) -> None:
+    async with world(tmp_path, limits=Limits(most_files=1_500)) as it:
+        added = await it.add(folded(tmp_path / "srv" / "many", levels=3))
+        assert len([path for path in added.path.rglob("*") if path.is_file() and ".git" not in path.parts]) == 1000
+        assert git(added.path, "status", "--porcelain") == ""
+
+
+async def test_git_and_what_it_starts_have_an_end_of_their_memory() -> None:
+    printed = await Git(base=PATH, most_memory=1 << 30).run("-c", "alias.limit=!ulimit -v", "limit")
+    assert int(printed) == (1 << 30) >> 10
+
+
+async def test_git_that_runs_out_of_memory_says_the_repository_is_too_large(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "app", {"large": b"\0" * (80 << 20)})
+    with pytest.raises(RepoTooLarge):
+        await Git(base=PATH, most_memory=48 << 20).run("-c", "core.bigFileThreshold=1g", "show", "HEAD:large", folder=repo)
