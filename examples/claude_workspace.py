@@ -3,11 +3,11 @@
 Needs `pip install 'ambient-runner[claude]'` and ANTHROPIC_API_KEY. Run it from this directory with
 `uvicorn claude_workspace:create --factory` and post a message:
 
-    {"threadId": "t1", "runId": "r1", "messages": [{"id": "1", "role": "user", "content": "Write a haiku about the tide to haiku.txt"}]}
+    {"threadId": "tide", "messages": [{"role": "user", "content": "Write a haiku about the tide to haiku.txt"}]}
 
 Files are written in the thread's workspace without asking. A command that needs permission ends the run with an interrupt: answer it with
 
-    {"threadId": "t1", "runId": "r2", "messages": [],
+    {"threadId": "tide", "messages": [],
      "resume": [{"interruptId": "...", "status": "resolved", "payload": {"approved": true}}]}
 """
 
@@ -17,7 +17,7 @@ from claude_agent_sdk import tool
 from fastapi import FastAPI
 
 from ambient_runner import Settings, add_ambient_endpoints
-from ambient_runner.bridges.claude import ClaudeBridge
+from ambient_runner.claude import ClaudeBridge
 
 TIDES = {"lisbon": "03:12 and 15:40", "brest": "04:55 and 17:21"}
 

@@ -97,3 +97,30 @@ def test_every_event_of_our_own_is_documented(name: str) -> None:
 def test_links_between_pages_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\((?!http)([^)#]+)", path.read_text())
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+TO_COPY = ("README.md", "docs/quickstart.md")
+"""Pages with commands that a newcomer copies, one page after the other, into the same folder."""
+
+
+def threads_of(name: str) -> set[str]:
+    return set(re.findall(r'(?:"threadId": "|^say )(\w+)', (ROOT / name).read_text(), re.MULTILINE))
+
+
+def test_commands_to_copy_share_no_thread_between_pages() -> None:
+    readme, quickstart = map(threads_of, TO_COPY)
+    assert readme
+    assert quickstart
+    assert readme & quickstart == set()
+
+
+@pytest.mark.parametrize("name", TO_COPY)
+def test_commands_to_copy_fix_no_message_id(name: str) -> None:
+    """Copied twice, such a command took its thread back."""
+    assert re.findall(r'"id\\?": \\?"', (ROOT / name).read_text()) == []
+
+
+def test_pages_and_examples_import_frameworks_by_their_short_names() -> None:
+    long_way = re.compile(r"from ambient_runner\.bridges\.(?:adk|claude|langgraph|strands)\b")
+    places = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    assert [path.name for path in places if long_way.search(path.read_text())] == []

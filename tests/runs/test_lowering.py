@@ -112,7 +112,7 @@ def test_a_partial_list_adds_to_the_thread_instead_of_replacing_it() -> None:
 
 def test_a_list_that_ends_in_an_earlier_user_message_is_a_rewind() -> None:
     lowered = lower(one_turn(), posted(user("u1")), "server", NOW)
-    assert lowered == Lowered(accepted=(), conversation=(user("u1"),), rewind_to="u1")
+    assert lowered == Lowered(accepted=(), conversation=(user("u1"),), rewind_to="u1", cut_off=1)
 
 
 def test_nothing_new_runs_again_when_the_last_word_is_the_users() -> None:
@@ -266,6 +266,7 @@ def test_client_history_that_differs_replaces_what_was_kept() -> None:
     lowered = lower(one_turn(), posted(user("u1"), user("u2")), "client", NOW)
     assert lowered.replaces
     assert [message.id for message in lowered.conversation] == ["u1", "u2"]
+    assert lowered.cut_off == 1
 
 
 def with_state(value: object) -> ThreadView:

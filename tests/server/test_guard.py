@@ -33,6 +33,21 @@ async def test_strangers_are_refused(headers: dict[str, str]) -> None:
     assert "access-control-allow-origin" not in response.headers
 
 
+@pytest.mark.parametrize(
+    ("headers", "setting"),
+    [
+        ({"Origin": "http://localhost:3000"}, "AMBIENT_ALLOWED_ORIGINS"),
+        ({"Host": "agents.example.com"}, "AMBIENT_ALLOWED_HOSTS"),
+    ],
+    ids=str,
+)
+async def test_a_refusal_names_the_setting_that_would_allow_it(headers: dict[str, str], setting: str) -> None:
+    async with demo() as client:
+        message = (await client.post("/", json=asking("say hi"), headers=headers)).json()["error"]["message"]
+    assert setting in message
+    assert "ambient.toml" in message
+
+
 async def test_a_peer_from_elsewhere_is_refused() -> None:
     app = create_app(SETTINGS, {"demo": DemoBridge()})
     async with client_of(app, client=("10.0.0.9", 1)) as client:
@@ -57,6 +72,14 @@ async def test_a_listed_origin_may_read_and_others_may_not() -> None:
     assert run.headers["access-control-allow-origin"] == "http://localhost:5173"
     assert "access-control-allow-credentials" not in run.headers
     assert "access-control-allow-origin" not in stranger.headers
+
+
+async def test_a_page_may_send_what_agents_may_see() -> None:
+    settings = Settings(store="memory://", allowed_origins=("http://localhost:5173",), pass_headers=("x-tenant",))
+    async with client_of(create_app(settings, {"demo": DemoBridge()})) as client:
+        preflight = await client.options("/", headers={"Origin": "http://localhost:5173"})
+    allowed = preflight.headers["access-control-allow-headers"].lower().split(", ")
+    assert {"content-type", "traceparent", "x-tenant"} <= set(allowed)
 
 
 def by_header(request: Request) -> Actor | None:

@@ -47,7 +47,7 @@ def read_input(body: bytes) -> Inbound:
     if not isinstance(given, dict):
         raise InvalidInput("The body must be an object.")
     warnings = Warnings()
-    members = _with_run_ids(cast("dict[str, Any]", given), warnings)
+    members = _with_run_ids(cast("dict[str, Any]", given))
     if "messages" not in members:
         raise InvalidInput(f"messages is missing. Send at least {_EXAMPLE}.")
     if isinstance(members.get("messages"), list):
@@ -97,12 +97,11 @@ def _length(raw: msgspec.Raw) -> int:
         return 0
 
 
-def _with_run_ids(members: dict[str, Any], warnings: Warnings) -> dict[str, Any]:
+def _with_run_ids(members: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, snake in (("threadId", "thread_id"), ("runId", "run_id")):
         if members.get(name) is None and members.get(snake) is None:
             made[name] = str(uuid.uuid4())
-            warnings.add(f"{name} is missing; a new one was made.")
     return members | made
 
 
@@ -121,7 +120,6 @@ def _prepared(message: Any, path: str, warnings: Warnings) -> Any:
     prepared = dict(cast("dict[str, Any]", message))
     if prepared.get("id") is None:
         prepared["id"] = str(uuid.uuid4())
-        warnings.add(f"{path}.id is missing; a new one was made.")
     if isinstance(prepared.get("content"), list):
         prepared["content"] = _modern_parts(prepared["content"], f"{path}.content", warnings)
     return prepared

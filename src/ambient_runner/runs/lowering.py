@@ -40,6 +40,8 @@ class Lowered:
     """The message after which the thread is cut first; empty for none."""
     replaces: bool = False
     """Whether the posted list replaces the thread's messages (history `client`)."""
+    cut_off: int = 0
+    """How many messages of the thread are no longer part of it."""
     imported: tuple[str, ...] = ()
     """Ids adopted from the client on the first run of an unknown thread."""
     answers: tuple[ResumeEntry, ...] = ()
@@ -113,6 +115,7 @@ def _trusted(view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry
         accepted=tuple(message for message in posted.messages if message.id not in known),
         conversation=_for_agent(posted.messages),
         replaces=not grows,
+        cut_off=len(known.difference(ids)),
         answers=answers,
     )
 
@@ -187,6 +190,7 @@ def _again(stored: list[Message], posted: RunAgentInput, prompt: UserMessage | N
         accepted=(),
         conversation=_for_agent(stored[: place + 1]),
         rewind_to="" if place == len(stored) - 1 else target,
+        cut_off=len(stored) - 1 - place,
     )
 
 

@@ -46,6 +46,8 @@ class Opening:
     facts: list[Fact]
     repairer: Repairer
     redactor: Redactor
+    cut_off: int = 0
+    """How many messages of the thread this run goes back behind."""
 
 
 def open_run(
@@ -75,7 +77,13 @@ def open_run(
     legal = [one for event in first for one in repairer.feed(event)]
     lines = [_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
-    return Opening(run=run, facts=[*_facts(request, lowered, redactor), *events], repairer=repairer, redactor=redactor)
+    return Opening(
+        run=run,
+        facts=[*_facts(request, lowered, redactor), *events],
+        repairer=repairer,
+        redactor=redactor,
+        cut_off=lowered.cut_off,
+    )
 
 
 def _prompt(request: StartRequest, view: ThreadView, agent: Agent) -> UserMessage | None:

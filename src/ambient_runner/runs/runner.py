@@ -262,6 +262,8 @@ class Runner:
         first = await writer.begin(
             opening.facts, run_id=opening.run.input.run_id, agent=request.agent, claim=request.claim
         )
+        if opening.cut_off:
+            logger.info("A run rewinds thread %r; messages left behind: %d", writer.thread.id, opening.cut_off)
         pipeline = Pipeline(writer, opening.repairer, opening.redactor)
         active = ActiveRun(
             run=opening.run,

@@ -33,7 +33,13 @@ from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.body import read_body
 from ambient_runner.server.errors import AmbientRoute, Json
-from ambient_runner.server.runs import disconnect_policy, read_posted, run_stream, start_request
+from ambient_runner.server.runs import (
+    disconnect_policy,
+    read_posted,
+    run_stream,
+    saying_what_was_left_out,
+    start_request,
+)
 from ambient_runner.server.threads import MAX_PATCH, PATCH_TYPES, hidden_keys, patch_state
 
 if TYPE_CHECKING:
@@ -64,16 +70,17 @@ class AdkDoor:
         """Start a run and stream it; a thread that is taken is said in the stream."""
         await self._guard(request)
         body = await read_body(request, self._service.settings.max_body)
-        posted = await read_posted(self._service, body)
+        read = await read_posted(self._service, body)
         policy = disconnect_policy(self._service, request)
-        info, posted = await self._arriving(request, posted)
+        info, posted = await self._arriving(request, read.input)
         visit = Visit(info=info, recorder=made(self._handlers.in_out_record_handler))
         await record_input(visit.recorder, info)
         runner = await self._service.runner()
         actor = Actor(tenant=info.app_name, owner=info.user_id)
         asked = start_request(self._service, request, actor, self._agent, posted, body)
         try:
-            started = await self._admitted(runner, asked, visit)
+            with saying_what_was_left_out(read):
+                started = await self._admitted(runner, asked, visit)
         except ThreadBusy:
             return await self._locked(request, posted, visit)
         lines = self._config.event_source_response_mode

@@ -80,7 +80,7 @@ def add_ambient_endpoints(
     for routes in (*doors, *platform_routes(service, guard)):
         app.include_router(routes, prefix=prefix)
     if settings.allowed_origins:
-        app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix)
+        app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix, headers=settings.pass_headers)
     wrap_lifespan(app, service)
     return service
 

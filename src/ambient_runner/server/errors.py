@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _HTTP_CODES = {
-    404: ("not_found", "There is no such route. Look at the path: ids in it must be percent-encoded."),
+    404: (
+        "not_found",
+        "There is no such route. `POST /` and `POST /agents/NAME` start a run, `GET /thread/list` lists the threads. Routes for files, "
+        "repositories and MCP servers exist where an agent has a use for them. Ids in a path must be percent-encoded.",
+    ),
     405: ("method_not_allowed", "This route exists, but not for this method. The `Allow` header says for which."),
 }
 

@@ -51,7 +51,8 @@ class Guard:
         if origin is None or _is_same_origin(origin, host) or origin in self._origins:
             return
         raise Forbidden(
-            f"Pages of {origin[:100]} may not use this server. List it in `allowed_origins` if they should."
+            f"Pages of {origin[:100]} may not use this server. If they should, list it in AMBIENT_ALLOWED_ORIGINS, or as "
+            "`allowed_origins` in ambient.toml."
         )
 
     def _check_host(self, host: str) -> None:
@@ -59,7 +60,10 @@ class Guard:
             return
         name = _host_name(host)
         if name not in self._hosts and not (self._authorize is None and is_loopback(name)):
-            raise Forbidden("This server does not answer to that host name. List it in `allowed_hosts` if it should.")
+            raise Forbidden(
+                "This server does not answer to that host name. If it should, list it in AMBIENT_ALLOWED_HOSTS, or as "
+                "`allowed_hosts` in ambient.toml."
+            )
 
     async def _identify(self, request: Request) -> Actor:
         assert self._authorize is not None

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast, get_args
@@ -17,7 +18,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from ambient_runner.config import OnBusy, OnDisconnect
-from ambient_runner.errors import InvalidInput, RunnerError
+from ambient_runner.errors import InvalidInput, RunnerError, UnknownAgent
 from ambient_runner.ledger.base import KeyClaim
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate
@@ -32,7 +33,10 @@ from ambient_runner.server.stream import EventStream
 from ambient_runner.server.until import UntilRunEnds
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from ambient_runner.protocol.events import RunAgentInput
+    from ambient_runner.protocol.inbound import Inbound
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.service import Service
@@ -56,6 +60,7 @@ def run_routes(service: Service, guard: Guard, *, bare: bool = False) -> APIRout
     if bare:
         router.add_api_route("", run_default, methods=["POST"])
 
+    @router.post("/agents/{name}/", include_in_schema=False)
     @router.post("/agents/{name}")
     async def run_named(request: Request, name: str) -> Response:
         return await _run(service, request, await guard(request), service.default_agent if name == "default" else name)
@@ -68,15 +73,19 @@ def run_routes(service: Service, guard: Guard, *, bare: bool = False) -> APIRout
 
 
 async def _run(service: Service, request: Request, actor: Actor, agent: str) -> Response:
+    if agent not in service.agents:
+        raise UnknownAgent
     body = await read_body(request, service.settings.max_body)
-    posted = await read_posted(service, body)
+    read = await read_posted(service, body)
+    posted = read.input
     on_disconnect = disconnect_policy(service, request)
     runner = await service.runner()
     asked = start_request(service, request, actor, agent, posted, body)
     if newest_user_message(posted.messages) is None:
         asked = replace(asked, prompt=await service.platform.startup_prompt(agent, actor.thread(posted.thread_id)))
     waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
-    started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
+    with saying_what_was_left_out(read):
+        started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
     event_lines = request.query_params.get("event_lines") == "1"
     return run_stream(service, runner, request, started, posted, on_disconnect, event_lines=event_lines)
 
@@ -157,7 +166,18 @@ async def _start_while_connected(runner: Runner, asked: StartRequest, request: R
             raise ClientDisconnect
 
 
-async def read_posted(service: Service, body: bytes) -> RunAgentInput:
+@contextmanager
+def saying_what_was_left_out(read: Inbound) -> Generator[None]:
+    """Who sent a message that could not be read, and is told that nothing is there to answer, is told that too."""
+    try:
+        yield
+    except InvalidInput as error:
+        if not read.left_out:
+            raise
+        raise InvalidInput(f"{error.message} {read.left_out}") from error
+
+
+async def read_posted(service: Service, body: bytes) -> Inbound:
     """The input of a body. A large one is read off the loop: checking it takes time that other streams need."""
     large = len(body) > _LARGE
     read = (
@@ -167,7 +187,7 @@ async def read_posted(service: Service, body: bytes) -> RunAgentInput:
     )
     for warning in read.warnings:
         logger.info("Input: %s", warning)
-    return read.input
+    return read
 
 
 async def _interrupt(service: Service, request: Request, actor: Actor) -> Response:

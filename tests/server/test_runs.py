@@ -1,0 +1,97 @@
+"""What the door of runs says to someone who does not know it yet, and where a run goes back."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import httpx
+import pytest
+
+from tests.server.doors import asking, demo, frames, refused
+
+
+def sentence(response: httpx.Response) -> str:
+    return response.json()["error"]["message"]
+
+
+async def test_a_slash_at_the_end_of_an_agents_address_changes_nothing() -> None:
+    async with demo() as client:
+        response = await client.post("/agents/other/", json=asking("say hi"))
+        threads = (await client.get("/thread/list")).json()["threads"]
+    assert (response.status_code, [thread["agent"] for thread in threads]) == (200, ["other"])
+
+
+@pytest.mark.parametrize("content", [b"{}", b"not json", b""])
+async def test_an_unknown_agent_is_said_before_anything_about_the_body(content: bytes) -> None:
+    async with demo() as client:
+        response = await client.post("/agents/nobody", content=content)
+    assert refused(response) == (404, "unknown_agent")
+
+
+async def test_a_body_without_messages_is_refused_with_one_that_is_taken() -> None:
+    async with demo() as client:
+        response = await client.post("/", json={})
+        said = sentence(response)
+        example = json.loads(said[said.index("{") : said.rindex("}") + 1])
+        taken = await client.post("/", json=example)
+    assert refused(response) == (422, "invalid_input")
+    assert taken.status_code == 200
+
+
+async def test_a_role_nobody_knows_is_the_reason_why_there_is_nothing_to_answer() -> None:
+    strange = {"id": "u2", "role": "usr", "content": "say hi"}
+    async with demo() as client:
+        first = await client.post("/", json={"messages": [strange]})
+        await client.post("/", json=asking("say hi"))
+        later = await client.post("/", json={"threadId": "t", "messages": [strange]})
+    for response in (first, later):
+        assert refused(response) == (422, "invalid_input")
+        assert "messages[0] was left out" in sentence(response)
+        assert "'usr'" in sentence(response)
+
+
+async def test_a_refusal_without_such_a_message_speaks_of_none() -> None:
+    async with demo() as client:
+        response = await client.post("/", json={"messages": [], "mood": "good"})
+    assert refused(response) == (422, "invalid_input")
+    assert "left out" not in sentence(response)
+
+
+async def test_an_id_the_thread_has_goes_back_to_that_message_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "ambient_runner")
+    async with demo() as client:
+        await client.post("/", json=asking("say one"))
+        await client.post("/", json=asking("say two", message="u2"))
+        assert _rewinds(caplog) == []
+        again = frames(await client.post("/", json=asking("say other")))
+        messages = (await client.get("/message_snapshot/t")).json()["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert [message["content"] for message in messages] == ["say one", "one"]
+    assert [(record.levelno, record.args[-1]) for record in _rewinds(caplog)] == [(logging.INFO, 3)]  # type: ignore[index]
+    assert again[-1][1]["outcome"] == {"type": "success"}
+
+
+def _rewinds(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "ambient_runner.runs.runner"]
+
+
+async def test_ids_may_be_left_out() -> None:
+    asked = {"messages": [{"role": "user", "content": "say hi"}]}
+    async with demo() as client:
+        first = await client.post("/", json=asked)
+        thread = first.headers["X-Ambient-Thread"]
+        for _ in range(2):
+            await client.post("/", json={"threadId": thread, **asked})
+        messages = (await client.get(f"/message_snapshot/{thread}")).json()["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+
+
+@pytest.mark.parametrize("path", ["/chat", "/docs", "/threads", "/repos/status"])
+async def test_who_looks_in_the_wrong_place_is_told_where_runs_start(path: str) -> None:
+    async with demo() as client:
+        response = await client.get(path)
+    assert refused(response) == (404, "not_found")
+    assert "`POST /`" in sentence(response)
