@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(CORE) ## Start the demo agent on http://127.0.0.1:8000
+run: $(CORE) ## Start the demo agent on http://127.0.0.1:8000 (AMBIENT_PORT=8001 for another port)
 	$(BIN)/ambient serve demo
 
 test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones)

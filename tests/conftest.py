@@ -1,10 +1,19 @@
-"""What every test shares: the asyncio backend, how workers share the suite, and the options that ask for the long form of slow tests."""
+"""What every test shares: the asyncio backend, the command line, how workers share the suite, and the options that ask for the long form
+of slow tests."""
 
 from __future__ import annotations
 
-from typing import Any
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,3 +48,28 @@ def soak_minutes(request: pytest.FixtureRequest) -> float:
     minutes = request.config.getoption("--soak-minutes")
     assert isinstance(minutes, float)
     return minutes
+
+
+@pytest.fixture
+def ambient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Any]]:
+    """The command line in this process: arguments in, (exit code, stdout, stderr) out. Threads are kept in a file of the test."""
+    from ambient_runner.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AMBIENT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AMBIENT_STORE", f"sqlite:///{tmp_path / 'threads.db'}")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ambient", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    yield call
+    signal.signal(signal.SIGTERM, before)

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from ambient_runner.cli import main
 from ambient_runner.cli.logs import RedactingFormatter
-from ambient_runner.cli.questions import Field, fields
 from ambient_runner.cli.render import (
     Called,
     Ended,
@@ -36,7 +34,7 @@ from ambient_runner.cli.render import (
 from ambient_runner.protocol import events as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 AMBIENT = str(Path(sys.executable).with_name("ambient"))
 ROOT = Path(__file__).parent.parent
@@ -69,6 +67,10 @@ FINISHED = ev.RunFinished(thread_id="t", run_id="r")
         (ev.SubagentStarted(subagent_run_id="s", name="helper"), [Noted("subagent", "helper")]),
         (ev.SubagentError(subagent_run_id="s", message="lost"), [Noted("subagent", "lost")]),
         (ev.Custom(name="ambient:gap", value=1), [Noted("ambient:gap", "1")]),
+        (
+            ev.Custom(name="ambient:dropped", value={"type": "CUSTOM", "reason": "too_large"}),
+            [Noted("left out", "CUSTOM: too_large")],
+        ),
         (ev.MessagesSnapshot(messages=[]), []),
         (FINISHED, [Ended("success", "")]),
         (
@@ -84,6 +86,8 @@ FINISHED = ev.RunFinished(thread_id="t", run_id="r")
             [Ended("interrupt", "May I?")],
         ),
         (ev.RunError(message="It failed.", code="agent_error"), [Ended("error", "It failed. (agent_error)")]),
+        (ev.RunError(message="It failed. The server's log has the reason."), [Ended("error", "It failed.")]),
+        (ev.RunError(message="Try again; the server's log has the reason."), [Ended("error", "Try again.")]),
     ],
 )
 def test_each_event_becomes_its_pieces(event: ev.Event, pieces: list[Piece]) -> None:
@@ -192,73 +196,6 @@ def test_the_log_takes_out_what_runs_have_learned_and_forgets_the_oldest() -> No
     assert formatter.format(record).endswith("token-number-0 [redacted];")
 
 
-def asking(schema: dict[str, Any] | None) -> list[Field]:
-    return fields(ev.Interrupt(id="i", reason="input_required", response_schema=schema))
-
-
-def test_a_question_without_a_schema_is_a_yes_or_no() -> None:
-    assert asking(None) == [Field("approved", "boolean", True)]
-
-
-def test_a_schemas_fields_are_asked_one_by_one() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"approved": {"type": "boolean"}, "comment": {"type": "string"}, "count": {"type": "integer"}},
-        "required": ["approved"],
-    }
-    assert asking(schema) == [
-        Field("approved", "boolean", True),
-        Field("comment", "string", False),
-        Field("count", "integer", False),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "line", "value"),
-    [
-        ("boolean", " Y ", True),
-        ("boolean", "no", False),
-        ("string", "two words", "two words"),
-        ("string", "", None),
-        ("integer", "7", 7),
-        ("array", "[1]", [1]),
-    ],
-)
-def test_an_answer_is_read_as_its_kind(kind: str, line: str, value: object) -> None:
-    assert Field("x", kind, required=False).read(line) == value
-
-
-@pytest.mark.parametrize(
-    ("kind", "line"), [("boolean", "maybe"), ("boolean", ""), ("integer", "seven"), ("string", "")]
-)
-def test_an_answer_that_is_none_is_asked_for_again(kind: str, line: str) -> None:
-    with pytest.raises(ValueError):
-        Field("x", kind, required=True).read(line)
-
-
-@pytest.fixture
-def ambient(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Any]]:
-    """The command line in this process: arguments in, (exit code, stdout, stderr) out. Threads are kept in a file of the test."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("AMBIENT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AMBIENT_STORE", f"sqlite:///{tmp_path / 'threads.db'}")
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ambient", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
-
-
 def test_help_names_every_command_and_so_do_the_docs(ambient: Callable[..., Any]) -> None:
     code, out, _ = ambient("--help")
     page = DOCS.read_text(encoding="utf-8")
@@ -313,11 +250,11 @@ def test_a_stored_message_cannot_control_the_terminal(ambient: Callable[..., Any
 
 
 def test_an_answer_in_a_pipe_is_plain_text(ambient: Callable[..., Any]) -> None:
-    assert ambient("run", "demo", "say hello there") == (0, "hello there\n", "")
+    assert ambient("run", "demo", "say hello there", "--thread", "t1") == (0, "hello there\n", "")
 
 
 def test_a_prompt_can_come_from_standard_input(ambient: Callable[..., Any]) -> None:
-    assert ambient("run", "demo", "-", stdin="say from a pipe") == (0, "from a pipe\n", "")
+    assert ambient("run", "demo", "-", "--thread", "t1", stdin="say from a pipe") == (0, "from a pipe\n", "")
 
 
 def test_a_tool_call_is_shown_with_arguments_and_result(ambient: Callable[..., Any]) -> None:
@@ -339,7 +276,7 @@ def test_the_example_bridge_runs_by_its_place_in_the_current_directory(
 ) -> None:
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert ambient("run", "parrot=own_bridge:ParrotBridge", "hello there") == (0, "hello there \n", "")
+    assert ambient("run", "parrot=own_bridge:ParrotBridge", "hello there")[:2] == (0, "hello there \n")
 
 
 @pytest.mark.parametrize(

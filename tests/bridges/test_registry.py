@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULE = """
+from fastapi import FastAPI
+
 from ambient_runner import errors
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge
 
@@ -68,6 +70,28 @@ class Answers:
 
 speaking, answering = Speaks(), Answers()
 
+def fails():
+    return int("seven")
+
+class Fails(Mine):
+    def __init__(self):
+        raise LookupError("no model")
+
+class NeedsModel(Mine):
+    def __init__(self, model):
+        raise NotImplementedError
+
+class Callable:
+    def __call__(self, prompt):
+        return prompt
+
+called = Callable()
+
+def make_web_app():
+    return FastAPI()
+
+web_app = FastAPI()
+
 def needs_extra():
     raise errors.BridgeUnavailable('Type: pip install "ambient-runner[x]"')
 """
@@ -78,11 +102,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project in the current directory, which is importable because it is the current directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("registry_project", "broken_project", "failing_project"):
+    for name in ("registry_project", "broken_project", "failing_project", "wrong_project", "inner_project"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "registry_project.py").write_text(MODULE)
     (tmp_path / "broken_project.py").write_text("import a_package_that_is_not_there")
-    (tmp_path / "failing_project.py").write_text("raise KeyError('SOME_API_KEY')")
+    (tmp_path / "failing_project.py").write_text("import os\n\nkey = os.environ['SOME_API_KEY_OF_NOBODY']")
+    (tmp_path / "wrong_project.py").write_text("agent = = 1")
+    (tmp_path / "inner_project").mkdir()
+    (tmp_path / "inner_project" / "agent.py").write_text(MODULE)
 
 
 def refusal(*specs: str) -> str:
@@ -158,7 +185,11 @@ def test_a_registered_bridge_can_go_by_another_name() -> None:
         ("front=http://", "http://host:port/path"),
         ("mine=registry_project:make_number", "int"),
         ("mine=registry_project:Unfinished", "TypeError"),
-        ("mine=registry_project:needs_argument", "TypeError"),
+        ("mine=registry_project:needs_argument", "bridge = LangGraphBridge(needs_argument)"),
+        ("mine=registry_project:NeedsModel", "bridge = NeedsModel(...)"),
+        ("mine=registry_project:called", "Callable"),
+        ("mine=registry_project:web_app", "add_ambient_endpoints"),
+        ("mine=registry_project:make_web_app", "add_ambient_endpoints"),
         ("mine=registry_project:needs_extra", 'pip install "ambient-runner[x]"'),
     ],
 )
@@ -168,3 +199,97 @@ def test_a_wrong_spec_is_refused_with_what_is_wrong(spec: str, told: str) -> Non
 
 def test_two_agents_of_one_name_are_refused() -> None:
     assert "demo" in refusal("demo", "demo")
+
+
+def line_of(text: str, words: str) -> int:
+    return next(at for at, line in enumerate(text.splitlines(), 1) if words in line)
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("failing_project:x", "KeyError: 'SOME_API_KEY_OF_NOBODY' (failing_project.py, line 3)"),
+        ("wrong_project:x", "SyntaxError: invalid syntax (wrong_project.py, line 1)"),
+        (
+            "registry_project:fails",
+            f"ValueError: invalid literal for int() with base 10: 'seven' (registry_project.py, line {line_of(MODULE, 'seven')})",
+        ),
+        (
+            "registry_project:Fails",
+            f"LookupError: no model (registry_project.py, line {line_of(MODULE, 'no model')})",
+        ),
+    ],
+)
+def test_an_error_of_the_users_own_code_is_said_with_its_line_and_traced_in_the_log(
+    target: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG", "ambient_runner"):
+        said = refusal(f"mine={target}")
+    assert (told in said, "without arguments" in said) == (True, False)
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["DEBUG"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("mine=inner_project/agent.py:instance", "mine=inner_project.agent:instance"),
+        ("inner_project/agent.py:instance", "mine=inner_project.agent:instance"),
+        ("mine=./registry_project.py:make", "mine=registry_project:make"),
+        ("registry_project.py", "mine=registry_project:attribute"),
+        ("mine=inner_project/agent:instance", "mine=inner_project.agent:instance"),
+        ("mine=127.0.0.1:9000", "mine=http://127.0.0.1:9000/"),
+        ("127.0.0.1:9000", "mine=http://127.0.0.1:9000/"),
+        ("front=localhost:9000/agents/a", "front=http://localhost:9000/agents/a"),
+        ("mine=registry_project:instanc", "Did you mean instance?"),
+        ("mine=registry_project:Rooms.iner", "Did you mean Rooms.inner?"),
+        ("mine=registry_projct:instance", "Did you mean registry_project?"),
+        ("mine=inner_project.agnt:instance", "Did you mean inner_project.agent?"),
+        ("dmeo", "Did you mean demo?"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(spec: str, meant: str) -> None:
+    assert meant in refusal(spec)
+
+
+def test_a_path_above_all_folders_is_still_answered(tmp_path: Path) -> None:
+    assert "mine=registry_project:make" in refusal(f"mine={tmp_path / 'registry_project.py'}:make")
+    assert "mine=agent:make" in refusal("mine=../elsewhere/agent.py:make")
+
+
+def test_a_module_that_is_not_there_is_said_with_where_it_was_looked_for(tmp_path: Path) -> None:
+    assert str(tmp_path) in refusal("mine=zebra:x")
+
+
+@pytest.mark.parametrize(
+    ("missing", "install"),
+    [
+        ("langgraph", "ambient-runner[langgraph]"),
+        ("langchain_core", "ambient-runner[langgraph]"),
+        ("strands", "ambient-runner[strands]"),
+        ("google.adk", "ambient-runner[adk]"),
+        ("claude_agent_sdk", "ambient-runner[claude]"),
+        ("pydantic_ai", "pydantic-ai-slim[ag-ui]"),
+    ],
+)
+def test_a_framework_that_the_users_module_lacks_is_said_with_the_line_that_installs_it(
+    missing: str, install: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_project.py").write_text(f"import {missing}")
+    monkeypatch.setitem(sys.modules, missing, None)  # what makes an import fail as if it were not there
+    assert f"pip install '{install}'" in refusal("mine=broken_project:x")
+
+
+def test_a_framework_that_a_factory_lacks_is_said_with_that_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_project.py").write_text("def make():\n    import claude_agent_sdk")
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
+    assert "(broken_project.py, line 2). Type: pip install 'ambient-runner[claude]'" in refusal(
+        "mine=broken_project:make"
+    )
+
+
+def test_a_part_that_an_installed_framework_lacks_is_not_mended_by_installing_it(tmp_path: Path) -> None:
+    (tmp_path / "broken_project.py").write_text("import langgraph.checkpoint.of_nobody")
+    said = refusal("mine=broken_project:x")
+    assert ("No module named 'langgraph.checkpoint.of_nobody'" in said, "pip install" in said) == (True, False)

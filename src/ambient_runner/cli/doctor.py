@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import shutil
@@ -14,16 +15,23 @@ import anyio
 from rich.console import Console
 from rich.table import Table
 
-from ambient_runner.cli.serve import bind
+from ambient_runner.cli.serve import bind, url_of
+from ambient_runner.config import named_environment
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger import open_ledger
+from ambient_runner.services.http import send
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ambient_runner.config import Settings
 
 _PACKAGE = "ambient-runner"
 _CORE = (_PACKAGE, "ag-ui-protocol", "fastapi", "uvicorn", "msgspec", "anyio")
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*extra == ['\"]([a-z0-9-]+)['\"]")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z0-9,-]+)\])?.*extra == ['\"]([a-z0-9-]+)['\"]")
+_ALL = "all"
+_CLAUDE_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,8 @@ class Finding:
 
 def examine(settings: Settings) -> int:
     """Print what was found; 0 when everything needed is there, else 1."""
-    findings = [*versions(), *extras(), git(), node(), store(settings), port(settings)]
+    claude = claude_key(named_environment(_CLAUDE_KEYS)) if _is_installed("claude-agent-sdk") else []
+    findings = [*versions(), *extras(), *claude, git(), node(), store(settings), port(settings)]
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         mark = "[green]ok[/]" if finding.good else "[yellow]optional[/]" if finding.optional else "[red]problem[/]"
@@ -55,12 +64,19 @@ def versions() -> list[Finding]:
 
 def extras() -> list[Finding]:
     """The optional parts this release declares, with the line that installs each one that is not here."""
-    needed: dict[str, list[str]] = {}
-    for requirement in distribution(_PACKAGE).requires or ():
-        match = _REQUIREMENT.match(requirement)
-        if match:
-            needed.setdefault(match[2], []).append(match[1])
+    needed = needs_of(distribution(_PACKAGE).requires or ())
     return [_extra(name, packages) for name, packages in sorted(needed.items())]
+
+
+def needs_of(requires: Iterable[str]) -> dict[str, list[str]]:
+    """The packages each extra brings, by its name; one made of others brings theirs. The extra for all of them is none of its own."""
+    matches = [match for requirement in requires if (match := _REQUIREMENT.match(requirement)) and match[3] != _ALL]
+    needed: dict[str, list[str]] = {}
+    for match in sorted(matches, key=lambda match: match[1] == _PACKAGE):
+        inner = (match[2] or "").split(",") if match[1] == _PACKAGE else []
+        brought = [package for extra in inner for package in needed.get(extra, ())] if inner else [match[1]]
+        needed.setdefault(match[3], []).extend(brought)
+    return needed
 
 
 def _extra(name: str, packages: list[str]) -> Finding:
@@ -75,6 +91,14 @@ def _is_installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+def claude_key(variables: Mapping[str, str]) -> list[Finding]:
+    """How Claude's CLI signs in, as far as the environment tells. It may be signed in by itself, so a key that is missing is a hint."""
+    if variables:
+        return [Finding("claude key", True, ", ".join(variables), optional=True)]
+    hint = f"export {_CLAUDE_KEYS[0]}=… unless its CLI is signed in on this machine"
+    return [Finding("claude key", False, hint, optional=True)]
 
 
 def git() -> Finding:
@@ -104,9 +128,26 @@ def store(settings: Settings) -> Finding:
 
 
 def port(settings: Settings) -> Finding:
-    """Whether `ambient serve` could listen."""
+    """Whether `ambient serve` could listen, or does so already."""
     try:
         bind(settings.host, settings.port).close()
     except ConfigError as error:
+        url = url_of(settings.host, settings.port)
+        if _is_ambient(url):
+            return Finding("port", True, f"Ambient Runner is running on {url}")
         return Finding("port", False, error.message)
     return Finding("port", True, f"{settings.host}:{settings.port} is free")
+
+
+def _is_ambient(url: str) -> bool:
+    """Whether one of us answers there. Many servers are healthy; ours also says whether it is ready."""
+    return _status(f"{url}/health") == "healthy" and _status(f"{url}/ready") in {"ready", "draining"}
+
+
+def _status(url: str) -> str:
+    """What a door for operators says; nothing where there is none."""
+    try:
+        said = json.loads(send("GET", url, headers={}, timeout=_PATIENCE, limit=1000).body)
+        return said["status"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LONGEST_SHOWN = 2000
+_ELSEWHERE = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
+"""What clients of a server are told. Here is no server, and the reason is shown."""
 _CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
@@ -138,6 +141,8 @@ def _noted(event: ev.Event) -> list[Piece]:
             return [Noted("subagent", event.message)]
         case ev.Custom(name="ambient:capabilities" | "ambient:trace_id"):
             return []  # for front ends
+        case ev.Custom(name="ambient:dropped", value={"type": kind, "reason": reason}):
+            return [Noted("left out", f"{kind or 'an event'}: {reason}")]
         case ev.Custom():
             return [Noted(event.name, compact(event.value))]
         case _:
@@ -146,7 +151,8 @@ def _noted(event: ev.Event) -> list[Piece]:
 
 def _ending(event: ev.RunFinished | ev.RunError) -> Ended:
     if isinstance(event, ev.RunError):
-        return Ended("error", f"{event.message} ({event.code})" if event.code else event.message)
+        message = _ELSEWHERE.sub(".", event.message)
+        return Ended("error", f"{message} ({event.code})" if event.code else message)
     match event.outcome:
         case ev.Interrupted(interrupts=interrupts):
             return Ended("interrupt", "; ".join(each.message or each.reason for each in interrupts))

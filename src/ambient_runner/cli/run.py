@@ -17,7 +17,8 @@ from rich.console import Console
 
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.cli.logs import log_to_stderr
-from ambient_runner.cli.questions import Field, fields
+from ambient_runner.cli.questions import Field, answer_to, question_of
+from ambient_runner.cli.reasons import telling
 from ambient_runner.cli.render import Ended, Piece, Screen, harmless, plain, styled
 from ambient_runner.errors import NothingRunning
 from ambient_runner.protocol.events import (
@@ -52,14 +53,14 @@ def converse(settings: Settings, agent: str, prompt: str, thread: str | None) ->
     """Say `prompt` to the agent, answer what it asks, and give the exit code."""
     secrets = log_to_stderr(settings)
     name, bridge = load_agent(agent)
-    service = service_of(settings, {name: bridge}, secrets=secrets)
+    terminal = Terminal(Console(highlight=False))
+    service = service_of(settings, {name: bridge}, secrets=secrets, middleware=[telling(terminal.hear)])
     with start_blocking_portal("asyncio") as portal:
         opened = portal.wrap_async_context_manager(_open(service, name, thread or f"cli-{uuid4().hex[:12]}"))
         with opened as talk:
-            terminal = Terminal(Console(highlight=False))
             code = _turns(portal, talk, prompt, terminal)
-            if thread is None:
-                terminal.remember(talk.key.id)
+            if thread is None and settings.is_durable:
+                typer.secho(f"Go on with --thread {talk.key.id}", err=True, dim=True)
             return code
 
 
@@ -147,6 +148,7 @@ class Terminal:
         self.outcome = "success"
         self.is_closed = False
         """Whether its input has ended: no more answers will come."""
+        self._reason = ""
         self._console = console
         self._screen = Screen()
         self._spinner = console.status("[dim]waiting[/]") if console.is_terminal else None
@@ -162,11 +164,18 @@ class Terminal:
                 if piece.outcome == "interrupt":
                     continue  # the question itself comes next
             self._print(piece)
+            if isinstance(piece, Ended):
+                self._explain()
 
-    def remember(self, thread: str) -> None:
-        """Tell a person how to go on with the conversation; a pipe gets the agent's words only."""
-        if self._console.is_terminal:
-            self._console.print(f"Go on with --thread {thread}", style="dim")
+    def hear(self, reason: str) -> None:
+        """Why the run is about to fail: said once it has."""
+        self._reason = reason
+
+    def _explain(self) -> None:
+        """A pipe gets the agent's words only."""
+        if self._reason:
+            typer.secho(harmless(self._reason), err=True, fg=typer.colors.RED)
+            self._reason = ""
 
     def _print(self, piece: Piece) -> None:
         if self._spinner is None:
@@ -183,15 +192,14 @@ class Terminal:
         return [self._answer(interrupt) for interrupt in asked]
 
     def _answer(self, interrupt: Interrupt) -> ResumeEntry:
-        typer.echo(harmless(interrupt.message or interrupt.reason))
+        typer.echo(harmless(question_of(interrupt)))
         try:
-            answers = {field.name: _read(field) for field in fields(interrupt)}
+            payload = answer_to(interrupt, _read)
         except (EOFError, KeyboardInterrupt, typer.Abort) as error:
             self.is_closed = isinstance(error, EOFError)
             typer.echo("No answer: cancelled.")
             return ResumeEntry(interrupt_id=interrupt.id, status="cancelled")
-        given = {name: value for name, value in answers.items() if value is not None}
-        return ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=given)
+        return ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=payload)
 
 
 def _read(field: Field) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import shlex
@@ -20,6 +21,7 @@ from ambient_runner.bridges.registry import load_agents
 from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
+from ambient_runner.protocol.events import PROTOCOL_VERSION
 from ambient_runner.server.app import create_app
 from ambient_runner.server.direct import direct
 
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.server.service import Service
 
-_BODY = '{"threadId":"t1","runId":"r1","messages":[{"id":"m1","role":"user","content":"weather Lisbon"}]}'
+_EXAMPLES = {"demo": "weather Lisbon"}
 _BACKLOG = 2048
+_PORTS = 65535
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ def serve_agents(settings: Settings) -> None:
     bridges = load_agents(settings.agents or ("demo",))
     app = create_app(settings, bridges, secrets=secrets)
     with bind(settings.host, settings.port) as listener, _plain_failures(app), suppress(KeyboardInterrupt):
-        url = url_of(listener)
+        url = url_of(*listener.getsockname()[:2])
         _calm_the_collector()
         _Server(app, settings, lambda: _announce(url, settings, bridges)).run(sockets=[listener])
 
@@ -84,19 +87,23 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"Cannot listen on {host} port {port}: {error.strerror}. Try --port 0.") from error
+        raise ConfigError(
+            f"Cannot listen on {host} port {port}: {error.strerror}. Try --port 0, or AMBIENT_PORT={port % _PORTS + 1}."
+        ) from error
     listener.set_inheritable(False)
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def url_of(host: str, port: int) -> str:
+    bare = host.strip("[]")
+    return f"http://[{bare}]:{port}" if ":" in bare else f"http://{bare}:{port}"
 
 
-def curl_line(url: str) -> str:
-    """A request to try the server with, ready to paste."""
-    return f"curl -N {url}/ -H 'Content-Type: application/json' -d {shlex.quote(_BODY)}"
+def curl_line(url: str, agent: str, path: str = "/") -> str:
+    """A request to try an agent with, ready to paste again and again: without ids, each begins a thread of its own."""
+    message = {"role": "user", "content": _EXAMPLES.get(agent, "hello")}
+    body = json.dumps({"protocolVersion": PROTOCOL_VERSION, "messages": [message]}, separators=(",", ":"))
+    return f"curl -N {url}{path} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 class _Server(uvicorn.Server):
@@ -172,6 +179,9 @@ def _announce(url: str, settings: Settings, agents: Iterable[str]) -> None:
     console.print(f"Listening on {url}", style="bold green", soft_wrap=True)
     console.print(table)
     console.print("\nTry it:\n", style="dim")
-    console.print(curl_line(url), soft_wrap=True, markup=False)
+    default, *others = agents
+    console.print(curl_line(url, default), soft_wrap=True, markup=False)
+    for name in others:
+        console.print(curl_line(url, name, f"/agents/{name}"), soft_wrap=True, markup=False)
     console.print()
     console.file.flush()

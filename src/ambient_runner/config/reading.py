@@ -55,7 +55,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
         if not variable.startswith(PREFIX) or not value.strip() or variable == _CONFIG_VARIABLE:
             continue
         if variable not in known:
-            raise ConfigError(f"There is no setting {variable}.{_nearest(variable, [*known, _CONFIG_VARIABLE])}")
+            raise ConfigError(f"There is no setting {variable}.{nearest(variable, [*known, _CONFIG_VARIABLE])}")
         found[known[variable].name] = _parsed(known[variable], value, variable)
     return found
 
@@ -69,8 +69,8 @@ def _from_file(config: Path | None, environ: Mapping[str, str]) -> dict[str, obj
     found: dict[str, object] = {}
     for place, value in _leaves(_table(path)):
         if place not in known:
-            nearest = _nearest(".".join(place), [".".join(each) for each in known])
-            raise ConfigError(f"{path} has an unknown key {'.'.join(place)}.{nearest}")
+            hint = nearest(".".join(place), [".".join(each) for each in known])
+            raise ConfigError(f"{path} has an unknown key {'.'.join(place)}.{hint}")
         found[known[place].name] = _parsed(known[place], value, f"{'.'.join(place)} in {path}")
     return found
 
@@ -107,6 +107,7 @@ def _parsed(option: Option, value: object, place: str) -> object:
         raise ConfigError(f"{place} must be {error}.") from error
 
 
-def _nearest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.0)
+def nearest(word: str, known: list[str], alike: float = 0.0) -> str:
+    """A hint for who mistyped one of the known words; nothing when none is so much alike, from 0 to 1."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=alike)
     return f" Did you mean {close[0]}?" if close else ""

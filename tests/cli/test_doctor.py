@@ -1,0 +1,94 @@
+"""`ambient doctor`: what is a problem, what is a hint, and what is neither."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+
+from ambient_runner import Settings, create_app
+from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.cli.doctor import Finding, claude_key, extras, needs_of
+from ambient_runner.cli.serve import bind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+
+@contextmanager
+def serving() -> Generator[int]:
+    """An Ambient Runner in a thread of its own; gives its port."""
+    app = create_app(Settings(store="memory://"), {"demo": DemoBridge()})
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None))
+    with bind("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+class Other(BaseHTTPRequestHandler):
+    """Somebody else's server, as healthy as ours."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+        self.wfile.write(b'{"status":"healthy"}')
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_our_own_server_on_the_port_is_no_problem(ambient: Callable[..., Any]) -> None:
+    with serving() as port:
+        code, out, _ = ambient("doctor", "--port", str(port))
+    assert (code, "problem" in out) == (0, False)
+    assert f"Ambient Runner is running on http://127.0.0.1:{port}" in " ".join(out.split())
+
+
+def test_another_server_on_the_port_is_one(ambient: Callable[..., Any]) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever).start()
+        try:
+            code, out, _ = ambient("doctor", "--port", str(other.server_address[1]))
+        finally:
+            other.shutdown()
+    assert (code, "problem" in out) == (1, True)
+
+
+def test_the_extra_that_is_all_extras_is_no_finding() -> None:
+    found = {finding.what for finding in extras()}
+    assert ("extra all" in found, "extra langgraph" in found) == (False, True)
+
+
+def test_an_extra_made_of_extras_needs_what_they_need() -> None:
+    """`langfuse` was found installed wherever we are, because it asks for us."""
+    requires = [
+        'langgraph<2,>=1.2; extra == "langgraph"',
+        'opentelemetry-sdk>=1; extra == "otel"',
+        'ambient-runner[otel]; extra == "langfuse"',
+        'ambient-runner[langfuse,langgraph,otel]; extra == "all"',
+        "anyio",
+    ]
+    assert needs_of(requires) == {
+        "langgraph": ["langgraph"],
+        "otel": ["opentelemetry-sdk"],
+        "langfuse": ["opentelemetry-sdk"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("variables", "good"), [({}, False), ({"ANTHROPIC_API_KEY": "k"}, True), ({"CLAUDE_CODE_OAUTH_TOKEN": "t"}, True)]
+)
+def test_a_missing_key_for_claude_is_a_hint(variables: dict[str, str], good: bool) -> None:
+    [finding] = claude_key(variables)
+    assert isinstance(finding, Finding)
+    assert (finding.good, finding.optional, "export ANTHROPIC_API_KEY=" in finding.detail) == (good, True, not good)
