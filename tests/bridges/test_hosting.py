@@ -82,6 +82,25 @@ async def test_a_changed_configuration_rebuilds_it_between_runs_as_a_continuatio
     assert [(a.context.model, a.context.is_continuation) for a in bridge.made] == [("small", False), ("large", True)]
 
 
+async def test_an_adapter_is_kept_for_the_run_it_waits_for_and_a_change_counts_from_the_next_one_on() -> None:
+    class Patient(Adapter):
+        def waits_for(self, input: RunAgentInput) -> bool:
+            return input.messages[-1].id == "answer"
+
+    class PatientBridge(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            self.made.append(Patient(ctx))
+            return self.made[-1]
+
+    bridge = PatientBridge()
+    models = iter(["small", "large", "large", "huge"])
+    hosted = Hosted("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
+    async with running(hosted) as runner:
+        for message in ("u1", "answer", "u2", "something else"):
+            await one_run(runner, message)
+    assert [(a.context.model, a.runs) for a in bridge.made] == [("small", 2), ("large", 1), ("huge", 1)]
+
+
 async def test_idle_adapters_are_given_up_and_made_again_as_a_continuation() -> None:
     bridge = Bridge()
     hosted = Hosted("agent", bridge, idle=0.0)

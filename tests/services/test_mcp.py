@@ -89,7 +89,7 @@ def test_a_mistake_costs_only_the_server_that_has_it(entry: object) -> None:
     assert [mistake.name for mistake in resolved.mistakes] == ["bad"]
 
 
-@pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 65, "é"])
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "x" * 65, "é", "ambient", "ambient..x"])
 def test_names_of_servers_are_plain(name: str) -> None:
     assert resolve([layer({name: http("https://x")})], {}).servers == ()
 

@@ -56,8 +56,8 @@ class FrameworkCapabilities:
 class Adapter(Protocol):
     """What `create_adapter` gives: an AG-UI agent. Events may be ours (`ambient_runner.protocol.events`) or `ag_ui.core` models.
 
-    It may also have `async def interrupt(self) -> None` (stop the running turn) and `async def aclose(self) -> None` (give up what it
-    holds).
+    It may also have `async def interrupt(self) -> None` (stop the running turn), `async def aclose(self) -> None` (give up what it
+    holds) and `def waits_for(self, input: RunAgentInput) -> bool` (see `Patient`).
     """
 
     def run(self, input: RunAgentInput) -> AsyncIterator[Any]: ...  # noqa: A002  the ADR's name
@@ -71,6 +71,13 @@ class Interruptible(Protocol):
 @runtime_checkable
 class Closeable(Protocol):
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """An adapter that holds a turn open until someone answers: it is kept for the run that does, whatever has changed meanwhile."""
+
+    def waits_for(self, input: RunAgentInput) -> bool: ...  # noqa: A002  the ADR's name
 
 
 @runtime_checkable

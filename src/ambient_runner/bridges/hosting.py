@@ -1,5 +1,5 @@
 """`Hosted`: a bridge as a named agent of this server. It makes one adapter per thread, keeps it while it is used, and rebuilds it between
-runs when the configuration has changed.
+runs when the configuration has changed. One that waits for an answer gets it first: the change counts from the next run on.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.base import Closeable, Forgetful, Interruptible, PlatformContext, agent_name
+from ambient_runner.bridges.base import Closeable, Forgetful, Interruptible, Patient, PlatformContext, agent_name
 from ambient_runner.protocol.agui import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+
+    from ag_ui.core import RunAgentInput
 
     from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.ledger.base import ThreadKey
@@ -60,9 +62,10 @@ class Hosted:
     @asynccontextmanager
     async def running(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
         """The adapter's events for one run."""
-        kept = await self._adapter(run)
+        asked = input_to_agui(run.input)
+        kept = await self._adapter(run, asked)
         try:
-            async with aclosing(_closeable(kept.adapter.run(input_to_agui(run.input)))) as events:
+            async with aclosing(_closeable(kept.adapter.run(asked))) as events:
                 yield events
         finally:
             kept.running = False
@@ -94,12 +97,12 @@ class Hosted:
         if isinstance(self.bridge, Closeable):
             await self.bridge.aclose()
 
-    async def _adapter(self, run: Run) -> _Kept:
+    async def _adapter(self, run: Run, asked: RunAgentInput) -> _Kept:
         slot = (run.thread, run.actor)
         context = self._context(run)
         digest = _digest(context)
         kept = self._adapters.get(slot)
-        if kept is not None and kept.digest != digest:
+        if kept is not None and kept.digest != digest and not _waits_for(kept.adapter, asked):
             await self._drop(slot)
             kept = None
         if kept is None:
@@ -121,6 +124,10 @@ class Hosted:
         if kept is not None and isinstance(kept.adapter, Closeable):
             with isolate("closing an adapter"):
                 await kept.adapter.aclose()
+
+
+def _waits_for(adapter: Any, asked: RunAgentInput) -> bool:
+    return isinstance(adapter, Patient) and adapter.waits_for(asked)
 
 
 def _closeable(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:

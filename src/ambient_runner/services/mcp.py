@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
-import anyio
 from anyio import to_thread
 
 from ambient_runner.errors import ServiceError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import ThreadKey
 
-__all__ = ["McpConfig", "Mistake", "Resolved", "Server", "ThreadServers", "expand", "layer_of", "resolve"]
+__all__ = ["McpConfig", "Mistake", "Resolved", "Server", "ThreadServers", "expand", "fault_of", "layer_of", "resolve"]
 
 ThreadServers = Callable[["ThreadKey"], Awaitable[Mapping[str, Any]]]
 """Gives the strongest layer for a thread, in the shape of a `.mcp.json`."""
@@ -36,6 +36,8 @@ PROJECT_FILE = ".mcp.json"
 _MAX_FILE = 1 << 20
 _MAX_SERVERS = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_OURS = re.compile(r"ambient([_.]{2}.*)?")
+"""Names under which agents know tools of this server itself."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TYPES = {"stdio": "stdio", "http": "http", "streamable-http": "http", "streamable_http": "http", "sse": "sse"}
 
@@ -103,7 +105,8 @@ class McpConfig:
         path = folder / PROJECT_FILE
         if self._project:
             return await to_thread.run_sync(_of_workspace, folder)
-        if await anyio.Path(path).exists():
+        # A link counts, wherever it leads: some cannot be looked at.
+        if await to_thread.run_sync(os.path.lexists, path):
             said = (
                 f"The workspace's {PROJECT_FILE} is not used. Set `mcp.project` if its authors may start programs here."
             )
@@ -117,44 +120,75 @@ async def _asked(servers: ThreadServers, thread: ThreadKey) -> Mapping[str, Any]
         return await servers(thread)
 
 
+def fault_of(path: Path) -> str:
+    """What is wrong with the operator's own file as a whole; empty for nothing. Blocks."""
+    try:
+        _operators(path)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _of_server(path: Path) -> _Layer:
-    """The operator's own file, which may be a link."""
-    what, place = "the server's MCP configuration", path.resolve()
-    return _read(place.parent, place.name, what) or _wrong(what, "is not there")
+    try:
+        return _operators(path)
+    except ValueError as error:
+        return _wrong("the server's MCP configuration", str(error))
+
+
+def _operators(path: Path) -> _Layer:
+    """The operator's own file, which may be a link. Raises: ValueError, whose text says what is wrong."""
+    place = path.resolve()
+    layer = _read(place.parent, place.name)
+    if layer is None:
+        raise ValueError("is not there")
+    return layer
 
 
 def _of_workspace(folder: Path) -> _Layer:
-    return _read(folder, PROJECT_FILE, f"the workspace's {PROJECT_FILE}") or _Layer()
+    try:
+        return _read(folder, PROJECT_FILE) or _Layer()
+    except ValueError as error:
+        return _wrong(f"the workspace's {PROJECT_FILE}", str(error))
 
 
-def _read(folder: Path, name: str, what: str) -> _Layer | None:
-    """The layer in a plain file; None when there is none."""
+def _read(folder: Path, name: str) -> _Layer | None:
+    """The layer in a plain file; None when there is none. Raises: ValueError, whose text says what is wrong."""
     try:
         data = read_file(folder, PurePosixPath(name), _MAX_FILE)
     except OSError as error:
-        return _wrong(what, f"cannot be read ({error.strerror})")
-    except ValueError as error:
-        return _wrong(what, str(error))
+        raise ValueError(f"cannot be read ({error.strerror})") from error
     if data is None:
         return None
     try:
-        return layer_of(json.loads(data), what)
+        value = json.loads(data)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        return _wrong(what, f"is not JSON{where}")
+        raise ValueError(f"is not JSON{where}") from error
+    return _layer(value)
 
 
 def layer_of(value: object, what: str) -> _Layer:
     """A `.mcp.json` as a layer: `mcpServers` by name, and `disabled`, a list of names."""
+    try:
+        return _layer(value)
+    except ValueError as error:
+        return _wrong(what, str(error))
+
+
+def _layer(value: object) -> _Layer:
+    """Raises: ValueError, whose text says what is wrong."""
     if not isinstance(value, Mapping):
-        return _wrong(what, "must be an object with `mcpServers`")
+        raise ValueError("must be an object with `mcpServers`")
     members = cast("Mapping[str, object]", value)
+    if "servers" in members and "mcpServers" not in members:
+        raise ValueError("has `servers`, which is called `mcpServers` here")
     servers, disabled = members.get("mcpServers", {}), members.get("disabled", [])
     if not isinstance(servers, Mapping) or len(cast("Mapping[str, object]", servers)) > _MAX_SERVERS:
-        return _wrong(what, f"must have `mcpServers`, an object of at most {_MAX_SERVERS} servers by name")
+        raise ValueError(f"must have `mcpServers`, an object of at most {_MAX_SERVERS} servers by name")
     names = cast("list[object]", disabled) if isinstance(disabled, list) else [disabled]
     if not all(isinstance(name, str) for name in names):
-        return _wrong(what, "must have `disabled`, a list of names")
+        raise ValueError("must have `disabled`, a list of names")
     return _Layer(servers=cast("Mapping[str, object]", servers), disabled=frozenset(cast("list[str]", names)))
 
 
@@ -187,6 +221,8 @@ def _server(name: str, entry: object, environment: Mapping[str, str]) -> Server:
     """One server, checked and filled in. Raises: ValueError, whose text says what is wrong."""
     if not _NAME.fullmatch(name):
         raise ValueError("has a name that is not 1 to 64 letters, digits, _, . or -")
+    if _OURS.fullmatch(name):
+        raise ValueError("has a name that this server uses for tools of its own. Give it another one")
     if not isinstance(entry, Mapping) or not entry:
         raise ValueError("is not an object that says how to start or reach it")
     members = cast("dict[str, object]", expand(dict(cast("Mapping[str, object]", entry)), environment))

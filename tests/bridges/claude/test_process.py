@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import time
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -15,13 +16,14 @@ import psutil
 import pytest
 
 from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.claude import handing
 from ambient_runner.bridges.claude.guardian import watch
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui import input_to_agui
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.watch import run_events
-from tests.bridges.claude.mock import heard
+from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.test_tools import made
 from tests.bridges.claude.world import World, bridge_of, children, claude, gone
@@ -254,8 +256,7 @@ async def test_a_run_that_is_cut_leaves_no_process(tmp_path: Path) -> None:
 
 
 async def test_tokens_of_mcp_servers_are_not_on_the_command_line(tmp_path: Path) -> None:
-    servers = {"far": {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": "Bearer hush-hush"}}}
-    async with claude(tmp_path, context={"mcp_servers": servers}) as world:
+    async with claude(tmp_path, context={"mcp_servers": SECRETIVE}) as world:
         await world.thread().say("say hello there")
         pid = world.adapter().pid
         assert pid is not None
@@ -264,6 +265,46 @@ async def test_tokens_of_mcp_servers_are_not_on_the_command_line(tmp_path: Path)
     assert "--mcp-config" in line
     assert "hush-hush" not in line
     assert [(one["name"], one["status"]) for one in status] == [("far", "failed")]
+
+
+SECRETIVE = {"far": {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": "Bearer hush-hush"}}}
+
+
+@pytest.mark.parametrize("reason", ["missing", "no program", "fails", "no folder", "nothing"])
+async def test_files_with_tokens_are_gone_whether_the_cli_starts_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(files))
+    cli = tmp_path / "cli"
+    if reason == "no program":
+        cli.write_text("this is no program")
+    elif reason == "fails":
+        script(cli, "exit 3")
+    starts = reason in ("nothing", "no folder")
+    context = {"mcp_servers": SECRETIVE, **({"cwd_path": str(tmp_path / "gone")} if reason == "no folder" else {})}
+    async with claude(tmp_path, context=context, **({} if starts else {"cli_path": cli})) as world:
+        stored = await world.stored(world.thread(), "say hello there")
+        assert isinstance(stored[-1], e.RunFinished if reason == "nothing" else e.RunError)
+        assert list(files.rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("longest", [10, handing._LONGEST_ARGUMENT])
+async def test_a_system_prompt_of_any_length_reaches_claude(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    """Half a MiB and a NUL are more than a command line takes; the scripted model remembers short requests only."""
+    monkeypatch.setattr(handing, "_LONGEST_ARGUMENT", longest)
+    prompt = "Speak like a diver.\0" if longest == 10 else "x" * (1 << 19)
+    async with claude(tmp_path, context={"system_prompt_append": prompt}) as world:
+        words = await world.thread().say("walrus sums up")
+        pid = world.adapter().pid
+        assert pid is not None
+        assert "--append-system-prompt-file" in psutil.Process(pid).cmdline()
+    assert words[-1] == "RF success"
+    if longest == 10:
+        assert "Speak like a diver." in str(asked("walrus sums up")["messages"][0])
 
 
 LONE_SERVER = """

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import anyio
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, PermissionResultAllow, PermissionResultDeny
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.claude import record as records
+from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from ambient_runner.bridges.claude.config import ClaudeConfig
 from ambient_runner.bridges.claude.keeper import Keeper
 from ambient_runner.bridges.claude.launch import launch_of, options_for
 from ambient_runner.bridges.claude.prompts import prompt
 from ambient_runner.bridges.claude.questions import CANCELLED, Question, answer_to
 from ambient_runner.bridges.claude.record import Answered, Place
+from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.turns import incoming, turns
 from tests.bridges.claude.script import ASKED
-from tests.world import user
+from tests.world import KEY, user
 
 TOLD = [
     user("u1", "one"),
@@ -27,20 +32,22 @@ TOLD = [
     user("u2", "two"),
     e.AssistantMessage(id="a2", content="second"),
 ]
-RECORD = (Answered("u1", "s", "e1"), Answered("u2", "s", "e2"))
+SESSION, OTHER = str(UUID(int=1)), str(UUID(int=2))
+FIRST, SECOND = str(UUID(int=11)), str(UUID(int=12))
+RECORD = (Answered("u1", SESSION, FIRST), Answered("u2", SESSION, SECOND))
 
 
 def test_a_conversation_goes_on_after_its_newest_answer() -> None:
-    assert records.place(RECORD, turns(TOLD)) == Place(session="s", entry="e2", untold=[])
+    assert records.place(RECORD, turns(TOLD)) == Place(session=SESSION, entry=SECOND, untold=[])
 
 
 def test_what_was_rewound_is_left_behind() -> None:
-    assert records.place(RECORD, turns(TOLD[:2])) == Place(session="s", entry="e1", untold=[])
+    assert records.place(RECORD, turns(TOLD[:2])) == Place(session=SESSION, entry=FIRST, untold=[])
 
 
 def test_a_turn_without_an_end_is_told_again() -> None:
-    unfinished = (RECORD[0], Answered("u2", "s", None))
-    assert records.place(unfinished, turns(TOLD)) == Place(session="s", entry="e1", untold=turns(TOLD)[2:])
+    unfinished = (RECORD[0], Answered("u2", SESSION, None))
+    assert records.place(unfinished, turns(TOLD)) == Place(session=SESSION, entry=FIRST, untold=turns(TOLD)[2:])
 
 
 @pytest.mark.parametrize("record", [(), (Answered("other", "s", "e"),), (Answered("u1", "s", None),)])
@@ -57,6 +64,36 @@ def test_a_record_survives_its_file_and_anything_else_is_no_record(tmp_path: Pat
     for broken in ("", "[]", '{"claude": [["u1"], 5, ["u1", 1, 2]]}', "\udcff"):
         path.write_text(broken, errors="surrogateescape")
         assert records.load(path) == ()
+
+
+@pytest.mark.parametrize("bad", ["*", "--help", "", "../x", f"{UUID(int=3)}\n"])
+def test_a_record_names_sessions_and_entries_as_the_cli_does_or_it_is_none(bad: str) -> None:
+    good = ["u1", SESSION, FIRST]
+    rows = [["u0", bad, FIRST], good, ["u2", SESSION, bad], *([["u3", bad, None]] if bad else [])]
+    assert records.from_json({"claude": rows}) == (Answered("u1", SESSION, FIRST),)
+
+
+def test_a_turn_that_has_no_session_yet_stays_in_the_record() -> None:
+    begun = (Answered("u1", "", None),)
+    assert records.from_json(records.to_json(begun)) == begun
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "huge", "link"])
+async def test_only_a_plain_file_of_reasonable_size_is_read(tmp_path: Path, kind: str) -> None:
+    path, real = tmp_path / "ambient.json", tmp_path / "real.json"
+    records.save(real, RECORD)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "huge":
+            path.write_text(real.read_text() + " " * (1 << 20))
+        case _:
+            path.symlink_to(real)
+    with anyio.fail_after(5):
+        loaded = await anyio.to_thread.run_sync(records.load, path, abandon_on_cancel=True)
+    assert loaded == ()
 
 
 def test_a_record_keeps_the_newest_answers_only() -> None:
@@ -153,6 +190,26 @@ def test_nothing_of_a_workspace_counts_unless_it_is_named() -> None:
     assert (options.cwd, options.add_dirs, options.resume, options.resume_session_at) == ("/w", ["/x"], "s", "e")
 
 
+@pytest.mark.parametrize("name", ["ambient", "ambient__more", "ambient..more"])
+def test_no_other_server_takes_the_name_under_which_our_tools_run_unasked(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers: Any = {name: {"type": "http", "url": "http://127.0.0.1:9/"}, "ambient-notes": {"type": "sse", "url": "x"}}
+    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
+    for own, offered in ((servers, {}), ({}, servers)):
+        config = ClaudeConfig(options=ClaudeAgentOptions(mcp_servers=own))
+        launch = launch_of(config, PlatformContext(mcp_servers=offered), given, {}, {})
+        assert launch.options.mcp_servers == {"ambient-notes": {"type": "sse", "url": "x"}}
+    assert len(caplog.records) == 2
+
+
+def test_what_no_command_line_takes_is_not_in_the_system_prompt() -> None:
+    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
+    launch = launch_of(ClaudeConfig(), PlatformContext(system_prompt_append="b\0rief \ud800"), given, {}, {})
+    prompt: Any = launch.options.system_prompt
+    assert prompt["append"] == "brief ?"
+
+
 @pytest.mark.parametrize("model", ["--dangerously-skip-permissions", "two words", "x" * 200, 5, None])
 def test_what_is_no_name_of_a_model_is_not_passed_on(model: Any) -> None:
     assert launched(forwarded_props={"model": model}).model == "default"
@@ -172,6 +229,64 @@ def test_what_was_granted_wins_and_is_not_shown() -> None:
     launch = launch_of(ClaudeConfig(), PlatformContext(), given, base, {"ANTHROPIC_API_KEY": "granted-to-alice"})
     assert launch.environment["ANTHROPIC_API_KEY"] == "granted-to-alice"
     assert "granted-to-alice" not in repr(launch)
+
+
+def test_what_every_process_has_is_known_by_name_and_so_is_the_password_of_an_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://corp:proxy%20password@127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://[no-address")
+    keeper = Keeper(
+        ClaudeConfig(
+            env={"CONFIG_API_KEY": "of-the-config", "PLAIN": "not-a-secret"},
+            options=ClaudeAgentOptions(env={"OTHER_API_KEY": "of-the-options", "CONFIG_API_KEY": "never-given"}),
+            pass_env=["HTTP_PROXY"],
+        )
+    )
+    assert {"of-the-config", "of-the-options", "proxy%20password", "proxy password"} <= set(keeper.secrets)
+    assert {"not-a-secret", "never-given"} & set(keeper.secrets) == set()
+
+
+async def test_what_stands_in_the_place_of_the_record_goes_with_it_and_nothing_else(tmp_path: Path) -> None:
+    keeper = Keeper(ClaudeConfig(env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")}))
+    folder, link, kept = tmp_path / "folder", tmp_path / "link", tmp_path / "kept"
+    for one in (folder, kept):
+        one.mkdir()
+        (one / "file").touch()
+    link.symlink_to(kept)
+    for place in (folder, link):
+        keeper.saw(KEY, place, RECORD)
+        await keeper.forget(KEY)
+    assert sorted(tmp_path.rglob("*")) == [kept, kept / "file"]
+
+
+async def test_transcripts_are_erased_where_the_processes_write_them(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    keeper = Keeper(ClaudeConfig(options=ClaudeAgentOptions(env={"CLAUDE_CONFIG_DIR": str(elsewhere)})))
+    kept, gone = (elsewhere / "projects" / "-w" / f"{name}.jsonl" for name in (OTHER, SESSION))
+    kept.parent.mkdir(parents=True)
+    for file in (kept, gone):
+        file.touch()
+    keeper.saw(KEY, None, RECORD)
+    await keeper.forget(KEY)
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"permission_mode": "ask"}, "'acceptEdits', 'auto'"),
+        ({"permission_mode": None}, "'acceptEdits', 'auto'"),
+        ({"setting_sources": ["project", "home"]}, "'local', 'project', 'user'"),
+        ({"setting_sources": "project"}, "'local', 'project', 'user'"),
+        ({"permision_mode": "plan"}, "Did you mean permission_mode?"),
+        ({"zzz": 1}, "answer_timeout, cli_path"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_at_once_and_says_what_can(settings: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ClaudeBridge(**settings)
+    assert hint in str(refused.value)
 
 
 def test_of_the_servers_variables_only_named_ones_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 from ambient_runner.bridges.claude.conversation import Conversation
 from ambient_runner.bridges.claude.questions import CANCELLED, FULL
 from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.protocol.events import encode_event
+from ambient_runner.runs.run import Run
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.test_text import frame, spoken
 from tests.bridges.claude.test_tools import made
 from tests.bridges.claude.world import PAINT, children, claude, gone, no, yes
+from tests.world import events_of, request
 
 
 async def test_a_call_that_needs_permission_is_a_question_and_yes_carries_it_out(tmp_path: Path) -> None:
@@ -202,6 +206,23 @@ async def test_an_evicted_process_lapses_its_question_clearly(tmp_path: Path, ca
         assert again[-1] == "RF asks tool_call"
 
 
+async def test_a_process_that_is_killed_while_it_waits_leaves_no_unread_exception(tmp_path: Path) -> None:
+    """The loop would report one when the task is collected, and anyio's plugin fails the test."""
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        session = world.adapter()._session
+        assert session is not None
+        session.kill()
+        with anyio.fail_after(10):
+            while session.is_alive:
+                await anyio.sleep(0.02)
+        again = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        assert again[-1] == "RF asks tool_call"
+    del session
+    gc.collect()
+
+
 async def test_a_result_for_a_process_that_is_gone_is_told_to_the_next_one(tmp_path: Path) -> None:
     store = tmp_path / "threads.db"
     async with claude(tmp_path, store=store) as world:
@@ -213,3 +234,39 @@ async def test_a_result_for_a_process_that_is_gone_is_told_to_the_next_one(tmp_p
     assert (spoken(words), words[-1]) == ("All told.", "RF success")
     assert heard("walrus sums up")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
     assert "otter paints" in str(asked("walrus sums up")["messages"][-1])
+
+
+async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answers(tmp_path: Path) -> None:
+    tokens = iter(["token-of-the-first-run", "token-of-the-second-run"])
+
+    def granted(run: Run) -> dict[str, str]:
+        token = next(tokens)
+        run.secrets.learn([token])
+        return {"TOKEN_NOW": token, "GREETING": "good-morning-to-you"}
+
+    async with claude(tmp_path, granted=granted, permission_mode="default") as world:
+        thread = world.thread()
+        await thread.say("otter prints")
+        answer = request(resume=[yes(thread.interrupts[0], {"approved": True})])
+        with anyio.fail_after(20):
+            stored = await events_of(world.runner, await world.runner.start(answer))
+    told = b"".join(encode_event(event) for event in stored)
+    assert b"TOKEN_NOW=[redacted]" in told
+    assert b"GREETING=good-morning-to-you" in told
+    assert b"token-of-the" not in told
+
+
+async def test_an_answer_reaches_the_process_that_asked_although_the_configuration_has_changed(tmp_path: Path) -> None:
+    context = {"system_prompt_append": "be brief"}
+    async with claude(tmp_path, context=context) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        pid = world.adapter().pid
+        context["system_prompt_append"] = "be verbose"
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        assert world.adapter().pid == pid
+        await thread.say("walrus remembers")
+        assert world.adapter().pid != pid
+    assert (made(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
+    assert (tmp_path / "work" / "t" / "ran.txt").exists()
+    assert "be verbose" in str(asked("walrus remembers"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from ambient_runner.bridges.claude.conversation import Conversation
 from ambient_runner.protocol import events as e
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.world import claude
@@ -146,3 +149,16 @@ async def test_a_failure_of_the_model_is_an_error_without_its_words_and_the_proc
             assert "secret reason" not in msgspec.json.encode(stored).decode()
             assert (await thread.say("say hello there"))[-1] == "RF success"
             assert world.adapter(words).pid == pid
+
+
+async def test_while_the_provider_cannot_be_reached_clients_hear_of_it_and_the_log_says_once_what_to_check(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nowhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "CLAUDE_CODE_MAX_RETRIES": "2"}
+    async with claude(tmp_path, env=nowhere) as world:
+        stored = await world.stored(world.thread(), "say hello there")
+    retries = [event.value for event in stored if isinstance(event, e.Custom) and event.name == "claude:retry"]
+    assert [(one["attempt"], one["maxRetries"], one["status"]) for one in retries] == [(1, 2, None), (2, 2, None)]
+    assert isinstance(stored[-1], e.RunError)
+    [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert warning.name == Conversation.__module__

@@ -328,3 +328,17 @@ def test_a_message_is_being_written_until_it_stops() -> None:
     tale = Tale().feed(*STREAMED)
     assert tale.translator.is_writing
     assert not tale.feed(event(type="message_stop")).translator.is_writing
+
+
+def retry(attempt: int, status: int | None = None) -> SystemMessage:
+    said = {"attempt": attempt, "max_retries": 10, "retry_delay_ms": 600, "error_status": status, "error": "unknown"}
+    return SystemMessage(subtype="api_retry", data={**said, "session_id": "s", "uuid": "u"})
+
+
+def test_a_request_that_is_tried_again_is_told_without_the_words_of_the_cli() -> None:
+    tale = Tale().feed(retry(1), retry(2, 529))
+    assert tale.words() == [
+        'CUSTOM claude:retry {"attempt": 1, "maxRetries": 10, "delayMs": 600, "status": null}',
+        'CUSTOM claude:retry {"attempt": 2, "maxRetries": 10, "delayMs": 600, "status": 529}',
+    ]
+    assert tale.translator.retries == 2

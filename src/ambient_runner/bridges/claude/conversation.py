@@ -49,6 +49,10 @@ __all__ = ["Conversation"]
 
 logger = logging.getLogger(__name__)
 
+_RETRIES = (
+    "A request of Claude to its model has failed and is made again. If this goes on, check ANTHROPIC_BASE_URL, the network "
+    "(proxies, firewalls) and the key; the claude:retry events of the run have the provider's HTTP status, if it answered"
+)
 _QUIET = 0.05
 """Seconds of silence after which a process that waits for someone has said all it had to say."""
 _STOPPING = 2.0
@@ -130,9 +134,13 @@ class Conversation:
         """How the MCP servers of this thread's process are doing; nothing while there is no process."""
         return await self._session.mcp_status() if self._session is not None and self._session.is_alive else []
 
+    def waits_for(self, input: AguiInput) -> bool:  # noqa: A002  the ADR's name
+        """Whether the process is in the middle of a turn that goes on with what this brings."""
+        return self._waiting(_about(input_from_agui(input))) is not None
+
     def _asked(self, posted: AguiInput) -> _Turn:
         given, run = input_from_agui(posted), run_if_any()
-        about = incoming(given, new=None if run is None else run.new_ids)
+        about = _about(given)
         if about.user is None and not about.results and not about.resume:
             raise NothingToAnswer
         if run is not None:
@@ -140,13 +148,15 @@ class Conversation:
         return _Turn(given=given, about=about, run=run)
 
     async def _told(self, turn: _Turn) -> AsyncGenerator[Event, None]:
-        session = self._waiting(turn)
+        session = self._waiting(turn.about)
         goes_on = session is not None
         if session is None:
             for event in lapsed(answered(turn.about.resume)):
                 yield event
             session = await self._ready(turn)
         session.run = turn.run
+        if turn.run is not None:
+            turn.run.secrets.learn(session.secrets)
         results = {result.call_id for result in turn.about.results}
         translator = Translator(turn.composer, session.made, results, _ids(turn.given))
         if goes_on:
@@ -169,9 +179,9 @@ class Conversation:
         for event in await close(turn, session, translator):
             yield event
 
-    def _waiting(self, turn: _Turn) -> Session | None:
+    def _waiting(self, about: Incoming) -> Session | None:
         """The process, if it waits for just what this run brings."""
-        session, about = self._session, turn.about
+        session = self._session
         if session is None or not session.is_waiting:
             return None
         open_questions = {one.id for one in session.open_questions}
@@ -224,6 +234,8 @@ class Conversation:
         if turn.stopped:
             raise BridgeError
         self._session = session
+        if turn.run is not None:
+            session.secrets = session.launch.known_to(turn.run.secrets)
         await session.start()
         return session
 
@@ -248,8 +260,11 @@ class Conversation:
             session.hear(message)
             if isinstance(message, Waiting):
                 session.recognise()
+            before = translator.retries
             for event in translator.feed(message):
                 yield event
+            if translator.retries > before == 0:
+                logger.warning(_RETRIES)
 
     async def _park(self, turn: _Turn, session: Session, translator: Translator) -> list[Event]:
         noted = await self._note(turn, session, translator.session)
@@ -302,6 +317,11 @@ class Conversation:
         session, self._session = self._session, None
         if session is not None:
             await session.aclose(now=now)
+
+
+def _about(given: RunAgentInput) -> Incoming:
+    run = run_if_any()
+    return incoming(given, new=None if run is None else run.new_ids)
 
 
 def _ids(given: RunAgentInput) -> set[str]:

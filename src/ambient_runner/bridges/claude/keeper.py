@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import shutil
 from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import anyio
 
@@ -14,6 +16,8 @@ from ambient_runner.bridges.claude.parking import ParkingLot
 from ambient_runner.config import harmless_environment, is_secret_name, named_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.record import Record
     from ambient_runner.ledger.base import ThreadKey
@@ -30,7 +34,10 @@ class Keeper:
         self.config = config
         self.lot = ParkingLot(config.parked)
         self.base = {**harmless_environment(), **named_environment([*PASSED, *config.pass_env])}
-        self.secrets = [value for name, value in config.env.items() if is_secret_name(name)]
+        own = config.options.env if config.options else {}
+        self._always = {**self.base, **own, **config.env}
+        self.secrets = _secrets(self._always)
+        """What every process has and nobody may see."""
         self._seen: OrderedDict[ThreadKey, tuple[Path | None, set[str]]] = OrderedDict()
 
     def saw(self, thread: ThreadKey, file: Path | None, record: Record) -> None:
@@ -47,19 +54,38 @@ class Keeper:
 
     def _projects(self) -> Path | None:
         """Where the CLI keeps its transcripts."""
-        known = {**self.base, **self.config.env}
+        known = self._always
         folder = known.get("CLAUDE_CONFIG_DIR") or (f"{known['HOME']}/.claude" if known.get("HOME") else None)
         return Path(folder) / "projects" if folder else None
 
 
+def _secrets(variables: Mapping[str, str]) -> list[str]:
+    """Values that are secret by their name, and passwords in addresses."""
+    named = [value for name, value in variables.items() if is_secret_name(name)]
+    passwords = [_password(value) for value in variables.values()]
+    return [*named, *(form for password in passwords for form in (password, unquote(password)) if form)]
+
+
+def _password(address: str) -> str:
+    try:
+        return urlsplit(address).password or ""
+    except ValueError:
+        return ""
+
+
 def _delete(file: Path | None, projects: Path | None, sessions: set[str]) -> None:
     if file is not None:
-        file.unlink(missing_ok=True)
+        _remove(file)
     if projects is None or not projects.is_dir():
         return
     for session in sessions:
-        for found in list(projects.glob(f"*/{session}*")):
-            if found.is_dir():
-                shutil.rmtree(found, ignore_errors=True)
-            else:
-                found.unlink(missing_ok=True)
+        for found in list(projects.glob(f"*/{glob.escape(session)}*")):
+            _remove(found)
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

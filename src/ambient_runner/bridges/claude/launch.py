@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.record import Place
+    from ambient_runner.projections.redact import Secrets
     from ambient_runner.protocol.events import RunAgentInput, Tool
 
 __all__ = ["Launch", "launch_of", "options_for"]
@@ -31,6 +32,8 @@ __all__ = ["Launch", "launch_of", "options_for"]
 logger = logging.getLogger(__name__)
 
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,127}")
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+"""What the CLI writes as `_` when it makes the name of a tool from the name of its server."""
 _DAY = 24 * 3600 * 1000
 
 _QUIET = {
@@ -58,6 +61,10 @@ class Launch:
     frontend: tuple[Tool, ...] = ()
     custom: tuple[SdkMcpTool[Any], ...] = ()
 
+    def known_to(self, secrets: Secrets) -> list[str]:
+        """Those of the variables' values that hold a secret, as far as it is known to be one."""
+        return [value for value in self.environment.values() if secrets.in_text(value)]
+
 
 def launch_of(
     config: ClaudeConfig,
@@ -75,13 +82,19 @@ def launch_of(
         cwd=folder or None,
         add_dirs=[*own.add_dirs, *ctx.add_dirs],
         model=_model(config, given) or ctx.model or own.model,
-        system_prompt={"type": "preset", "preset": "claude_code", "append": ctx.system_prompt_append},
+        # Without `snapshot=False` a conversation keeps the prompt it began with, and Claude never hears of a new workflow or file.
+        system_prompt={
+            "type": "preset",
+            "preset": "claude_code",
+            "append": _writable(ctx.system_prompt_append),
+            "snapshot": False,
+        },
         permission_mode=config.permission_mode,
         tools=own.tools if config.tools is None else list(config.tools),
         allowed_tools=[*own.allowed_tools, *config.allowed_tools, PREFIX.removesuffix("__")],
         disallowed_tools=[*own.disallowed_tools, *config.disallowed_tools],
         setting_sources=list(config.setting_sources),
-        mcp_servers={**_servers(own.mcp_servers), **ctx.mcp_servers},
+        mcp_servers=_others({**_servers(own.mcp_servers), **ctx.mcp_servers}),
         strict_mcp_config=True,
         cli_path=config.cli_path or own.cli_path,
         include_partial_messages=True,
@@ -117,6 +130,14 @@ def _servers(servers: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", servers) if isinstance(servers, dict) else {}
 
 
+def _others(servers: dict[str, Any]) -> dict[str, Any]:
+    """Servers whose tools cannot be taken for ours, which are used without asking. The log names the rest."""
+    ours = [name for name in servers if f"{_UNFIT.sub('_', name)}__".startswith(f"{SERVER}__")]
+    if ours:
+        logger.warning("MCP servers were left out, since %r is our own; give them other names: %r", SERVER, ours)
+    return {name: config for name, config in servers.items() if name not in ours}
+
+
 def _model(config: ClaudeConfig, given: RunAgentInput) -> str | None:
     """The model the client asks for, where it may."""
     props: Any = given.forwarded_props
@@ -144,6 +165,11 @@ def _extra_args(config: ClaudeConfig, own: ClaudeAgentOptions) -> dict[str, str 
     if own.thinking is not None or own.cli_path is not None or config.cli_path is not None:
         return own.extra_args
     return {"thinking-display": "summarized", **own.extra_args}
+
+
+def _writable(text: str) -> str:
+    """The text without what no command line takes: NUL, and halves of characters."""
+    return text.replace("\0", "").encode(errors="replace").decode()
 
 
 def _pwd(folder: str) -> dict[str, str]:

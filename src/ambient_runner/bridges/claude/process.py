@@ -6,15 +6,12 @@ another beginning and another end; the talking in between is the SDK's.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import tempfile
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from subprocess import PIPE
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import anyio
@@ -24,10 +21,12 @@ from claude_agent_sdk._internal._task_compat import spawn_detached
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
 from ambient_runner.bridges.claude.guardian import MARK, end_marked, watch
+from ambient_runner.bridges.claude.handing import Handed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from anyio.abc import Process
     from claude_agent_sdk import ClaudeAgentOptions
 
 __all__ = ["OwnedCli"]
@@ -48,7 +47,7 @@ class OwnedCli(SubprocessCLITransport):
         self.was_started = False
         self._mark = f"{watch()}{uuid4().hex}"
         self._variables = {**environment, MARK: self._mark}
-        self._servers_file: Path | None = None
+        self._handed = Handed()
         self._patience = 0.0
         told = replace(options, max_buffer_size=options.max_buffer_size or _LONGEST_LINE, stderr=self._note)
         super().__init__(prompt=_nothing(), options=told)
@@ -65,15 +64,30 @@ class OwnedCli(SubprocessCLITransport):
         """From here on it has something to write before it ends."""
         self.was_started = True
         self._patience = _PATIENCE
-        self._forget_servers()
+        self._handed.take_back()
 
     async def connect(self) -> None:
         """Start the CLI. Raises: CLINotFoundError, CLIConnectionError."""
         if self._cli_path is None:
             self._cli_path = await anyio.to_thread.run_sync(self._find_cli)
-        self._hide_servers()
         try:
-            self._process = process = await anyio.open_process(
+            self._options = self._handed.put(self._options)
+            self._process = process = await self._opened()
+        except BaseException:
+            self._handed.take_back()
+            raise
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin_stream = TextSendStream(process.stdin)
+        self._stdout_stream = TextReceiveStream(process.stdout)
+        self._stderr_stream = TextReceiveStream(process.stderr, errors="replace")
+        self._stderr_task = spawn_detached(self._handle_stderr())
+        self._ready = True
+
+    async def _opened(self) -> Process:
+        try:
+            return await anyio.open_process(
                 self._build_command(),
                 stdin=PIPE,
                 stdout=PIPE,
@@ -88,14 +102,6 @@ class OwnedCli(SubprocessCLITransport):
             raise CLINotFoundError("There is no Claude CLI at", self._cli_path) from error
         except OSError as error:
             raise CLIConnectionError(f"The Claude CLI at {self._cli_path} cannot be started.") from error
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._stdin_stream = TextSendStream(process.stdin)
-        self._stdout_stream = TextReceiveStream(process.stdout)
-        self._stderr_stream = TextReceiveStream(process.stderr, errors="replace")
-        self._stderr_task = spawn_detached(self._handle_stderr())
-        self._ready = True
 
     def kill(self) -> None:
         """End the CLI and everything it has started, now."""
@@ -108,6 +114,7 @@ class OwnedCli(SubprocessCLITransport):
         with anyio.CancelScope(shield=True):
             process, self._process = self._process, None
             self._ready = False
+            self._handed.take_back()
             if process is None:
                 return
             with suppress(OSError, anyio.ClosedResourceError):
@@ -120,30 +127,9 @@ class OwnedCli(SubprocessCLITransport):
                 await process.aclose()
             if self._stderr_task is not None:
                 await self._stderr_task.wait()
-            self._forget_servers()
 
     def _note(self, line: str) -> None:
         self.stderr = [*self.stderr[1 - _LAST_LINES :], line]
-
-    def _hide_servers(self) -> None:
-        """Put the MCP servers into a file of ours: their headers hold tokens, and everyone can read a command line."""
-        servers = self._options.mcp_servers
-        if not isinstance(servers, dict) or not servers:
-            return
-        plain = {name: _without_instance(config) for name, config in servers.items()}
-        handle, path = tempfile.mkstemp(prefix="ambient-mcp-", suffix=".json")
-        self._servers_file = Path(path)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"mcpServers": plain}, file)
-        self._options = replace(self._options, mcp_servers=path)
-
-    def _forget_servers(self) -> None:
-        if self._servers_file is not None:
-            self._servers_file.unlink(missing_ok=True)
-
-
-def _without_instance(config: Any) -> dict[str, Any]:
-    return {key: value for key, value in cast("dict[str, Any]", config).items() if key != "instance"}
 
 
 async def _nothing() -> AsyncGenerator[dict[str, Any], None]:

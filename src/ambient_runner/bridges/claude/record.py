@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,9 @@ __all__ = [
 
 _KEPT = 32
 """How many of the newest answers can be gone back to."""
+_MOST_BYTES = 1 << 18
+_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+"""How the CLI names sessions and entries. Anything else could be an option of its command line, or fit other people's files."""
 
 
 class Answered(NamedTuple):
@@ -89,11 +94,17 @@ def from_json(value: Any) -> Record:
     found: list[Answered] = []
     for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
         match row:
-            case [str(message), str(session), str() | None as entry]:
+            case [str(message), str(session), None] if not session or _is_id(session):
+                found.append(Answered(message, session, None))
+            case [str(message), str(session), str(entry)] if _is_id(session) and _is_id(entry):
                 found.append(Answered(message, session, entry))
             case _:
                 pass
     return tuple(found)
+
+
+def _is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
 
 
 def file_for(folder: Path, thread: Sequence[str]) -> Path:
@@ -103,10 +114,23 @@ def file_for(folder: Path, thread: Sequence[str]) -> Path:
 
 
 def load(path: Path) -> Record:
+    """What `save` wrote. Whoever may write in the workspace may have put something else there: that is no record."""
     try:
-        return from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return from_json(json.loads(_read(path)))
+    except (OSError, ValueError, RecursionError):
         return ()
+
+
+def _read(path: Path) -> bytes:
+    """A plain file of a reasonable size. Raises: OSError, ValueError. A pipe would be waited for, and never end."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+            raise ValueError("this is no file that we wrote")
+        return os.read(handle, _MOST_BYTES)
+    finally:
+        os.close(handle)
 
 
 def save(path: Path, record: Record) -> None:

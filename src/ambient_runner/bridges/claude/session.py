@@ -30,7 +30,7 @@ from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from claude_agent_sdk import ClaudeAgentOptions, PermissionResult, ToolPermissionContext
 
@@ -69,6 +69,8 @@ class Session:
         """What it has cost so far, in dollars."""
         self.run: Run | None = None
         """The run that goes on, for tools that ask for it."""
+        self.secrets: Sequence[str] = ()
+        """What it was given that nobody may see: a run that answers it has been granted something else."""
         self._questions: dict[str, Question] = {}
         self._config = config
         self._lot = lot
@@ -104,7 +106,7 @@ class Session:
         """Start the process. Raises: BridgeUnavailable, BridgeTimeout, SessionLost, ClaudeGone."""
         # The process outlives the run, so no task group of the run can own this task; `aclose` ends it.
         self._task = asyncio.create_task(self._own())
-        self._task.add_done_callback(lambda _: self._ready.set())
+        self._task.add_done_callback(self._over)
         with anyio.move_on_after(self._config.start_timeout):
             await self._ready.wait()
         if not self._ready.is_set():
@@ -228,6 +230,12 @@ class Session:
                 await self._listen()
         finally:
             self._queue.put_nowait(ENDED)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Nobody may be there to ask for the exception: `failure` gives it to a run that is."""
+        if not task.cancelled():
+            task.exception()
+        self._ready.set()
 
     async def _listen(self) -> None:
         async with self._client:

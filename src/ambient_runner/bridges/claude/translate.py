@@ -30,7 +30,7 @@ from claude_agent_sdk import (
 
 from ambient_runner.bridges.calls import free_id
 from ambient_runner.bridges.claude.toolbox import shown_name
-from ambient_runner.protocol.events import DataSource, ImagePart, TextPart
+from ambient_runner.protocol.events import Custom, DataSource, ImagePart, TextPart
 from ambient_runner.protocol.turns import EMPTY_RESULT
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class Translator:
         self.model: str | None = None
         self.trouble: str | None = None
         """What kind of error the CLI has written about, if it has."""
+        self.retries = 0
+        """How often the CLI has said that it asks the model again."""
         self._composer = composer
         self._made = made
         self._answered = frozenset(answered)
@@ -116,6 +118,9 @@ class Translator:
                     self.result = message
             case SystemMessage(subtype="init", data={"session_id": str(session)}):
                 self.session = session
+            case SystemMessage(subtype="api_retry", data=said):
+                self.retries += 1
+                return [_retry(said)]
             case _:
                 pass
         return []
@@ -295,6 +300,17 @@ class Translator:
 def _answers_us(message: ResultMessage) -> bool:
     """Whether this ends the turn that was asked for, and not one the CLI began by itself."""
     return message.origin is None or message.origin["kind"] == "human"
+
+
+def _retry(said: Mapping[str, Any]) -> Custom:
+    """`status` is the HTTP status of the provider's answer; None when there was none."""
+    value = {
+        "attempt": said.get("attempt"),
+        "maxRetries": said.get("max_retries"),
+        "delayMs": said.get("retry_delay_ms"),
+        "status": said.get("error_status"),
+    }
+    return Custom(name="claude:retry", value=value)
 
 
 def result_content(content: str | list[dict[str, Any]] | None) -> Content:
