@@ -42,6 +42,8 @@ class Post:
     path: str
     headers: dict[str, str]
     body: bytes
+    client: object = None
+    """The connection it came by."""
 
 
 @dataclass(kw_only=True)
@@ -105,7 +107,7 @@ def receiving(answer: int = 200) -> Iterator[Receiver]:
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            status = receiver.take(Post(path=self.path, headers=headers, body=body))
+            status = receiver.take(Post(path=self.path, headers=headers, body=body, client=self.client_address))
             if receiver.over.is_set():
                 self.close_connection = True
                 return

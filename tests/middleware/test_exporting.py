@@ -91,7 +91,7 @@ async def test_what_is_lost_is_counted_and_said_once_without_keys(caplog: pytest
             receiver.answer = 200
             await run_once(runner, user("last"))
     told = [(record.levelno, record.args) for record in caplog.records if record.name == exporting.__name__]
-    assert told == [(logging.WARNING, ("langfuse",)), (logging.INFO, ("langfuse",))]
+    assert told == [(logging.WARNING, ("langfuse", "")), (logging.INFO, ("langfuse",))]
     assert lost("langfuse") - before == 4
     assert "of-the-tests" not in caplog.text
     assert langfuse.authorization.removeprefix("Basic ") not in caplog.text

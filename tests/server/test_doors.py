@@ -65,7 +65,7 @@ async def test_the_trace_id_of_the_caller_is_adopted() -> None:
         response = await client.post(
             "/", json=asking("say hi"), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
         )
-    assert frames(response)[0][1]["metadata"] == {"traceId": trace}
+    assert frames(response)[0][1]["metadata"] == {"traceId": trace, "parentSpanId": "00f067aa0ba902b7"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ambient_runner.services.git import Git
 from ambient_runner.services.repos import Repos
 from ambient_runner.services.workflows import Workflows
 from ambient_runner.services.workspace import Workspaces
-from tests.services.remotes import ANN, HERE, NOTHING, PATH, QUIET, git, make_repo
+from tests.services.remotes import ANN, HERE, NOTHING, PATH, QUIET, Steps, git, make_repo
 from tests.services.world import world
 
 
@@ -76,6 +76,16 @@ async def test_git_and_what_it_starts_have_an_end_of_their_memory() -> None:
 
 
 async def test_git_that_runs_out_of_memory_says_the_repository_is_too_large(tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "app", {"large": b"\0" * (80 << 20)})
+    repo = make_repo(tmp_path / "app", {"large": b"x" * (80 << 20)})
     with pytest.raises(RepoTooLarge):
-        await Git(base=PATH, most_memory=48 << 20).run("-c", "core.bigFileThreshold=1g", "show", "HEAD:large", folder=repo)
+        await Git(base=PATH, most_memory=48 << 20).run("grep", "-c", "x", "HEAD", folder=repo)
+
+
+async def test_the_checkout_says_how_far_it_is(tmp_path: Path) -> None:
+    base, steps = PATH | {"GIT_PROGRESS_DELAY": "0"}, Steps()
+    async with Workspaces(tmp_path / "root", rules=HERE, base=base) as workspaces:
+        url = folded(tmp_path / "many", levels=4, width=12)
+        job = await Repos(workspaces).add(ANN, url, environment=NOTHING, progress=steps)
+        with anyio.fail_after(60):
+            await job.outcome()
+    assert "checking out" in [step.phase for step in steps.told]

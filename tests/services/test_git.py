@@ -58,6 +58,7 @@ async def test_git_gets_a_few_fixed_variables_and_nothing_of_this_process(monkey
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_PROTOCOL_FROM_USER": "0",
         "GIT_ALLOW_PROTOCOL": "none",
+        "MALLOC_ARENA_MAX": "2",
     }
 
 

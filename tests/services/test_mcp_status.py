@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ async def test_another_configuration_is_another_look(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with McpStatus(timeout=30) as status:
             for token in ("first-token", "second-token"):
-                await status.look(Resolved(servers=(stdio("echo", log, TOKEN=token),)), tmp_path)
+                written = replace(stdio("echo", log, TOKEN=token), digest=token)
+                await status.look(Resolved(servers=(written,)), tmp_path)
     assert [child["env"]["TOKEN"] for child in started(log)] == ["first-token", "second-token"]
 
 

@@ -17,6 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from prometheus_client import Counter
 
+from ambient_runner.middleware.exporting_session import WarySession
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
@@ -44,7 +46,8 @@ class Exporting:
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], *, receiver: str) -> None:
         """`receiver` is its name in the log and in metrics. `headers` may hold credentials and are never logged."""
-        self._exporter = _Counted(_quiet_exporter(endpoint, headers), receiver)
+        session = WarySession(_TIMEOUT)
+        self._exporter = _Counted(_quiet_exporter(endpoint, headers, session), session, receiver)
         self.provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self.provider.add_span_processor(_Bounded(self._exporter))
 
@@ -63,13 +66,17 @@ def _resource() -> Resource:
     return found if named else found.merge(Resource({SERVICE_NAME: "ambient-runner"}))
 
 
-def _quiet_exporter(endpoint: str, headers: Mapping[str, str]) -> SpanExporter:
+def _quiet_exporter(endpoint: str, headers: Mapping[str, str], session: WarySession) -> SpanExporter:
     for name in (OTLPSpanExporter.__module__, _QUEUE_MODULE):
         chatter = logging.getLogger(name)
         if _is_not_ours not in chatter.filters:
             chatter.addFilter(_is_not_ours)
     return OTLPSpanExporter(
-        endpoint=endpoint, headers=dict(headers) or None, timeout=_TIMEOUT, compression=Compression.Gzip
+        endpoint=endpoint,
+        headers=dict(headers) or None,
+        timeout=_TIMEOUT,
+        compression=Compression.Gzip,
+        session=session,
     )
 
 
@@ -109,8 +116,9 @@ class _Bounded(BatchSpanProcessor):
 class _Counted(SpanExporter):
     """Hands batches on and counts what is lost; the log hears when they stop to arrive and when they arrive again."""
 
-    def __init__(self, exporter: SpanExporter, receiver: str) -> None:
+    def __init__(self, exporter: SpanExporter, session: WarySession, receiver: str) -> None:
         self._exporter = exporter
+        self._session = session
         self._receiver = receiver
         self._lost = LOST.labels(receiver)
         self._arrives = True
@@ -146,7 +154,9 @@ class _Counted(SpanExporter):
                 logger.info("Traces arrive at %s again", self._receiver)
             else:
                 logger.warning(
-                    "Traces do not arrive at %s. Runs go on; their traces are lost until it answers", self._receiver
+                    "Traces do not arrive at %s. Runs go on; their traces are lost until it takes them.%s",
+                    self._receiver,
+                    self._session.trouble,
                 )
 
     def shutdown(self) -> None:

@@ -17,7 +17,7 @@ from ambient_runner.errors import ConfigError, ServiceError, UnknownThread
 from ambient_runner.projections.redact import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import from_url, grant, learn
-from ambient_runner.services.mcp import McpConfig
+from ambient_runner.services.mcp import McpConfig, fault_of
 from ambient_runner.services.mcp_status import McpStatus
 from ambient_runner.services.setup import Setup
 
@@ -154,8 +154,9 @@ class Platform:
         granted = await self.granted(visit, {})
         space = await self.file_services.workspaces.snapshot(visit.thread) if self.file_services else None
         folder = space.cwd_path if space else None
-        rows = await self._mcp_status.look(await self._mcp.of(visit.thread, folder, granted.environment), folder)
-        return granted.redactor.redact_value(rows)
+        servers = await self._mcp.of(visit.thread, folder, granted.environment)
+        clean = granted.redactor.redact_value
+        return clean(await self._mcp_status.look(servers, folder, whom=visit.thread, clean=clean))
 
     async def note(self, thread: ThreadKey, news: News) -> None:
         """Tell whoever follows the thread. Before its first run nobody does: that run's set-up says what there is."""
@@ -216,8 +217,8 @@ def _file_services(settings: Settings) -> FileServices:
 
 def _mcp_file(settings: Settings) -> Path | None:
     file = Path(settings.mcp_config) if settings.mcp_config else None
-    if file is not None and not file.is_file():
-        raise ConfigError(f"`mcp.config` names {file}, and there is no such file. Correct the path, or leave it out.")
+    if file is not None and (fault := fault_of(file)):
+        raise ConfigError(f"`mcp.config` names {file}, which {fault}. Correct the file or its path, or leave it out.")
     return file
 
 

@@ -170,7 +170,9 @@ class Cloner:
         names = ("ls-tree", "-r", "-t", "-z", "--name-only", "HEAD")
         if cloned.branch and not await self._git.has_at_most(self._limits.most_files, *names, folder=into):
             raise self._too_large()
-        await self._git.run("checkout", "-q", "-B", order.thread_branch, folder=into)
+        await self._git.run(
+            "checkout", "-q", "--progress", "-B", order.thread_branch, folder=into, on_stderr=steps.hear
+        )
         # A later `git fetch` by the agent sees all branches, not only the one that was cloned.
         await self._git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*", folder=into)
         if cloned.default_branch == cloned.branch and cloned.branch:

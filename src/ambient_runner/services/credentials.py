@@ -29,6 +29,8 @@ __all__ = ["Asker", "Credentials", "Visit", "from_url", "grant", "learn"]
 
 TIMEOUT = 10.0
 _MAX_ANSWER = 1 << 18
+_AT_ONCE = 32
+"""Threads that wait for a source. They are its own: one that is slow holds up nothing else."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _PUBLIC = frozenset(
     {"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GH_HOST", "GITLAB_HOST"}
@@ -111,10 +113,11 @@ def _is_writable(value: str) -> bool:
 
 def from_url(url: str, token: str = "", *, timeout: float = TIMEOUT) -> Credentials:
     """A source that asks `url` with `tenant`, `owner` and `thread` in the query. The answer is a JSON object, or 204 for nothing."""
+    threads = anyio.CapacityLimiter(_AT_ONCE)
 
     async def fetch(asker: Asker) -> Mapping[str, str]:
         whom = {"tenant": asker.actor.tenant, "owner": asker.actor.owner, "thread": asker.thread.id}
-        body = await to_thread.run_sync(_get, url, whom, token, timeout, abandon_on_cancel=True)
+        body = await to_thread.run_sync(_get, url, whom, token, timeout, abandon_on_cancel=True, limiter=threads)
         try:
             return cast("Mapping[str, str]", json.loads(body)) if body else {}
         except ValueError as error:

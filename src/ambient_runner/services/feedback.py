@@ -11,6 +11,7 @@ from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
+from ambient_runner.runs.run import Actor
 from ambient_runner.services.scores import Score
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def record(runner: Runner, key: ThreadKey, feedback: Feedback, scores: Sco
     info = await runner.ledger.thread(key)
     if info is None:
         raise UnknownThread
-    payload: Payload = runner.redactor().redact_value(feedback.payload)
+    payload: Payload = runner.redactor().redact_value(_own(key, feedback.payload))
     trace_id = await _scored_trace(runner.ledger, info, feedback.payload)
     recorded = False
     if scores is not None and trace_id:
@@ -123,8 +124,17 @@ def _score(key: ThreadKey, feedback: Feedback, payload: Payload, trace_id: str) 
     )
 
 
+def _own(key: ThreadKey, payload: Payload) -> Payload:
+    """What is said in one's own name: only where nobody is known does the request say whose it is."""
+    return msgspec.structs.replace(payload, user_id=key.owner) if _is_known(key) and payload.user_id else payload
+
+
+def _is_known(key: ThreadKey) -> bool:
+    """Whether people are told apart here."""
+    return key.owner != Actor().owner
+
+
 def _user(key: ThreadKey, payload: Payload) -> str:
-    """Who says so: the request's own word for it, or else whose thread it is."""
     return payload.user_id or key.owner
 
 
@@ -136,9 +146,11 @@ def _given(payload: Payload) -> dict[str, Any]:
 async def _scored_trace(ledger: Ledger, info: ThreadInfo, about: Payload) -> str:
     """The trace the feedback is about; empty when no run of this thread has it, for nobody scores another's trace.
 
+    Where people are told apart it must have begun there: a caller may name the trace that a run continues, and so anyone's.
+
     It is the one that is named, or that of the run which wrote the message, or that of the newest run when neither is said.
     """
-    search = _Search(about)
+    search = _Search(about, begun_here=_is_known(info.key))
     after = info.first - 1
     if not about.trace_id and not about.message_id:
         newest = await ledger.run_at(info.key, info.last)
@@ -152,10 +164,11 @@ async def _scored_trace(ledger: Ledger, info: ThreadInfo, about: Payload) -> str
 
 
 class _Search:
-    """Reads a thread until the run that is meant. `trace` is that of the run it is in."""
+    """Reads a thread until the run that is meant. `trace` is that of the run it is in; empty when it had to be `begun_here` and was not."""
 
-    def __init__(self, about: Payload) -> None:
+    def __init__(self, about: Payload, *, begun_here: bool) -> None:
         self._about = about
+        self._begun_here = begun_here
         self.trace = ""
 
     def finds(self, lines: Iterable[bytes]) -> bool:
@@ -166,7 +179,9 @@ class _Search:
         about = self._about
         match decode_event(line):
             case RunStarted(metadata=metadata):
-                self.trace = str((metadata or {}).get("traceId", ""))
+                said = metadata or {}
+                is_others = self._begun_here and "parentSpanId" in said
+                self.trace = "" if is_others else str(said.get("traceId", ""))
                 named = about.trace_id == self.trace if about.trace_id else not about.message_id
                 return named and bool(self.trace)
             case TextMessageStart(message_id=written) | ToolCallStart(parent_message_id=written):

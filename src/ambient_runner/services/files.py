@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import anyio.to_thread
 
 from ambient_runner.errors import InvalidInput, TooLarge, UnknownFile
-from ambient_runner.services.paths import delete_file, inside, open_file, settle
+from ambient_runner.services.paths import delete_file, inside, is_folder, open_file, settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable
@@ -140,7 +140,7 @@ class Files:
 
     def _keep(self, folder: Folder, place: Path, name: str) -> FileInfo:
         target = folder.uploads / name
-        if target.is_dir() and not target.is_symlink():
+        if is_folder(target):
             raise InvalidInput("A folder has that name. Choose another one.")
         if not os.path.lexists(target) and sum(1 for _ in folder.uploads.iterdir()) >= self._max_files:
             raise TooLarge(f"A thread keeps at most {self._max_files} uploads. Delete some first.")

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
@@ -23,7 +23,6 @@ from ambient_runner.services.paths import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from ambient_runner.ledger.base import ThreadKey
 
@@ -138,7 +137,7 @@ def _of_server(path: Path) -> _Layer:
 
 def _operators(path: Path) -> _Layer:
     """The operator's own file, which may be a link. Raises: ValueError, whose text says what is wrong."""
-    place = path.resolve()
+    place = Path(os.path.realpath(path))  # `resolve` fails for a link to itself
     layer = _read(place.parent, place.name)
     if layer is None:
         raise ValueError("is not there")
@@ -178,9 +177,9 @@ def layer_of(value: object, what: str) -> _Layer:
 
 def _layer(value: object) -> _Layer:
     """Raises: ValueError, whose text says what is wrong."""
-    if not isinstance(value, Mapping):
+    members = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else None
+    if members is None:
         raise ValueError("must be an object with `mcpServers`")
-    members = cast("Mapping[str, object]", value)
     if "servers" in members and "mcpServers" not in members:
         raise ValueError("has `servers`, which is called `mcpServers` here")
     servers, disabled = members.get("mcpServers", {}), members.get("disabled", [])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["McpStatus"]
 
 _MAX_PAGES = 20
+_PAUSE = 5.0
+"""Seconds before a server that failed is tried with other credentials: some sources give new ones every time they are asked."""
+_Clean = Callable[[dict[str, Any]], dict[str, Any]]
 _FAILED = "It could not be reached, or did not answer as an MCP server does. The log of this server has the reason."
 
 
@@ -36,12 +40,19 @@ _FAILED = "It could not be reached, or did not answer as an MCP server does. The
 class _Look:
     """One look at one server, under way or done."""
 
+    filled: str
+    """What was filled in, as a digest."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     found: dict[str, Any] = field(default_factory=lambda: _failed(_FAILED))
     counts: bool = True
     """Whether the answer is kept for those who ask later."""
     at: float = 0.0
+
+    def is_worth_another(self, filled: str) -> bool:
+        """Whether it failed, for what is no longer filled in."""
+        failed = self.done.is_set() and self.found["status"] == "failed"
+        return failed and self.filled != filled and time.monotonic() - self.at > _PAUSE
 
 
 class McpStatus:
@@ -72,12 +83,20 @@ class McpStatus:
         for look in self._looks.values():
             look.scope.cancel()
 
-    async def look(self, resolved: Resolved, folder: Path | None = None) -> list[dict[str, Any]]:
+    async def look(
+        self,
+        resolved: Resolved,
+        folder: Path | None = None,
+        *,
+        whom: object = None,
+        clean: _Clean = lambda found: found,
+    ) -> list[dict[str, Any]]:
         """Every server of a configuration: `{name, displayName, status, version, tools}`, and `error` where it is not well.
 
+        `whom` is who asks: what was found with the credentials of one is not for another. `clean` takes these out of what is found.
         Raises: Draining while the server shuts down.
         """
-        looks = [(server, self._begun(server, folder)) for server in resolved.servers]
+        looks = [(server, self._begun(server, folder, whom, clean)) for server in resolved.servers]
         rows: list[dict[str, Any]] = []
         for server, look in looks:
             await look.done.wait()
@@ -87,16 +106,18 @@ class McpStatus:
         rows += [_row(name, "disabled") for name in resolved.disabled]
         return rows + [_row(mistake.name, "invalid", mistake.message) for mistake in resolved.mistakes]
 
-    def _begun(self, server: Server, folder: Path | None) -> _Look:
-        """The look at this very configuration, begun now unless there is one that counts."""
+    def _begun(self, server: Server, folder: Path | None, whom: object, clean: _Clean) -> _Look:
+        """The look at this configuration, begun now unless there is one that counts. What was filled in may change meanwhile."""
         self._forget_old()
-        key = hashlib.sha256(msgspec.json.encode([server.config, str(folder)])).hexdigest()
-        if key not in self._looks:
+        filled = _digest(server.config)
+        key = _digest([whom, server.name, server.digest or filled, str(folder)])
+        look = self._looks.get(key)
+        if look is None or look.is_worth_another(filled):
             if self._tasks is None:
                 raise Draining
-            self._looks[key] = _Look()
-            self._tasks.start_soon(self._connect, server, folder, self._looks[key])
-        return self._looks[key]
+            look = self._looks[key] = _Look(filled=filled)
+            self._tasks.start_soon(self._connect, server, folder, look, clean)
+        return look
 
     def _forget_old(self) -> None:
         old = time.monotonic() - self._keep
@@ -105,10 +126,10 @@ class McpStatus:
         ]:
             del self._looks[key]
 
-    async def _connect(self, server: Server, folder: Path | None, look: _Look) -> None:
+    async def _connect(self, server: Server, folder: Path | None, look: _Look, clean: _Clean) -> None:
         try:
             with look.scope, isolate("looking at an MCP server"):
-                look.found = await self._in_turn(server, folder, look)
+                look.found = clean(await self._in_turn(server, folder, look))
         finally:
             look.at = time.monotonic()
             look.done.set()
@@ -169,21 +190,19 @@ class McpStatus:
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
+        from ambient_runner.services.mcp_http import http_client
         from ambient_runner.services.mcp_stdio import stdio_client
 
         if config["type"] == "stdio":
             return stdio_client([config["command"], *config["args"]], config["env"], folder)
         if config["type"] == "sse":
-            return sse_client(config["url"], config["headers"], self._timeout, httpx_client_factory=_http_client)
-        client = _http_client(config["headers"], httpx2.Timeout(self._timeout))
+            return sse_client(config["url"], config["headers"], self._timeout, httpx_client_factory=http_client)
+        client = http_client(config["headers"], httpx2.Timeout(self._timeout))
         return streamable_http_client(config["url"], http_client=await stack.enter_async_context(client))
 
 
-def _http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
-    """One that follows no redirect: the headers may hold a credential."""
-    import httpx2
-
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, follow_redirects=False)
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()
 
 
 def _tool(tool: Any) -> dict[str, Any]:

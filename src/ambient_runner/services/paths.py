@@ -29,7 +29,8 @@ _LONGEST_PATH = 1000
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # Not blocking, or opening a pipe would wait for its other end.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EACCES)
+_NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_NOT_THERE = (*_NO_SUCH_PLACE, errno.ENXIO, errno.EACCES)
 
 
 def inside(path: str) -> PurePosixPath:
@@ -44,11 +45,13 @@ def inside(path: str) -> PurePosixPath:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there: itself, not a link to one."""
+    """Whether a folder is there: itself, not a link to one. Raises: OSError when that cannot be seen."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    except OSError as error:
+        if error.errno in _NO_SUCH_PLACE:
+            return False
+        raise
 
 
 def make_folder(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -47,13 +48,11 @@ async def read_refs(git: Git, repo: Path) -> Refs:
 
 def _head(repo: Path) -> str:
     """The ref that is checked out; empty for a bare commit."""
-    if not is_folder(repo):
-        raise ServiceError("Its folder is gone. Add it again, or remove it.")
-    if not _is_plain(repo):
-        raise ServiceError(_NOT_PLAIN)
     try:
-        head = read_file(repo / ".git", PurePosixPath("HEAD"), _LONGEST_HEAD)
-    except ValueError as error:
+        if not is_folder(repo):
+            raise ServiceError("Its folder is gone. Add it again, or remove it.")
+        head = read_file(repo / ".git", PurePosixPath("HEAD"), _LONGEST_HEAD) if _is_plain(repo) else None
+    except (ValueError, OSError) as error:
         raise ServiceError(_NOT_PLAIN) from error
     if head is None:
         raise ServiceError(_NOT_PLAIN)
@@ -65,7 +64,7 @@ def _is_plain(repo: Path) -> bool:
     """A `.git` that is a file, a link or shares another's store would show what is not this thread's."""
     inner = repo / ".git"
     shared = (inner / "commondir", inner / "objects" / "info" / "alternates")
-    return is_folder(inner) and is_folder(inner / "refs") and not any(path.exists() for path in shared)
+    return is_folder(inner) and is_folder(inner / "refs") and not any(map(os.path.lexists, shared))
 
 
 def _branch(ref: str) -> str:

@@ -7,6 +7,7 @@ addresses that are public. The addresses that were looked at are the ones git is
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ class SourceRules:
         self._scheme("file")
         if not path.startswith("/") or not path.isprintable():
             raise InvalidInput("A local repository is named by its whole path, beginning with a slash.")
-        folder = Path(path).resolve()
+        folder = Path(os.path.realpath(path))  # `resolve` fails for a link to itself
         inside = not self.local or any(folder.is_relative_to(root.resolve()) for root in self.local)
         if not inside or (self.never and folder.is_relative_to(self.never.resolve())):
             raise Forbidden(
@@ -134,11 +135,18 @@ class SourceRules:
         for known in get_args(Scheme):
             if known == scheme and known in self.schemes:
                 return known
-        raise Forbidden(_unusable(self.schemes))
+        raise Forbidden(
+            f"This server does not clone from {scheme[:20]}:// URLs. {_send(self.schemes)} "
+            f"Its operator allows others with `git.schemes`."
+        )
 
 
 def _unusable(schemes: tuple[str, ...]) -> str:
-    return f"That cannot be cloned from. Send the URL of a git repository: {' or '.join(schemes)}, a host and a path."
+    return f"That cannot be cloned from. {_send(schemes)}"
+
+
+def _send(schemes: tuple[str, ...]) -> str:
+    return f"Send the URL of a git repository: {' or '.join(schemes)}, a host and a path."
 
 
 async def _addresses(source: Source) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -161,7 +162,7 @@ def _switch(folder: Folder, entry: WorkflowEntry | None) -> bool:
 
 
 def _is_repository(folder: Path) -> bool:
-    return (folder / ".git").exists() or ((folder / "HEAD").is_file() and (folder / "objects").is_dir())
+    return os.path.lexists(folder / ".git") or ((folder / "HEAD").is_file() and (folder / "objects").is_dir())
 
 
 def _copy(folder: Path, into: Path, root: Path) -> None:

@@ -1,0 +1,48 @@
+"""What is refused names the setting that is behind it, and a file of the operator's that cannot be meant stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+from ambient_runner import add_ambient_endpoints
+from ambient_runner.errors import ConfigError
+from ambient_runner.services.mcp import layer_of, resolve
+from tests.server.worker import WorkerBridge
+from tests.services.world import mcp_file, server, settings_of
+
+
+@pytest.mark.parametrize("url", ["file:///srv/app", "/srv/app", "http://host.example/app"])
+@pytest.mark.parametrize(("door", "member"), [("/repos/add", "url"), ("/workflow", "gitUrl")])
+async def test_a_scheme_that_is_not_allowed_is_refused_with_the_setting_that_allows_it(
+    tmp_path: Path, door: str, member: str, url: str
+) -> None:
+    async with server(WorkerBridge(), settings_of(tmp_path, git_schemes=("https", "ssh"))) as client:
+        response = await client.post(door, json={"threadId": "t", member: url})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (403, "forbidden")
+    assert "`git.schemes`" in error["message"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": []}', '{"servers": {}}', "\xff"])
+def test_a_configuration_of_mcp_servers_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str) -> None:
+    """A missing file did, a broken one was said to clients, run by run."""
+    file = tmp_path / "mcp.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError) as caught:
+        add_ambient_endpoints(FastAPI(), WorkerBridge(), settings=settings_of(tmp_path, mcp_config=str(file)))
+    assert str(file) in caught.value.message
+
+
+def test_one_server_with_a_mistake_does_not_stop_the_start(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, mcp_config=mcp_file(tmp_path, {"bad": {}, "good": {"command": "true"}}))
+    add_ambient_endpoints(FastAPI(), WorkerBridge(), settings=settings)
+
+
+def test_servers_under_the_name_that_others_use_get_a_hint() -> None:
+    """It was taken for a file in which there are none."""
+    (mistake,) = resolve([layer_of({"servers": {"a": {"command": "x"}}}, "this")], {}).mistakes
+    assert "`mcpServers`" in mistake.message
+    assert resolve([layer_of({"servers": {}, "mcpServers": {}}, "this")], {}).mistakes == ()

@@ -1,0 +1,150 @@
+"""What a look at an MCP server may cost: bytes, and how often it is looked at while tokens change."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from ambient_runner.services import mcp_status
+from ambient_runner.services.credentials import Asker
+from ambient_runner.services.mcp import Resolved, Server, layer_of, resolve
+from ambient_runner.services.mcp_status import McpStatus
+from tests.raw import Raw, endless, raw_server
+from tests.server.worker import WorkerBridge
+from tests.services.mcp_paths import MCP_SERVER
+from tests.services.world import by_header, mcp_file, server, settings_of
+
+TOO_MUCH = 64 << 20
+TELLTALE = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        about = {"name": "telltale", "version": os.environ["T"]}
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+    elif asked.get("method") == "tools/list":
+        result = {"tools": [{"name": os.environ["T"], "inputSchema": {"type": "object"}}]}
+    elif "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+"""A server that says its token, as its version and as a tool."""
+
+
+def of_http(kind: str, url: str) -> Resolved:
+    return resolve([layer_of({"mcpServers": {"loud": {"type": kind, "url": f"{url}/mcp"}}}, "this")], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("http", b"application/json"), ("http", b"text/event-stream"), ("sse", b"text/event-stream")],
+)
+async def test_a_server_that_never_stops_talking_is_heard_for_a_while(kind: str, content: bytes) -> None:
+    """As JSON it was read and kept for the whole time of a look, as fast as it came."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: " + content + b"\r\n\r\n"
+    with anyio.fail_after(60), raw_server(endless(head + b'data: "', most=TOO_MUCH)) as loud:
+        async with McpStatus(timeout=30) as status:
+            (row,) = await status.look(of_http(kind, loud.url))
+        assert row["status"] == "failed"
+        assert loud.sent < TOO_MUCH
+
+
+async def test_what_is_small_on_the_way_does_not_grow_here() -> None:
+    """A few kilobytes can be unpacked to gigabytes: what is packed, though nobody asked for that, is not unpacked."""
+    packed = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {}}' + b" " * (1 << 20))
+    asked: list[bytes] = []
+
+    def speak(server: Raw, client: socket.socket) -> None:
+        head = (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        )
+        server.send(client, head + packed)
+
+    with anyio.fail_after(60), raw_server(speak, asked.append) as dense:
+        async with McpStatus(timeout=20) as status:
+            (row,) = await status.look(of_http("http", dense.url))
+    assert row["status"] == "failed"
+    assert b"gzip" not in asked[0]
+
+
+def with_token(log: Path, token: str, written: str = "the same") -> Resolved:
+    config = {"type": "stdio", "command": sys.executable, "args": [MCP_SERVER, "stdio", str(log)], "env": {"T": token}}
+    return Resolved(servers=(Server(name="echo", display_name="Echo", config=config, digest=written),))
+
+
+def started(log: Path) -> list[str]:
+    return [json.loads(line)["env"]["T"] for line in log.read_text().splitlines()]
+
+
+async def test_a_new_token_is_no_new_look_but_another_thread_is(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=30) as status:
+            for token in ("1", "2", "3"):
+                rows = await status.look(with_token(log, token), whom="ann")
+                assert [row["status"] for row in rows] == ["connected"]
+            await status.look(with_token(log, "4"), whom="bob")
+            await status.look(with_token(log, "5", "another"), whom="ann")
+    assert started(log) == ["1", "4", "5"]
+
+
+async def test_a_new_token_is_tried_where_the_old_one_failed_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(token: str) -> Resolved:
+        code = f"open({str(tmp_path / 'log')!r}, 'a').write({token!r})"
+        config: dict[str, Any] = {"type": "stdio", "command": sys.executable, "args": ["-c", code], "env": {"T": token}}
+        return Resolved(servers=(Server(name="no", display_name="no", config=config, digest="x"),))
+
+    with anyio.fail_after(60):
+        async with McpStatus(timeout=20) as status:
+            for token in ("1", "2", "3"):
+                await status.look(refusing(token))
+            monkeypatch.setattr(mcp_status, "_PAUSE", 0.0)
+            for token in ("3", "4", "4"):
+                await status.look(refusing(token))
+    assert (tmp_path / "log").read_text() == "134"
+
+
+async def test_asking_again_and_again_while_tokens_rotate_starts_one_process(tmp_path: Path) -> None:
+    """Every request had a token of its own, and so a process of its own."""
+    log, given = tmp_path / "log", iter(range(100))
+
+    async def rotating(asker: Asker) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": f"short-lived-{next(given)}"}
+
+    entry = {"command": sys.executable, "args": [MCP_SERVER, "stdio", str(log)], "env": {"T": "${GITHUB_TOKEN}"}}
+    settings = settings_of(tmp_path, mcp_config=mcp_file(tmp_path, {"s": entry}))
+    async with server(WorkerBridge(), settings, authorize=by_header, credentials=rotating) as client:
+        for _ in range(3):
+            response = await client.get("/mcp/status?threadId=t", headers={"x-owner": "ann"})
+            assert [row["status"] for row in response.json()["servers"]] == ["connected"]
+        await client.get("/mcp/status?threadId=t", headers={"x-owner": "bob"})
+    assert started(log) == ["short-lived-0", "short-lived-3"]
+
+
+async def test_what_was_found_with_an_old_token_does_not_tell_it(tmp_path: Path) -> None:
+    """The answer is kept for a while, and only the newest token is taken out of what a request says."""
+    given = iter(["first-token-0123", "second-token-4567"])
+
+    async def rotating(asker: Asker) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": next(given)}
+
+    entry = {"command": sys.executable, "args": ["-c", TELLTALE], "env": {"T": "${GITHUB_TOKEN}"}}
+    settings = settings_of(tmp_path, mcp_config=mcp_file(tmp_path, {"s": entry}))
+    async with server(WorkerBridge(), settings, credentials=rotating) as client:
+        rows = [(await client.get("/mcp/status?threadId=t")).json()["servers"] for _ in range(2)]
+    assert rows[0] == rows[1]
+    assert rows[0][0]["status"] == "connected"
+    assert "token" not in str(rows)
