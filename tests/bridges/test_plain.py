@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ambient_runner.bridges.plain import json_or_text, json_text, plain
+from ambient_runner.bridges.plain import json_or_text, json_text, plain, plain_or_name
 
 
 class Secretive:
@@ -40,6 +40,24 @@ def test_what_json_has_no_form_for_is_the_nearest_thing_and_never_its_own_text(c
 
 def test_json_text_is_compact_and_keeps_letters_as_they_are() -> None:
     assert json_text({"a": [1, "ü"]}) == '{"a":[1,"ü"]}'
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [("a\ud800", '"a?"'), ({"k\udfff": (1, ["\ud800"]), "b": {"ü"}}, '{"k?":[1,["?"]],"b":["ü"]}')],
+    ids=["text", "everywhere"],
+)
+def test_a_lone_surrogate_is_replaced_in_json_text(given: Any, text: str) -> None:
+    assert json_text(given) == text
+
+
+def test_what_contains_itself_is_named_or_refused() -> None:
+    given: dict[str, Any] = {}
+    given["me"] = [given]
+    assert plain_or_name(given) == "<dict>"
+    assert plain_or_name({"a": 1}) == {"a": 1}
+    with pytest.raises(ValueError, match="Circular"):
+        json_text(given)
 
 
 def test_the_copy_shares_nothing_with_what_was_given() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ambient_runner.bridges.state import StateStore
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.state import SharedState
-from ambient_runner.protocol.events import Event, StateDelta, StateSnapshot, encode_event
+from ambient_runner.protocol.dropped import MAX_EVENT
+from ambient_runner.protocol.events import Custom, Event, StateDelta, StateSnapshot, encode_event
 
 thorough = settings(max_examples=300, deadline=None)
 
@@ -117,6 +118,74 @@ def test_a_state_that_is_no_object_begins_empty(initial: Any) -> None:
     store = StateStore(initial)
     assert store.value == {}
     assert store.snapshot() == StateSnapshot(snapshot={})
+
+
+LONG = "x" * MAX_EVENT
+
+
+def followed(client: SharedState, events: list[Event]) -> list[str]:
+    """What a client gets through a server that passes on what is not too large; the names of what it is told besides."""
+    others: list[str] = []
+    for event in events:
+        if isinstance(event, StateDelta | StateSnapshot):
+            assert len(encode_event(event)) <= MAX_EVENT
+            client.apply(event)
+        else:
+            others.append(event.name if isinstance(event, Custom) else "?")
+    assert client.failed == 0
+    return others
+
+
+@pytest.mark.parametrize("change", [StateStore.merge, StateStore.delta])
+@pytest.mark.parametrize("before", [{}, {"doc": "old", "n": 0}], ids=["new", "known"])
+def test_a_key_too_large_to_be_said_costs_only_itself(change: Any, before: dict[str, Any]) -> None:
+    store, client = StateStore(before), SharedState(dict(before))
+    assert followed(client, change(store, {"doc": LONG, "n": 1})) == ["ambient:dropped"]
+    assert (client.value, store.value["doc"]) == ({"n": 1}, LONG)
+    assert followed(client, change(store, {"n": 2})) == []
+    assert client.value == {"n": 2}
+    assert followed(client, change(store, {"doc": "small", "n": 3})) == []
+    assert client.value == {"doc": "small", "n": 3}
+    assert store.closing() == []
+
+
+def test_a_key_that_a_patch_makes_too_large_is_taken_from_clients() -> None:
+    store, client = StateStore({"doc": ["a"], "n": 0}), SharedState({"doc": ["a"], "n": 0})
+    patch = [{"op": "add", "path": "/doc/-", "value": LONG}, {"op": "replace", "path": "/n", "value": 1}]
+    assert followed(client, store.apply(patch)) == ["ambient:dropped"]
+    assert client.value == {"n": 1}
+    assert followed(client, store.apply([{"op": "remove", "path": "/doc/1"}])) == []
+    assert client.value == {"doc": ["a"], "n": 1}
+
+
+@pytest.mark.parametrize("change", [StateStore.merge, StateStore.delta])
+def test_of_keys_that_are_too_large_together_the_largest_are_left_out(change: Any) -> None:
+    third, half = "x" * (MAX_EVENT // 3), "x" * (MAX_EVENT // 2)
+    store, client = StateStore({"a": 1, "b": third}), SharedState({"a": 1, "b": third})
+    assert followed(client, change(store, {"c": half, "d": half, "a": 2})) == ["ambient:dropped"]
+    assert client.value == {"a": 2, "b": third, "d": half}
+    assert followed(client, store.apply([{"op": "remove", "path": "/d"}])) == []
+    assert (client.value, store.closing()) == ({"a": 2, "b": third, "c": half}, [])
+
+
+def test_a_state_that_is_replaced_as_a_whole_is_measured_anew() -> None:
+    store, client = StateStore(), SharedState({})
+    followed(client, store.merge({"doc": LONG, "n": 1}))
+    assert followed(client, store.apply([{"op": "replace", "path": "", "value": {"doc": "small"}}])) == []
+    assert followed(client, store.apply([{"op": "replace", "path": "", "value": {"m": LONG[:-9000]}}])) == []
+    assert client.value == {"m": LONG[:-9000]}
+
+
+@pytest.mark.parametrize("odd", ["\ud800", 10**30], ids=["lone surrogate", "large integer"])
+def test_what_is_hard_to_write_down_is_told_all_the_same(odd: Any) -> None:
+    assert StateStore().merge({"a": odd}) == snapshot({"a": odd})
+
+
+def test_what_is_dropped_is_gone_when_the_next_thing_is_said() -> None:
+    store = StateStore({"a": 1, "b": 2})
+    store.drop("b")
+    store.drop("c")
+    assert store.closing() == snapshot({"a": 1})
 
 
 KEYS = st.sampled_from(["a", "b", "_c", "a/b", "m~n", "messages"])

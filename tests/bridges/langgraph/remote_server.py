@@ -54,7 +54,7 @@ def _app(graph: Any, key: str) -> FastAPI:
 
     @app.post("/assistants/search")
     async def search() -> Any:
-        return [{"assistant_id": "a1", "graph_id": "agent"}]
+        return [{"assistant_id": "a1", "graph_id": "agent", "config": graph.config or {}}]
 
     @app.get("/assistants/{assistant}/schemas")
     async def schemas(assistant: str) -> Any:

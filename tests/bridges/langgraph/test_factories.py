@@ -96,7 +96,12 @@ async def test_a_graph_that_takes_no_messages_is_told_about_once(caplog: pytest.
     ]
 
 
-async def test_a_graph_without_an_end_is_stopped_by_default() -> None:
+@pytest.mark.parametrize(
+    ("own", "ours", "steps"),
+    [(None, None, 100), (130, None, 130), (130, 20, 20), (20, 130, 130)],
+    ids=["by default", "by the graph's own limit", "by ours", "by ours, which is higher"],
+)
+async def test_a_graph_without_an_end_is_stopped(own: int | None, ours: int | None, steps: int) -> None:
     rounds: list[int] = []
 
     def node(state: Any) -> Any:
@@ -108,9 +113,11 @@ async def test_a_graph_without_an_end_is_stopped_by_default() -> None:
         n: int
 
     graph = StateGraph(State).add_node("node", node).add_edge(START, "node").add_edge("node", "node").compile()
-    async with langgraph(graph) as thread:
+    limited = graph if own is None else graph.with_config(recursion_limit=own)
+    config = LangGraphConfig() if ours is None else LangGraphConfig(recursion_limit=ours)
+    async with langgraph(limited, config) as thread:
         await thread.say("go")
-    assert (thread.error, len(rounds)) == ("RECURSION_LIMIT", LangGraphConfig().recursion_limit)
+    assert (thread.error, len(rounds)) == ("RECURSION_LIMIT", steps)
 
 
 MODULE = """

@@ -254,13 +254,18 @@ async def test_a_question_in_a_subgraph_suspends_its_subagent() -> None:
         ]
 
 
-async def test_a_breakpoint_asks_whether_to_go_on() -> None:
+def publishing() -> Any:
+    """A graph that stops before it publishes."""
     graph = StateGraph(MessagesState)
     graph.add_node("draft", lambda state: {"messages": [AIMessage("draft")]})
     graph.add_node("publish", lambda state: {"messages": [AIMessage("published")]})
     graph.add_edge(START, "draft")
     graph.add_edge("draft", "publish")
-    async with langgraph(graph.compile(checkpointer=InMemorySaver(), interrupt_before=["publish"])) as thread:
+    return graph.compile(checkpointer=InMemorySaver(), interrupt_before=["publish"])
+
+
+async def test_a_breakpoint_asks_whether_to_go_on() -> None:
+    async with langgraph(publishing()) as thread:
         assert (await thread.say("go"))[-1] == "RF asks confirmation"
         (asked,) = thread.interrupts
         assert (asked.message, asked.metadata) == ("Go on with publish?", {"next": ["publish"]})
@@ -268,6 +273,21 @@ async def test_a_breakpoint_asks_whether_to_go_on() -> None:
         assert (thread.text(), steps(thread.told)) == ("published", ["+publish", "-publish"])
         await thread.say("again")
         assert (await thread.resume(no(thread.interrupts[0]))) == ["MS", "RF success"]
+
+
+@pytest.mark.parametrize("answer", [False, {"approved": False}, {"approved": "false"}])
+async def test_a_no_at_a_breakpoint_is_a_no(answer: Any) -> None:
+    async with langgraph(publishing()) as thread:
+        await thread.say("go")
+        assert await thread.resume(yes(thread.interrupts[0], answer)) == ["MS", "RF success"]
+
+
+@pytest.mark.parametrize("answer", [None, True, {}, {"approved": True}, "go on"])
+async def test_a_yes_at_a_breakpoint_is_a_yes(answer: Any) -> None:
+    async with langgraph(publishing()) as thread:
+        await thread.say("go")
+        await thread.resume(yes(thread.interrupts[0], answer))
+        assert thread.text() == "published"
 
 
 async def test_a_question_and_a_frontend_call_in_one_turn_are_answered_one_after_the_other() -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -107,6 +108,21 @@ async def test_a_stop_cuts_the_stream_and_the_next_run_goes_on() -> None:
             assert (await events_of(thread.runner, started))[-1].outcome == e.Cancelled()  # type: ignore[union-attr]
         await thread.run(user("u2", "b"))
     assert model.saw[1] == ["user: a", "ai: half", "user: b"]
+
+
+@pytest.mark.parametrize(("own", "steps"), [(None, 100), (7, 7)])
+async def test_the_limit_of_the_graph_over_there_counts(own: int | None, steps: int) -> None:
+    rounds: list[int] = []
+
+    def node(state: MessagesState) -> Any:
+        rounds.append(1)
+        return {"messages": []}
+
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").add_edge("node", "node")
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    async with remote(compiled if own is None else compiled.with_config(recursion_limit=own)) as thread:
+        await thread.say("go")
+    assert (thread.error is None, len(rounds)) == (False, steps)
 
 
 async def test_a_failure_over_there_is_one_here() -> None:

@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.ids import fit
-from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
+from tests.bridges.langgraph.scripted import ScriptedModel, atomic, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, react_agent, yes
 from tests.world import KEY, events_of, request, user
 
@@ -313,3 +313,25 @@ async def test_a_message_made_by_hand_with_an_answered_id_is_a_new_call() -> Non
     async with langgraph(graph.compile(checkpointer=InMemorySaver())) as thread:
         await thread.say("a")
         assert of_calls(await thread.say("b")) == ["CS c0~2 look", "CE c0~2", 'CR c0~2 "seen"', "RF success"]
+
+
+@STREAMING
+@pytest.mark.parametrize("turn", [call, lambda *given: atomic(*given[:2], {"city": "Rome"})], ids=["pieces", "at once"])
+async def test_a_call_without_an_id_is_told_with_its_arguments_under_one_of_its_own(
+    turn: Any, disable_streaming: bool
+) -> None:
+    model = ScriptedModel(
+        *[calls(turn("", "get_weather", '{"city":"Rome"}')), says("ok")] * 2, disable_streaming=disable_streaming
+    )
+    async with langgraph(agent_graph(model, get_weather, checkpointer=InMemorySaver())) as thread:
+        for suffix in ("", "~2"):
+            said = [word.replace('": "', '":"') for word in await thread.say("go") if word.startswith("C")]
+            told = said[0].split()[1]
+            assert told.removesuffix(suffix).startswith("~")
+            assert said == [
+                f"CS {told} get_weather < m1",
+                f'CA {told} {{"city":"Rome"}}',
+                f"CE {told}",
+                f'CR {told} "sunny in Rome"',
+            ]
+    assert model.saw[-1][4:] == ["user: go", "ai:  get_weather {'city': 'Rome'}", "tool : sunny in Rome"]

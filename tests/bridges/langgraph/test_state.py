@@ -213,7 +213,7 @@ async def test_a_thread_with_such_an_integer_in_a_call_goes_on() -> None:
     assert model.saw[-1][1:3] == ["ai: c1 count {'n': 1e+21}", f"tool c1: counted {HUGE}"]
 
 
-def writing(model: Any, after: Any = None) -> Any:
+def writing(model: Any, after: Any = None, **inputs: Any) -> Any:
     """A graph whose tool writes the document."""
 
     @tool
@@ -232,7 +232,7 @@ def writing(model: Any, after: Any = None) -> Any:
         made = state["messages"][-1].tool_calls[0]
         return {"document": made["args"]["document"], "messages": [ToolMessage("written", tool_call_id=made["id"])]}
 
-    graph = StateGraph(Doc).add_node("agent", agent).add_node("save", after or save)
+    graph = StateGraph(Doc, **inputs).add_node("agent", agent).add_node("save", after or save)
     return graph.add_edge(START, "agent").add_edge("agent", "save").compile()
 
 
@@ -272,6 +272,38 @@ async def test_what_was_predicted_and_did_not_come_true_is_taken_back() -> None:
     async with langgraph(graph, LangGraphConfig(predict_state=[MAPPING])) as thread:
         stream = await thread.say("write", state={"document": "old"})
     assert state_words(stream)[-1] == 'SS {"document": "refused"}'
+
+
+@pytest.mark.parametrize("before", [{}, {"document": "mine"}], ids=["never there", "the client's"])
+@pytest.mark.parametrize("fails", [False, True], ids=["refused", "failed"])
+async def test_a_prediction_of_what_the_graph_never_had_is_taken_back(before: Any, fails: bool) -> None:
+    class NoInput(TypedDict):
+        messages: Annotated[list[Any], add_messages]
+
+    def refuse(state: Any) -> Any:
+        if fails:
+            raise RuntimeError
+        return {"messages": [ToolMessage("refused", tool_call_id="w1", status="error")]}
+
+    graph = writing(ScriptedModel(calls(call("w1", "write", *PIECES))), after=refuse, input_schema=NoInput)
+    async with langgraph(graph, LangGraphConfig(predict_state=[MAPPING])) as thread:
+        stream = await thread.say("write", state=before)
+        assert any("a king" in word for word in state_words(stream))
+        assert (await thread.runner.view(KEY)).state.value == before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [5, "x", {"a": 1}, [1, None], [{"state_key": [], "tool": "write", "tool_argument": {}}]],
+)
+async def test_a_prediction_of_another_form_is_left_out(given: Any) -> None:
+    class WithMetadata(ScriptedModel):
+        def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+            return self.with_config(metadata={"predict_state": given})
+
+    async with langgraph(writing(WithMetadata(calls(call("w1", "write", *PIECES))))) as thread:
+        await thread.say("write")
+        assert (thread.error, "PredictState" in repr(thread.told)) == (None, False)
 
 
 async def test_what_a_client_has_after_every_run_is_the_graphs_state() -> None:

@@ -272,6 +272,23 @@ async def test_reasoning_comes_before_the_answer_in_every_form_providers_have(fo
         ]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([None, 5, "Hi"], ["TS z", 'TC z "Hi"', "TE z"]),
+        ([{"type": "reasoning", "summary": ["Hm", None, {"text": "."}]}], ['ZMC z1 "Hm."']),
+    ],
+    ids=["no blocks", "a summary of words"],
+)
+async def test_content_of_a_form_nobody_has_costs_only_itself(content: list[Any], said: list[str]) -> None:
+    made = AIMessage("", id="z")
+    made.content = content
+    async with langgraph(one_node(lambda state: {"messages": [made]})) as thread:
+        stream = await thread.say("hi")
+    assert thread.error is None
+    assert [word for word in stream if word[:2] in {"TS", "TC", "TE"} or word.startswith("ZMC")] == said
+
+
 async def test_what_a_provider_has_encrypted_goes_with_the_reasoning_and_signatures_do_not() -> None:
     thought = blocks(
         {"type": "thinking", "thinking": "Hm", "signature": "sig"}, {"type": "redacted_thinking", "data": "xyz"}
@@ -315,6 +332,18 @@ async def test_what_nodes_and_tools_write_to_the_stream_are_custom_events_in_the
             'CUSTOM langgraph:ambient:memory {"checkpoint": "forged"}',
             'CR c1 "done"',
         ]
+
+
+async def test_what_contains_itself_is_named_where_a_node_writes_it_to_the_stream() -> None:
+    endless: dict[str, Any] = {}
+    endless["me"] = endless
+
+    def node(state: MessagesState) -> Any:
+        get_stream_writer()({"name": "odd", "value": endless})
+        return {"messages": [AIMessage("ok", id="z")]}
+
+    async with langgraph(one_node(node)) as thread:
+        assert (await thread.say("go"))[:2] == ['CUSTOM odd "<dict>"', "TS z"]
 
 
 async def test_usage_is_added_up_by_model() -> None:

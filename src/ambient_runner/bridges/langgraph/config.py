@@ -28,8 +28,11 @@ class LangGraphConfig:
     """Further keys of the state that clients never see and never set."""
     predict_state: Sequence[PredictStateMapping] = ()
     """Arguments to show as state. The metadata `predict_state` of a model's call adds to these."""
-    recursion_limit: int | None = 100
-    """How many steps a run may take. None is the SDK's own limit, which an endless graph meets only when it has eaten the memory."""
+    recursion_limit: int | None = None
+    """How many steps a run may take. None is the graph's own limit, if it has one (`with_config`), else 100.
+
+    The SDK's is met by an endless graph only when it has eaten the memory.
+    """
     configurable: Sequence[str] = ()
     """What a client may set in the run's `configurable`, by `forwardedProps.configurable`."""
     client_context: Sequence[str] = ()

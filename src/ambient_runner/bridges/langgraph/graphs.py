@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote
+from uuid import UUID
 
 from langgraph.channels.binop import BinaryOperatorAggregate  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.channels.delta import DeltaChannel  # pyright: ignore[reportMissingTypeStubs]
@@ -15,6 +16,7 @@ from langgraph.types import Interrupt
 
 from ambient_runner.bridges.langgraph.inside import TOOLS
 from ambient_runner.bridges.langgraph.wiring import Wiring
+from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -32,6 +34,10 @@ MODES = ["messages", "custom", "tasks", "updates", "values"]
 """What of a run is streamed, wherever the graph is. One that keeps its state says `checkpoints` too."""
 
 
+_NOBODY = str(UUID(int=0))
+"""The task of what no node wrote, by its id in a checkpoint."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """What is known of a graph's state. It is found out once for each graph."""
@@ -43,6 +49,8 @@ class Shape:
     kinds: Mapping[str, type] = field(default_factory=dict[str, type])
     """Of reduced keys, the type of the value they begin with: another type cannot be added to."""
     has_context: bool = False
+    recursion_limit: int | None = None
+    """How many steps a run may take, if the graph says it."""
     tools: frozenset[str] = frozenset()
     """The graph's own tools, as far as they are known: a client's tool of the same name is left out, or it could answer in their place."""
 
@@ -73,6 +81,10 @@ class Graph(Protocol):
 
     async def was_answered(self, config: dict[str, Any]) -> bool:
         """Whether the questions asked there have their answers stored with them: `Command(resume={})` goes on with those again."""
+        ...
+
+    async def unfit(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
+        """The keys of a command's update that it fails on. An update is stored before it is looked at, so a bad one would stay."""
         ...
 
     def place(self, thread: str) -> str:
@@ -140,6 +152,17 @@ class LocalGraph:
         asking = [task for task in state.tasks if task.interrupts]
         return bool(asking) and all(_answers_before(stored, task, "") is not None for task in asking)
 
+    async def unfit(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
+        stored = await self._saver.aget_tuple(state.config)
+        values: Mapping[str, Any] = stored.checkpoint["channel_values"] if stored else {}
+        before: list[Any] = (stored.pending_writes or []) if stored else []
+        channels: Mapping[str, Any] = self._graph.channels
+        return [
+            name
+            for name, item in update.items()
+            if name in channels and not _takes(channels[name], values, name, [*_written(before, name), item])
+        ]
+
     def place(self, thread: str) -> str:
         return thread
 
@@ -160,6 +183,20 @@ def place_of(thread: ThreadKey) -> str:
 def checkpoint_of(state: StateSnapshot) -> str | None:
     """The id of the checkpoint that a state is; None when nothing is stored."""
     return state.config.get("configurable", {}).get("checkpoint_id") if state.created_at is not None else None
+
+
+def _written(writes: list[Any], name: str) -> list[Any]:
+    """What is stored for a key that no node wrote: the next step begins with it."""
+    return [value for task, key, value in writes if task == _NOBODY and key == name]
+
+
+def _takes(channel: Any, values: Mapping[str, Any], name: str, given: list[Any]) -> bool:
+    """Whether a key of the state, as it is stored, can be updated with all these in one step."""
+    twin = channel.from_checkpoint(values[name]) if name in values else channel.copy()
+    with isolate(f"trying an update of the key {name!r}"):
+        twin.update(given)
+        return True
+    return False
 
 
 def _answers_before(stored: Any, task: Any, ns: str) -> list[Any] | None:
@@ -183,11 +220,13 @@ def _shape(graph: Any) -> Shape:
     schemas: Mapping[Any, Mapping[str, Any]] = getattr(builder, "schemas", {})
     inputs = schemas.get(getattr(builder, "input_schema", None))
     reduced = (BinaryOperatorAggregate, DeltaChannel)
+    config: Mapping[str, Any] = graph.config or {}
     return Shape(
         inputs=None if inputs is None else frozenset(inputs),
         reduced=frozenset(name for name, channel in channels.items() if isinstance(channel, reduced)),
         kinds=dict(_kinds(channels)),
         has_context=getattr(graph, "context_schema", None) is not None,
+        recursion_limit=config.get("recursion_limit"),
         tools=frozenset(_tools(graph)),
     )
 

@@ -23,6 +23,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     unheard: tuple[str, ...] = ()
     """Messages that came beside an answer, which the graph gets when it has gone on with that."""
 
+    beside: tuple[str, ...] = ()
+    """Keys of the shared state that were set there beside an answer. A graph takes one value for each, until it has moved on."""
+
     @classmethod
     def of(cls, stored: Any) -> Memory | None:
         """What was stored; None when there is nothing, or nothing we wrote."""

@@ -130,6 +130,9 @@ def result_content(content: str | Sequence[Any]) -> Content:
 def _part(block: Any) -> ContentPart:
     if isinstance(block, str):
         return TextPart(text=block)
+    if not isinstance(block, dict):
+        return TextPart(text=json_text(block))
+    block = cast("dict[str, Any]", block)
     make, source = _PARTS.get(block.get("type", "")), _source(block)
     if make is not None and source is not None:
         return make(source=source)
@@ -152,17 +155,18 @@ def text_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
         yield "text", content
         return
     for block in content:
-        if isinstance(block, str):
-            yield "text", block
-        elif block.get("type") == "text":
-            yield "text", str(block.get("text") or "")
-        elif block.get("type") == "redacted_thinking":
-            yield "encrypted", str(block.get("data") or "")
-        else:
-            yield "reasoning", _reasoning(block)
+        match block:
+            case str():
+                yield "text", block
+            case {"type": "text"}:
+                yield "text", str(block.get("text") or "")
+            case {"type": "redacted_thinking"}:
+                yield "encrypted", str(block.get("data") or "")
+            case _:
+                yield "reasoning", _reasoning(block)  # None in what a node may have put there.
 
 
-def _reasoning(block: Mapping[str, Any]) -> str:
+def _reasoning(block: Any) -> str:
     """What the providers call thinking, in each of their forms; empty for a block of another kind."""
     match block:
         case {"type": "thinking", "thinking": str(text)}:
@@ -170,9 +174,19 @@ def _reasoning(block: Mapping[str, Any]) -> str:
         case {"type": "reasoning", "reasoning": str(text)}:
             return text
         case {"type": "reasoning", "summary": [*parts]}:
-            return "".join(str(part.get("text") or "") for part in cast("list[Mapping[str, Any]]", parts))
+            return "".join(map(_summary, parts))
         case {"type": "reasoning_content", "reasoning_content": {"text": str(text)}}:
             return text
+        case _:
+            return ""
+
+
+def _summary(part: Any) -> str:
+    match part:
+        case str():
+            return part
+        case {"text": text}:
+            return str(text or "")
         case _:
             return ""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.types import Command, Overwrite
 
@@ -20,7 +20,7 @@ from ambient_runner.bridges.langgraph.inside import KEY
 from ambient_runner.bridges.langgraph.messages import messages_of, result_message, tool_specs
 from ambient_runner.bridges.langgraph.names import CallNames, name_of
 from ambient_runner.bridges.langgraph.posted import changes, members, of_kind, set_by, storable
-from ambient_runner.bridges.langgraph.questions import answers_of, is_breakpoint
+from ambient_runner.bridges.langgraph.questions import answers_of, goes_on, is_breakpoint
 from ambient_runner.bridges.questions import answered
 from ambient_runner.protocol import events
 from ambient_runner.protocol.turns import incoming, no_result, turns
@@ -28,7 +28,6 @@ from ambient_runner.protocol.turns import incoming, no_result, turns
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from langchain_core.messages import BaseMessage
     from langgraph.types import StateSnapshot
 
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
@@ -74,9 +73,13 @@ class Opening:
     """Whether nodes go on that have asked."""
     unheard: tuple[str, ...] = ()
     """Messages that the graph gets after an answer."""
+    beside: tuple[str, ...] = ()
+    """Keys of the shared state that are set with an answer, now or by one before that it failed on."""
     configurable: dict[str, Any]
     checkpoint: str | None
     """Where the graph stands before."""
+    stored: frozenset[str] = frozenset()
+    """Ids of the messages that the graph has before."""
     before: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the graph has of the shared state that this run sets."""
     sets: list[str] = field(default_factory=list[str])
@@ -101,7 +104,7 @@ async def open_run(graph: Graph, ask: Ask) -> Opening:
         about = incoming(ask.input, new=ask.new)
         idle = bool(ask.input.resume) and _is_silent(about)
         return Opening(
-            inputs=[] if idle else [_input(ask, shape, said, {})],
+            inputs=[] if idle else [_input(ask, shape, said, _edits(ask, shape, {}))],
             configurable=configurable,
             checkpoint=None,
             lapsed=answered(about.resume),
@@ -120,29 +123,61 @@ async def _stored(
         configurable["checkpoint_id"] = checkpoint
     about = incoming(ask.input, new=ask.new)
     unheard = _unheard(ask, said, about)
-    news = _input(ask, shape, _news(ask, shape, said, unheard, values), values)
+    edits = _edits(ask, shape, values)
+    news = _input(ask, shape, _news(ask, shape, said, unheard, values), edits)
     resumed = await _again(graph, ask, state, said) if not ask.input.resume else _resumed(state, about)
     instead: list[Any] = []
+    refused: list[str] = []
+    set_there: tuple[str, ...] = ()
     waiting = tuple(str(message.id) for message in unheard)
     if resumed is not None:
         if any(task.error for task in state.tasks):
             await graph.ask_again(cast("dict[str, Any]", state.config))
-        inputs = [*resumed, *([_input(ask, shape, unheard, values)] if unheard else [])]
-        instead = [news] if unheard else []
+        held = ask.memory.beside if ask.memory and ask.memory.checkpoint == checkpoint else ()
+        beside = _beside(shape, edits, held)
+        refused = await graph.unfit(state, beside)
+        set_there = (*held, *beside)
+        inputs = [_with(one, beside) for one in resumed]
+        if unheard:
+            inputs.append(_input(ask, shape, unheard, edits if shape.inputs is None else {}))
+            instead = [news]
     elif ask.input.resume and _is_silent(about):
         inputs = []
     else:
-        inputs, waiting = [_command(ask) or news], ()
+        command = _command(ask)
+        inputs, waiting = [command or news], ()
+        refused = await graph.unfit(state, members(command.update)) if command else []
+    made: dict[str, Any] = set_by(_posted(ask), shape, values)
+    made["wrong"] += refused
     return Opening(
         inputs=inputs,
         instead=instead,
         resumes=resumed is not None,
         unheard=waiting,
+        beside=set_there,
         configurable=configurable,
         checkpoint=checkpoint,
+        stored=_ids(values.get(ask.config.messages_key)),
         lapsed=answered(about.resume) if resumed is None else [],
-        **set_by(_posted(ask), shape, values),
+        **made,
     )
+
+
+def _beside(shape: Shape, edits: Mapping[str, Any], held: Collection[str]) -> dict[str, Any]:
+    """What of the client's state is set with its answer. A graph that takes anything has no keys that could be set while it waits."""
+    return {name: item for name, item in edits.items() if shape.inputs is not None and name not in held}
+
+
+def _with(resumed: Any, beside: Mapping[str, Any]) -> Any:
+    """What takes a graph on, together with what is set then."""
+    if not beside:
+        return resumed
+    return Command(resume=resumed.resume if isinstance(resumed, Command) else None, update=dict(beside))
+
+
+def _ids(messages: Any) -> frozenset[str]:
+    held = cast("list[Any]", messages) if isinstance(messages, list) else []
+    return frozenset(message.id for message in held if isinstance(message, BaseMessage) and message.id)
 
 
 def _is_silent(about: Incoming) -> bool:
@@ -180,7 +215,7 @@ def _command(ask: Ask) -> Command[Any] | None:
         return None
     said = cast("dict[str, Any]", given)
     goto, update = said.get("goto"), said.get("update")
-    return Command(goto=goto or (), update=update) if goto or update else None
+    return Command(goto=goto or (), update=ask.kept(update)) if goto or update else None
 
 
 def _resumed(state: StateSnapshot, about: Incoming) -> list[Any] | None:
@@ -189,7 +224,7 @@ def _resumed(state: StateSnapshot, about: Incoming) -> list[Any] | None:
     if any(is_breakpoint(entry) for entry in entries):
         if not state.next:
             return None
-        return [None] if all(entry.status == "resolved" for entry in entries) else []
+        return [None] if all(map(goes_on, entries)) else []
     asked = {one.id for one in state.interrupts}
     answers = {name: storable(answer) for name, answer in answers_of(entries).items() if name in asked}
     return [Command(resume=answers)] if answers else None
@@ -216,8 +251,8 @@ def _news(
     """The messages a graph with a stored conversation does not have yet."""
     key = ask.config.messages_key
     stored: list[Any] = list(values.get(key) or ())
-    if not stored or (shape.inputs is not None and key not in shape.reduced):
-        return said
+    if not stored or key not in shape.reduced:
+        return said  # What is stored there takes its place, and is no conversation for a graph of functions: what it returned last.
     if ask.memory is None and ask.new is not None:
         return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *said]  # The thread knows nothing of what is stored there.
     known = ask.names.read(stored)
@@ -255,22 +290,30 @@ def _names(message: Message) -> set[str]:
     return {message.id, message.tool_call_id} if isinstance(message, events.ToolMessage) else {message.id}
 
 
-def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], values: Mapping[str, Any]) -> dict[str, Any]:
+def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], edits: Mapping[str, Any]) -> dict[str, Any]:
     """Messages, and what of the client's state the graph takes and does not have yet."""
     given: dict[str, Any] = {}
     key, inputs = ask.config.messages_key, shape.inputs
     if inputs is None or key in inputs:
         given[key] = ask.names.natives(messages)
-    for name, item in changes(_posted(ask), shape, values).items():
-        made = of_kind(shape.kinds.get(name), ask.kept(item))
-        is_set = name in shape.reduced and (name in values or name in shape.kinds)
-        given[name] = Overwrite(made) if is_set else made
+    given.update(edits)
     request = _request(ask)
     if inputs is not None and "tools" in inputs:
         given["tools"] = Overwrite(request["tools"]) if "tools" in shape.reduced else request["tools"]
     if inputs is not None and "copilotkit" in inputs:
         given["copilotkit"] = {"actions": request["tools"], "context": request["context"]}
     return given
+
+
+def _edits(ask: Ask, shape: Shape, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the client's state the graph takes and does not have yet, as it is set there."""
+    edits: dict[str, Any] = {}
+    for name, item in changes(_posted(ask), shape, values).items():
+        kind: type[Any] = shape.kinds.get(name) or type(values.get(name))
+        made = of_kind(kind, ask.kept(item))
+        is_set = name in shape.reduced and (name in values or name in shape.kinds)
+        edits[name] = Overwrite(made) if is_set else made
+    return edits
 
 
 def _posted(ask: Ask) -> dict[str, Any]:

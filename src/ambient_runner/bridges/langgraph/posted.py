@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.plain import plain
+from pydantic import BaseModel
+
+from ambient_runner.bridges.plain import json_text, plain
+from ambient_runner.projections.patches import same
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ambient_runner.bridges.langgraph.graphs import Shape
 
-__all__ = ["changes", "members", "of_kind", "set_by", "storable"]
+__all__ = ["changes", "is_posted_back", "members", "of_kind", "set_by", "storable"]
 
 _JSON: dict[type, type | tuple[type, ...]] = {
     list: list,
@@ -37,7 +40,7 @@ def changes(posted: Mapping[str, Any], shape: Shape, values: Mapping[str, Any]) 
     return {
         name: item
         for name, item in posted.items()
-        if (inputs is None or name in inputs) and _differs(values, name, item)
+        if (inputs is None or name in inputs) and not (name in values and is_posted_back(values[name], item))
     }
 
 
@@ -79,12 +82,32 @@ def _double(value: int) -> float | str:
 
 
 def of_kind(kind: type | None, item: Any) -> Any:
-    """The item in the type that a reducer goes on with, where JSON has none for it."""
+    """The item in the type that the graph goes on with, where JSON has none for it."""
     make: Any = kind
-    return make(item) if kind in {set, frozenset, tuple} and isinstance(item, list) else item
+    if kind not in {set, frozenset, tuple} or not isinstance(item, list):
+        return item
+    try:
+        return make(item)
+    except TypeError:
+        return cast("Any", item)  # What no set can hold.
 
 
-def _differs(values: Mapping[str, Any], name: str, item: Any) -> bool:
-    if name not in values:
-        return True
-    return plain(values[name]) != item
+def is_posted_back(kept: Any, item: Any) -> bool:
+    """Whether this is what clients get of what the graph keeps. A set has no order of its own, and another one each time it is read."""
+    match kept, item:
+        case (set() | frozenset(), list()):
+            return sorted(map(json_text, cast("set[Any]", kept))) == sorted(map(json_text, cast("list[Any]", item)))
+        case (list() | tuple(), list()):
+            ours, theirs = cast("list[Any]", kept), cast("list[Any]", item)
+            return len(ours) == len(theirs) and all(map(is_posted_back, ours, theirs))
+        case (dict(), dict()):
+            return _is_each_posted_back(cast("dict[Any, Any]", kept), cast("dict[str, Any]", item))
+        case (BaseModel(), dict()):
+            return same(plain(kept), item) or is_posted_back(kept.model_dump(), item)
+        case _:
+            return same(plain(kept), item)
+
+
+def _is_each_posted_back(kept: Mapping[Any, Any], posted: Mapping[str, Any]) -> bool:
+    ours = dict(zip(plain(dict.fromkeys(kept)), kept.values(), strict=False))
+    return ours.keys() == posted.keys() and all(is_posted_back(ours[key], posted[key]) for key in ours)

@@ -24,6 +24,9 @@ __all__ = ["Predictions", "mappings_of"]
 _FEWEST = 16
 """Characters of arguments between two looks at them: reading them all for every chunk would take time in the square of their length."""
 
+_NAMES = ("state_key", "tool", "tool_argument")
+_NOTHING: Any = object()
+
 
 @dataclass(slots=True)
 class _Open:
@@ -39,6 +42,7 @@ class Predictions:
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._calls: dict[str, _Open] = {}
+        self._before: dict[str, Any] = {}
 
     def covers(self, key: str) -> bool:
         """Whether what the graph says of this key is older than what clients have been shown."""
@@ -63,17 +67,35 @@ class Predictions:
             return []
         call.look_at = len(call.text) + max(_FEWEST, len(call.text) // 16)
         arguments = _parsed(call.text)
-        return self._store.delta({key: arguments[name] for name, key in call.keys.items() if name in arguments})
+        shown = {key: arguments[name] for name, key in call.keys.items() if name in arguments}
+        for key in shown:
+            self._before.setdefault(key, self._store.value.get(key, _NOTHING))
+        return self._store.delta(shown)
 
     def settle(self, call_id: str) -> None:
         """The call has been answered: from here on the graph's word counts."""
         self._calls.pop(call_id, None)
 
+    def take_back(self, truth: Mapping[str, Any]) -> None:
+        """Nothing predicted remains: clients will have what the graph has, or else what was there before."""
+        for key, before in self._before.items():
+            now = truth.get(key, before)
+            if now is _NOTHING:
+                self._store.drop(key)
+            else:
+                self._store.keep({key: now})
+        self._before.clear()
+        self._calls.clear()
+
 
 def mappings_of(meta: Mapping[str, Any]) -> list[Mapping[str, str]]:
     """The predictions a graph asks for in the metadata of a model's call. What is no mapping is left out."""
-    given: Any = meta.get("predict_state") or ()
-    return [one for one in given if isinstance(one, dict) and {"state_key", "tool", "tool_argument"} <= one.keys()]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    given: Any = meta.get("predict_state")
+    return [one for one in cast("list[Any]", given) if _is_mapping(one)] if isinstance(given, list | tuple) else []
+
+
+def _is_mapping(one: Any) -> bool:
+    return isinstance(one, dict) and all(isinstance(cast("dict[str, Any]", one).get(name), str) for name in _NAMES)
 
 
 def _parsed(text: str) -> dict[str, Any]:

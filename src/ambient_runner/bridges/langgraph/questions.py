@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import ResumeEntry
     from ambient_runner.protocol.open import Owner
 
-__all__ = ["Question", "answers_of", "at_breakpoint", "interrupt_of", "is_breakpoint"]
+__all__ = ["Question", "answers_of", "at_breakpoint", "goes_on", "interrupt_of", "is_breakpoint"]
 
 _BREAKPOINT = "breakpoint-"
 _MESSAGES = ("message", "question", "description", "prompt")
@@ -65,6 +65,17 @@ def at_breakpoint(checkpoint: str, nodes: Sequence[str], seconds: float | None) 
 
 def is_breakpoint(entry: ResumeEntry) -> bool:
     return entry.interrupt_id.startswith(_BREAKPOINT)
+
+
+def goes_on(entry: ResumeEntry) -> bool:
+    """Whether a graph may go on behind a breakpoint: not if the answer is cancelled, says `false`, or does not approve."""
+    match entry.payload:
+        case False:
+            return False
+        case {"approved": approved}:
+            return entry.status == "resolved" and approved is True
+        case _:
+            return entry.status == "resolved"
 
 
 def answers_of(entries: Iterable[ResumeEntry]) -> dict[str, Any]:

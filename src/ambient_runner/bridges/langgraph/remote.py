@@ -53,12 +53,14 @@ class RemoteGraph:
     async def _found_shape(self) -> Shape:
         """What the server says the graph takes. Which keys are reduced it does not say, so all but messages are set as they are."""
         assistants: Any = await self._client.assistants.search(graph_id=self._graph_id, limit=1)
-        assistant = assistants[0]["assistant_id"] if assistants else self._graph_id
-        schemas: Any = await self._client.assistants.get_schemas(assistant)
+        assistant: dict[str, Any] = assistants[0] if assistants else {"assistant_id": self._graph_id}
+        schemas: Any = await self._client.assistants.get_schemas(assistant["assistant_id"])
+        config: dict[str, Any] = assistant.get("config") or {}
         return Shape(
             inputs=frozenset(_properties(schemas, "input_schema")),
             reduced=frozenset({"messages"}),
             has_context=bool(_properties(schemas, "context_schema")),
+            recursion_limit=config.get("recursion_limit"),
         )
 
     def stream(
@@ -99,6 +101,10 @@ class RemoteGraph:
     async def was_answered(self, config: dict[str, Any]) -> bool:
         """A LangGraph server does not say what it was answered."""
         return False
+
+    async def unfit(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
+        """A LangGraph server does not say what it would fail on."""
+        return []
 
     def place(self, thread: str) -> str:
         """A LangGraph server names threads by UUIDs."""

@@ -96,17 +96,20 @@ class Speech:
                 yield call, told
 
     def missing(self, message: Any) -> Iterator[tuple[Call, str]]:
-        """The calls of the whole message that no chunk began, or whose arguments no chunk had."""
+        """The calls of the whole message that no chunk began, or whose arguments no chunk had. Only here one without an id is told."""
         begun = list(self.calls.values())
         for given in message.tool_calls if self._shows_calls else ():
-            call = next((one for one in begun if one.id == given["id"]), None)
+            native = given["id"] or ""
+            call = next((one for one in begun if one.id == native), None)
             if call is None:
-                call = self.calls[given["id"], len(self.calls)] = Call(given["id"] or "", given["name"])
+                call = self.calls[native, len(self.calls)] = Call(native, given["name"])
             else:
                 begun.remove(call)
-            if call.id and not call.arguments:
+            if not call.arguments:
                 call.pieces.append(json_text(given["args"]))
-                yield call, call.arguments
+            elif call.told:
+                continue
+            yield call, call.arguments
 
     def end(self, kept_open: frozenset[str], *, is_whole: bool) -> list[Event]:
         """The end of all it has open, but for calls of the tools `kept_open`: the client gets those when the run ends.

@@ -16,8 +16,9 @@ from ambient_runner.bridges.langgraph.graphs import place_of
 from ambient_runner.bridges.langgraph.memory import Memory
 from ambient_runner.bridges.langgraph.names import CallNames
 from ambient_runner.bridges.langgraph.opening import Ask, forwarded
+from ambient_runner.bridges.langgraph.plan import Plan
 from ambient_runner.bridges.langgraph.questions import at_breakpoint, interrupt_of
-from ambient_runner.bridges.langgraph.translate import Plan, Translator
+from ambient_runner.bridges.langgraph.translate import Translator
 from ambient_runner.bridges.questions import lapsed
 from ambient_runner.bridges.state import StateStore
 from ambient_runner.protocol.events import Interrupted, RunError, RunFinished, Success, ToolMessage
@@ -42,6 +43,9 @@ __all__ = ["Telling"]
 
 logger = logging.getLogger(__name__)
 
+_STEPS = 100
+"""How many a run may take if nobody says it."""
+
 
 class Telling:
     """One run. Its `memory` is what the next one has to know."""
@@ -52,6 +56,7 @@ class Telling:
         self._tools = Toolbox(given.tools, shape.tools).frontend
         self._input = given
         self._config = config
+        self._limit = config.recursion_limit or shape.recursion_limit or _STEPS
         self._store = StateStore(given.state, config.hidden.__contains__)
         self._names = CallNames(given.messages, memory.aliases if memory else {})
         self._translator = Translator(self._store, _plan(given, self._tools, config), self._names)
@@ -59,6 +64,7 @@ class Telling:
         self._checkpoint: str | None = None
         self._next: list[str] = []
         self._unheard: tuple[str, ...] = ()
+        self._beside = memory.beside if memory else ()
         self._noted = len(self._names.aliases)
 
     @property
@@ -84,11 +90,7 @@ class Telling:
     def settings(self, opening: Opening) -> dict[str, Any]:
         """The run's configuration. What a client sets is what it may set, and never what we set."""
         allowed = _allowed(forwarded(self._input, "configurable"), self._config.configurable)
-        limit = self._config.recursion_limit
-        return {
-            "configurable": {**allowed, **opening.configurable},
-            **({} if limit is None else {"recursion_limit": limit}),
-        }
+        return {"configurable": {**allowed, **opening.configurable}, "recursion_limit": self._limit}
 
     def client_context(self) -> dict[str, Any]:
         """What a client sets of the run's context, of what it may set."""
@@ -102,7 +104,9 @@ class Telling:
             raise InvalidState
         self._checkpoint = opening.checkpoint
         self._translator.resumes = opening.resumes
+        self._translator.recall(opening.stored)
         self._unheard = opening.unheard
+        self._beside = opening.beside
         snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
         return [*snapshot, *lapsed(opening.lapsed), *self._remember(is_whole=False)]
 
@@ -194,7 +198,9 @@ class Telling:
         """The graph has taken a step and stored it."""
         if ns:
             return []
-        self._checkpoint = payload["config"]["configurable"]["checkpoint_id"]
+        before, self._checkpoint = self._checkpoint, payload["config"]["configurable"]["checkpoint_id"]
+        if self._checkpoint != before:
+            self._beside = ()
         self._next = list(payload["next"])
         return self._remember(is_whole=False)
 
@@ -207,6 +213,7 @@ class Telling:
             adopted=adopted,
             aliases=dict(self._names.aliases),
             unheard=self._unheard,
+            beside=self._beside,
         )
         if now == self.memory:
             return []

@@ -8,63 +8,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
 from ambient_runner.bridges.langgraph.lanes import Lanes, Namespace
 from ambient_runner.bridges.langgraph.messages import is_object, result_content, said_in
 from ambient_runner.bridges.langgraph.names import CallNames
 from ambient_runner.bridges.langgraph.predict import Predictions, mappings_of
 from ambient_runner.bridges.langgraph.questions import Question
+from ambient_runner.bridges.langgraph.signals import Silenced, named
 from ambient_runner.bridges.langgraph.speech import Call, Speech
 from ambient_runner.bridges.langgraph.usage import Usage
-from ambient_runner.bridges.plain import plain
 from ambient_runner.protocol.compose import Composer, random_id
-from ambient_runner.protocol.events import OURS, RunError, TextMessageContent
+from ambient_runner.protocol.events import RunError, TextMessageContent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable
 
+    from ambient_runner.bridges.langgraph.plan import Plan
     from ambient_runner.bridges.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
     from ambient_runner.protocol.open import Owner
 
-__all__ = ["Dispatched", "Native", "Plan", "Translator"]
+__all__ = ["Native", "Translator"]
 
 Native = tuple[Namespace, str, Any]
 """`(namespace, mode, data)`."""
 
-_CUSTOM = "langgraph:custom"
-"""The name of what a node writes to its stream without a name."""
 _NOT_JSON = "The arguments of this call are not a JSON object, so it was not carried out."
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatched:
-    """An event of `adispatch_custom_event`, as `wiring.py` puts it into the stream."""
-
-    name: str
-    data: Any
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What is known before the run begins."""
-
-    frontend: frozenset[str] = frozenset()
-    """Tools the client executes."""
-    messages: frozenset[str] = frozenset()
-    """Ids of the thread's messages: what has them has been told."""
-    open_calls: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Calls of earlier runs that may be answered now: the tool's name by the call's id."""
-    messages_key: str = "messages"
-    hidden: Collection[str] = ()
-    """Keys of the state that are never told."""
-    predictions: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +79,8 @@ class Translator:
         self._predicted = Predictions(store)
         self._speeches: dict[str, Speech] = {}
         self._open: dict[str, Speech] = {}
+        self._heard = set(plan.messages)
+        self._silenced: dict[str, Mapping[str, Any]] = {}
         self._names = names or CallNames()
         self._earlier = dict(plan.open_calls)
         self._said_again: set[str] = set()
@@ -139,6 +116,10 @@ class Translator:
             return None
         return TextMessageContent(message_id=written.message_id, delta=text, subagent_run_id=written.lane)
 
+    def recall(self, ids: Iterable[str]) -> None:
+        """Messages that the graph has from before, whether clients have heard them or not."""
+        self._heard.update(ids)
+
     def feed(self, native: Native) -> list[Event]:
         """What an event says that is more than a `piece`."""
         ns, mode, data = native
@@ -148,8 +129,9 @@ class Translator:
         return step(ns, data) if step else []
 
     def close(self, terminal: Terminal) -> list[Event]:
-        """The ends of everything open."""
+        """The ends of everything open. What was predicted and did not come true is kept back: `StateStore.closing` says so."""
         self._written = None
+        self._predicted.take_back(self.visible())
         results = [] if isinstance(terminal, RunError) else self._refused()
         ends = [event for speech in self._speeches.values() for event in speech.composer.close(terminal)]
         return [*results, *ends, *self._say.close(terminal)]
@@ -202,13 +184,16 @@ class Translator:
             self._written = _Written(message.id, last.message_id, speech.lane)
         return events
 
-    def _whole(self, ns: Namespace, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
+    def _whole(
+        self, ns: Namespace, message: AIMessage, meta: Mapping[str, Any], *, is_used: bool = True
+    ) -> list[Event]:
         """A message that nobody streamed. One the thread has already is an old one, seen again."""
         if message.id in self._plan.messages or message.id in self._speeches:
             return []
+        if is_used:
+            self.usage.add(message, meta)
         events = self._lanes.enter(ns)
-        speech = self._speech(message, ns, meta)
-        self.usage.add(message, meta)
+        speech = self._speech(message, ns, {**meta, **self._silenced.get(message.id or "", {})})
         return [*events, *speech.say(message), *self._rest(ns, speech, message, meta)]
 
     def _rest(self, ns: Namespace, speech: Speech, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
@@ -261,6 +246,7 @@ class Translator:
         return [*events, *speech.end(kept_open, is_whole=is_whole)]
 
     def _result(self, ns: Namespace, message: ToolMessage) -> list[Event]:
+        self._heard.add(message.id or "")
         made = self._made(ns, message.tool_call_id)
         call_id = made.call.told if made else self._told_before(message.tool_call_id)
         if call_id is None:
@@ -289,26 +275,23 @@ class Translator:
 
     def _told_before(self, native: str) -> str | None:
         """The id under which clients wait for a result, of an earlier run or of none; None when they have it."""
-        waiting = [told for told in self._earlier if self._names.native(told) == native]
+        waiting = self._waiting_for(native)
         if waiting:
             return waiting[-1]
         return None if self._names.knows(native) else self._names.new("", native)
+
+    def _waiting_for(self, native: str) -> list[str]:
+        return [told for told in self._earlier if self._names.native(told) == native]
 
     def _told(self, ns: Namespace, native: str) -> str:
         made = self._made(ns, native)
         return made.call.told if made else self._names.latest(native)
 
     def _custom(self, ns: Namespace, data: Any) -> list[Event]:
-        name, value = _CUSTOM, data
-        match data:
-            case Dispatched():
-                name, value = data.name, data.data
-            case {"name": str(given), "value": said} if len(cast("Mapping[str, Any]", data)) == 2:
-                name, value = given, said
-            case _:
-                pass
-        name = f"langgraph:{name}" if name.startswith(OURS) else name
-        return [*self._lanes.enter(ns), *self._say.custom(name, plain(value), self._lanes.of(ns))]
+        if isinstance(data, Silenced):
+            self._silenced[data.id] = data.meta
+            return []
+        return [*self._lanes.enter(ns), *self._say.custom(*named(data), self._lanes.of(ns))]
 
     def _task(self, ns: Namespace, data: Mapping[str, Any]) -> list[Event]:
         """A node begins or ends."""
@@ -372,11 +355,32 @@ class Translator:
         if ns or not isinstance(data, Mapping):
             return []
         self.values = cast("Mapping[str, Any]", data)
-        self._adopt(self.values.get(self._plan.messages_key))
-        return self._store.delta({key: item for key, item in self.visible().items() if not self._predicted.covers(key)})
+        told = self._conversation(self.values.get(self._plan.messages_key))
+        shown = {key: item for key, item in self.visible().items() if not self._predicted.covers(key)}
+        return [*told, *self._store.delta(shown)]
 
-    def _adopt(self, messages: Any) -> None:
+    def _conversation(self, messages: Any) -> list[Event]:
+        """The graph's own conversation. What a node has put there and no stream said is told now: out of a cache, or written as a dict."""
+        events: list[Event] = []
         for message in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():
-            speech = self._speeches.get(message.id or "") if isinstance(message, AIMessage) else None
-            if speech is not None and speech.lane is not None:
-                self.adopted.update([speech.message_id, *(call.told for call in speech.calls.values())])
+            native = message.id if isinstance(message, BaseMessage) else None
+            speech = self._speeches.get(native or "")
+            if speech is not None:
+                self._adopt(speech)
+            elif native and native not in self._heard:
+                self._heard.add(native)
+                events += self._unstreamed(message) if self.has_begun else []
+        return events
+
+    def _unstreamed(self, message: Any) -> list[Event]:
+        match message:
+            case AIMessage():
+                return self._whole((), message, {}, is_used=False)
+            case ToolMessage() if self._made((), message.tool_call_id) or self._waiting_for(message.tool_call_id):
+                return self._result((), message)
+            case _:
+                return []
+
+    def _adopt(self, speech: Speech) -> None:
+        if speech.lane is not None:
+            self.adopted.update([speech.message_id, *(call.told for call in speech.calls.values())])

@@ -1,4 +1,6 @@
-"""What is put into a graph's run: so that its stream says what nodes dispatch by LangChain's own way, and so that no node outlives it."""
+"""What is put into a graph's run: so that its stream says what nodes dispatch by LangChain's own way and whom nobody is to hear, and so
+that no node outlives it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,15 @@ from weakref import WeakSet
 
 from langchain_core.callbacks import AsyncCallbackHandler
 from langgraph.config import get_stream_writer
+from langgraph.constants import TAG_NOSTREAM
 
-from ambient_runner.bridges.langgraph.translate import Dispatched
+from ambient_runner.bridges.langgraph.signals import SILENT, Dispatched, Silenced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
+
+    from langchain_core.outputs import LLMResult
 
 __all__ = ["Wiring"]
 
@@ -21,21 +26,40 @@ __all__ = ["Wiring"]
 class Wiring(AsyncCallbackHandler):
     """What happens inside one run of a graph: puts what nodes dispatch into the stream, and ends what is left of them.
 
-    One handler for both: every handler is asked about every token, if only whether it wants it.
+    One handler for all: every handler is asked about every token, if only whether it wants it.
     """
 
     run_inline = True
 
     def __init__(self) -> None:
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._silent: dict[UUID, dict[str, Any]] = {}
 
     @property
     def ignore_llm(self) -> bool:
-        return True
+        return not self._silent
 
-    @property
-    def ignore_chat_model(self) -> bool:
-        return True
+    async def on_chat_model_start(
+        self,
+        *args: Any,
+        run_id: UUID,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A model is asked. Of one that is not streamed, only its node's output will be seen."""
+        said = {name: False for name in SILENT if (metadata or {}).get(name) is False}
+        if said and TAG_NOSTREAM in (tags or ()):
+            self._silent[run_id] = said
+
+    async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        said = self._silent.pop(run_id, None)
+        message: Any = getattr(response.generations[0][0], "message", None) if said else None
+        if said and message is not None:
+            get_stream_writer()(Silenced(message.id, said))
+
+    async def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        self._silent.pop(run_id, None)
 
     async def on_custom_event(
         self,
