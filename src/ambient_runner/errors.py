@@ -6,7 +6,8 @@ RunnerError                     code, status; the message defaults to the docstr
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
 │   ├── RepoConflict / ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused 409
 │   ├── PatchConflict / StaleCursor 409
-│   └── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422 (CredentialsInUrl)
+│   ├── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422 (CredentialsInUrl)
+│   └── AgentLoop 508           a gateway leads back to itself
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
 │   ├── BridgeTimeout 504
@@ -213,6 +214,13 @@ class CredentialsInUrl(InvalidInput):
     """The URL has credentials in it. Revoke them, send the URL without, and give a token to this server's credentials instead."""
 
     code = "credentials_in_url"
+
+
+class AgentLoop(Refused):
+    """The run that asks for this one has its thread, so they would wait for each other. Its operator has to look at the agent's URL."""
+
+    code = "agent_loop"
+    status = 508
 
 
 class BridgeError(RunnerError):

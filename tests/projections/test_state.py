@@ -11,8 +11,10 @@ import jsonpointer
 import pytest
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
-from ambient_runner.projections.state import SharedState, apply_patch, is_hidden, visible_patch
-from ambient_runner.protocol.events import StateDelta, StateSnapshot
+from ambient_runner.projections.patches import MAX_STATE, apply_patch
+from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
+from ambient_runner.protocol.depth import MAX_STATE_DEPTH
+from ambient_runner.protocol.events import Event, StateDelta, StateSnapshot
 
 HIDDEN = ("_*", "temp:*", "internal")
 
@@ -173,6 +175,76 @@ def test_copying_a_copy_again_and_again_is_stopped_early() -> None:
 def test_a_state_that_is_too_large_already_may_be_made_smaller() -> None:
     state = SharedState({"big": "x" * (2 << 20), "a": 1})
     assert state.patch([operation("replace", "/big", value="x" * (3 << 19))]) == {"big": "x" * (3 << 19), "a": 1}
+
+
+def nested(levels: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_a_state_grows_to_the_size_of_an_event_and_no_further_however_it_is_built() -> None:
+    by_copying = [operation("copy", f"/b{n}", **{"from": "/a"}) for n in range(20)]
+    by_adding = [operation("add", f"/b{n}", value="x" * (1 << 20)) for n in range(20)]
+    for operations in (by_copying, by_adding):
+        state = SharedState({"a": "x" * (1 << 20)})
+        reasons = [state.apply(StateDelta(delta=[one])) for one in operations]
+        assert reasons == [""] * 6 + ["too_large"] * 14
+        assert (len(state.value), state.failed) == (7, 14)
+
+
+def test_what_makes_room_may_be_followed_by_what_takes_it() -> None:
+    state = SharedState({})
+    for n in range(20):
+        grows = [operation("add", "/a", value="x" * (5 << 20))]
+        assert state.apply(StateDelta(delta=grows)) == "", n
+        assert state.apply(StateDelta(delta=[operation("remove", "/a")])) == ""
+
+
+def test_one_patch_that_multiplies_what_is_there_is_too_large() -> None:
+    state = SharedState({"a": "x" * (1 << 20)})
+    assert (
+        state.apply(StateDelta(delta=[operation("copy", f"/{n}", **{"from": "/a"}) for n in range(9)])) == "too_large"
+    )
+    assert state.value == {"a": "x" * (1 << 20)}
+
+
+def test_an_agent_may_make_a_state_smaller_that_is_too_large_already() -> None:
+    state = SharedState({"big": "x" * (MAX_STATE + 1), "more": "x" * 100})
+    assert state.apply(StateDelta(delta=[operation("add", "/one", value=1)])) == "too_large"
+    assert state.apply(StateDelta(delta=[operation("remove", "/more")])) == ""
+    assert state.apply(StateDelta(delta=[operation("remove", "/big")])) == ""
+    assert state.value == {}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        StateSnapshot(snapshot={"a": nested(MAX_STATE_DEPTH)}),
+        StateSnapshot(snapshot={"a": nested(5_000)}),
+        StateDelta(delta=[operation("add", "/b", value=nested(MAX_STATE_DEPTH))]),
+        StateDelta(delta=[operation("add", "/a/0/0", value=nested(MAX_STATE_DEPTH - 2))]),
+        StateDelta(delta=[operation("copy", "/a/0/0/0/1", **{"from": "/a"})]),
+        StateDelta(delta=[operation("add", "/b", value={}), operation("move", "/b/c", **{"from": "/a"})]),
+    ],
+    ids=["snapshot", "a snapshot beyond recursion", "value", "place", "copy", "move"],
+)
+def test_a_state_is_nested_no_deeper_than_a_client_could_send_it_back(event: Event) -> None:
+    before = {"a": nested(MAX_STATE_DEPTH - 1)}
+    state = SharedState()
+    assert state.apply(StateSnapshot(snapshot=before)) == ""
+    assert state.apply(event) == "too_deep"
+    assert (state.value, state.failed) == (before, 1)
+    assert state.apply(StateDelta(delta=[operation("replace", "/a", value=[])])) == ""
+    assert state.value == {"a": []}
+
+
+def test_of_a_state_that_was_kept_the_keys_that_nest_too_deep_are_left_out() -> None:
+    kept = SharedState.restored({"a": nested(300), "b": nested(3)}, failed=2)
+    assert (kept.value, kept.failed) == ({"b": nested(3)}, 3)
+    assert SharedState.restored(nested(300)).value == {}
+    assert SharedState.restored([1]).value == [1]
 
 
 def random_operation(rng: random.Random) -> dict[str, Any]:

@@ -259,6 +259,16 @@ def test_a_stored_patch_that_does_not_apply_is_counted() -> None:
     assert (view.state.value, view.state.failed) == ({}, 1)
 
 
+def test_a_checkpoint_with_a_state_too_deep_for_any_agent_is_read_without_it() -> None:
+    saved = msgspec.json.decode(Thread().events("k1", started(HELLO), *ended()).view().to_checkpoint())
+    deep: Any = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    saved["state"] = saved["seen"] = {"ok": 1, "deep": deep}
+    view = ThreadView.from_checkpoint(9, msgspec.json.encode(saved))
+    assert (view.state.value, view.state_seen) == ({"ok": 1}, {"ok": 1})
+
+
 def facts_of(view: ThreadView) -> Any:
     return (
         view.transcript.messages(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.projections.transcript import Transcript
+from ambient_runner.protocol.depth import MAX_MESSAGE_DEPTH, levels
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivityMessage,
@@ -203,3 +204,19 @@ def test_messages_and_calls_are_found_by_id() -> None:
     assert transcript.message("a") == AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])
     assert transcript.call("c") == tool_call("c", "")
     assert (transcript.message("b"), transcript.call("d")) == (None, None)
+
+
+def test_an_activity_is_not_multiplied_or_nested_without_end() -> None:
+    seed = {"a": ["x" * (1 << 20)]}
+    copies = [
+        ActivityDelta(message_id="act", activity_type="plan", patch=[{"op": "copy", "from": "/a", "path": f"/{n}"}])
+        for n in range(20)
+    ]
+    deeper = [
+        ActivityDelta(message_id="act", activity_type="plan", patch=[{"op": "add", "path": "/d" * n, "value": {}}])
+        for n in range(1, 200)
+    ]
+    transcript = folded(ActivitySnapshot(message_id="act", activity_type="plan", content=seed), *copies, *deeper)
+    [activity] = transcript.messages()
+    assert isinstance(activity, ActivityMessage)
+    assert (len(activity.content), levels(activity.content)) == (8, MAX_MESSAGE_DEPTH)

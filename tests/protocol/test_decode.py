@@ -100,6 +100,13 @@ def test_what_is_not_an_event_is_said_and_the_rest_is_read(data: bytes, said: Cu
     assert read(b"data: %b\n\n" % data + FORMS["sse"]) == [said, *EVENTS]
 
 
+@pytest.mark.parametrize("text", [b"plain text", b"plain\ntext: of\nlines", b"Hello: you", b'["TEXT"]', b" {"])
+def test_text_that_belongs_to_no_event_is_said_once(text: bytes) -> None:
+    assert read(text) == [dropped("", "not_json")]
+    assert read(text, b"\n\n", FORMS["sse"]) == [dropped("", "not_json"), *EVENTS]
+    assert read(text, b"\n", FORMS["ndjson"], text) == [dropped("", "not_json"), *EVENTS, dropped("", "not_json")]
+
+
 @pytest.mark.parametrize("cut", [10, 1000, 100_000])
 @pytest.mark.parametrize("frame", [b"data: %b\n\n", b"%b\n"])
 def test_an_event_that_is_too_large_is_passed_over(frame: bytes, cut: int) -> None:

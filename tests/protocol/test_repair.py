@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from ambient_runner.errors import ProtocolViolation
 from ambient_runner.protocol import events as e
@@ -461,3 +463,81 @@ def test_what_was_called_and_answered_is_known_for_the_runner() -> None:
 def test_what_is_not_an_event_cannot_be_repaired() -> None:
     with pytest.raises(ProtocolViolation):
         Repairer(THREAD, RUN).feed(cast("e.Event", object()))
+
+
+MANY = 20_000
+
+
+def seconds_for(*events: e.Event) -> float:
+    """What it takes to repair these, and to end the run."""
+    repairer, begun = Repairer(THREAD, RUN), time.perf_counter()
+    repairer.feed(STARTED)
+    feed_all(repairer, [*events, FINISHED])
+    return time.perf_counter() - begun
+
+
+@pytest.mark.parametrize("known", [(), ("m",)], ids=["new", "of an earlier run"])
+def test_one_id_used_again_and_again_is_a_new_one_each_time(known: tuple[str, ...]) -> None:
+    emitted, repairs = repair(*(event for _ in range(3) for event in text("m")), known=known)
+    first = 2 if known else 1
+    names = [f"m~{n}" if n > 1 else "m" for n in range(first, first + 3)]
+    assert emitted == [event for name in names for event in text(name)]
+    assert repairs == {"id-reused": 3 if known else 2}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [event for _ in range(MANY) for event in text("m")],
+        [e.ToolCallResult(message_id="m", tool_call_id=f"c{n}", content="") for n in range(MANY)],
+        [
+            *(e.StepStarted(step_name=f"s{n}") for n in range(MANY)),
+            *(e.StepFinished(step_name=f"s{n}") for n in range(MANY)),
+        ],
+        [
+            *(e.StepStarted(step_name="s", subagent_run_id=f"a{n}") for n in range(MANY)),
+            *(e.StepFinished(step_name="s", subagent_run_id=f"a{n}") for n in range(MANY)),
+        ],
+    ],
+    ids=["one id", "one id for results", "open steps", "a step of many"],
+)
+def test_what_an_agent_repeats_or_leaves_open_costs_the_same_each_time(events: list[e.Event]) -> None:
+    assert seconds_for(*events) < 3
+
+
+def plan(message_id: str, *, replace: bool | None = None) -> e.ActivitySnapshot:
+    return e.ActivitySnapshot(message_id=message_id, activity_type="PLAN", content={}, replace=replace)
+
+
+def progress(message_id: str) -> e.ActivityDelta:
+    return e.ActivityDelta(message_id=message_id, activity_type="PLAN", patch=[])
+
+
+def test_what_users_said_is_not_the_agents_to_change() -> None:
+    posted = e.RunAgentInput(thread_id=THREAD, run_id=RUN, messages=[e.UserMessage(id="new", content="hi")])
+    repairer = Repairer(THREAD, RUN, ("old", "answer"), users=("old",))
+    repairer.feed(replace(STARTED, input=posted))
+    emitted = feed_all(
+        repairer,
+        [
+            progress("old"),
+            plan("old"),
+            progress("old"),
+            plan("old", replace=False),
+            plan("new"),
+            plan("answer"),
+            *(
+                e.ReasoningEncryptedValue(subtype="message", entity_id=one, encrypted_value="x")
+                for one in ("old", "new", "answer")
+            ),
+        ],
+    )
+    assert emitted == [
+        plan("old~2"),
+        progress("old~2"),
+        plan("old~2", replace=False),
+        plan("new~2"),
+        plan("answer"),
+        e.ReasoningEncryptedValue(subtype="message", entity_id="answer", encrypted_value="x"),
+    ]
+    assert repairer.repairs == {"of-a-user": 5}

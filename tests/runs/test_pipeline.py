@@ -15,8 +15,12 @@ from ambient_runner.ledger.base import RUNTIME, Encoded, Fact, Writer
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.kept import MEMORY
 from ambient_runner.projections.redact import Redactor, Secrets
+from ambient_runner.projections.restated import restate
+from ambient_runner.protocol.depth import MAX_DEPTH
 from ambient_runner.protocol.dropped import MAX_EVENT
 from ambient_runner.protocol.events import (
+    ActivitySnapshot,
+    AssistantMessage,
     Custom,
     Event,
     Interrupt,
@@ -25,13 +29,16 @@ from ambient_runner.protocol.events import (
     RunError,
     RunFinished,
     RunStarted,
+    StateDelta,
     StateSnapshot,
     SubagentStarted,
     TextMessageContent,
     TextMessageEnd,
     TextMessageStart,
+    TextPart,
     ToolCallArgs,
     ToolCallEnd,
+    ToolCallResult,
     ToolCallStart,
     decode_event,
     encode_event,
@@ -360,6 +367,87 @@ async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(even
     verified(events)
     assert isinstance(events[-1], RunFinished | RunError)
     assert isinstance(unharmed[-1], RunFinished)
+
+
+async def test_a_state_that_would_leave_its_bounds_stays_as_it_is_and_that_is_said() -> None:
+    copies = [StateDelta(delta=[{"op": "copy", "from": "/a", "path": f"/b{n}"}]) for n in range(8)]
+    too_deep = StateDelta(delta=[{"op": "add", "path": "/deep", "value": deep(MAX_DEPTH)}])
+    last = StateDelta(delta=[{"op": "add", "path": "/last", "value": 1}])
+
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        if run.input.messages[-1].id == "u1":
+            yield StateSnapshot(snapshot={"a": "x" * (1 << 20)})
+            for event in (*copies, too_deep, last):
+                yield event
+
+    async with runner_of(ScriptedAgent(talk)) as runner:
+        first = await run_once(runner, user("u1"))
+        second = await run_once(runner, user("u2"))
+        state = (await runner.view(KEY)).state
+    assert [one.value for one in first if isinstance(one, Custom)] == [
+        {"type": "STATE_DELTA", "reason": "too_large"},
+        {"type": "STATE_DELTA", "reason": "too_large"},
+        {"type": "STATE_DELTA", "reason": "too_deep"},
+    ]
+    assert list(state.value) == ["a", *(f"b{n}" for n in range(6)), "last"]
+    assert state.failed == 0
+    assert isinstance(second[-1], RunFinished)
+
+
+async def test_a_thread_that_holds_a_state_too_deep_for_any_agent_goes_on_without_it() -> None:
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        yield StateDelta(delta=[{"op": "add", "path": f"/{run.input.messages[-1].id}", "value": run.input.state}])
+
+    async with runner_of(ScriptedAgent(talk)) as runner:
+        async with await runner.ledger.acquire(KEY, "before-there-were-bounds") as writer:
+            told = (
+                RunStarted(thread_id="t", run_id="r"),
+                StateSnapshot(snapshot={"ok": 1}),
+                StateSnapshot(snapshot={"a": deep(300)}),
+                RunFinished(thread_id="t", run_id="r"),
+            )
+            facts = [Fact(owner=RUNTIME, kind="", body=encode_event(event)) for event in told]
+            await writer.begin(facts, run_id="r", agent="agent", claim=None)
+            await writer.finish()
+        events = await run_once(runner, user("u1"))
+        assert isinstance(events[-1], RunFinished)
+        assert (await runner.view(KEY)).state.value == {"ok": 1, "u1": {"ok": 1}}
+
+
+@pytest.mark.parametrize(
+    ("event", "kept"),
+    [
+        (TextMessageStart(message_id="m1", metadata={"a": deep(61)}), TextMessageStart(message_id="m1")),
+        (
+            ToolCallArgs(tool_call_id="c", delta="{}", metadata={"a": deep(61)}),
+            ToolCallArgs(tool_call_id="c", delta="{}"),
+        ),
+        (
+            ToolCallResult(
+                message_id="r",
+                tool_call_id="c",
+                content=[TextPart(text="seen", metadata=deep(61))],
+            ),
+            ToolCallResult(message_id="r", tool_call_id="c", content=[TextPart(text="seen")]),
+        ),
+        (
+            ActivitySnapshot(message_id="a", activity_type="x", content={"a": deep(61)}),
+            dropped("ACTIVITY_SNAPSHOT", "too_deep"),
+        ),
+        (restate([AssistantMessage(id="m", metadata={"a": deep(61)})]), dropped("CUSTOM", "too_deep")),
+    ],
+    ids=["metadata", "of a delta", "of a part", "activity", "restated"],
+)
+async def test_nothing_is_stored_that_a_client_could_not_send_back_for_its_depth(event: Event, kept: Event) -> None:
+    def use(pipeline: Pipeline) -> None:
+        if isinstance(event, Custom):
+            pipeline.keep(event)
+            return
+        if isinstance(event, ToolCallArgs):
+            pipeline.push(ToolCallStart(tool_call_id="c", tool_call_name="f"))
+        pipeline.push(event)
+
+    assert (await written(use))[-1] == kept
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.hooks import call_hook, needed_arguments, stream_hook, takes_argument
@@ -18,7 +18,7 @@ from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.decode import EventReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from ag_ui.core import RunAgentInput
 
@@ -64,7 +64,7 @@ class AGUIAdapter:
         reader = EventReader()
         async with aclosing(stream_hook(await self._run(), input)) as said:
             async for piece in said:
-                for event in reader.feed(piece) if isinstance(piece, str | bytes) else (piece,):
+                for event in _read(reader, piece):
                     yield event
         for event in reader.end():
             yield event
@@ -82,6 +82,14 @@ class AGUIAdapter:
         if not _has_run(self._agent):
             raise ConfigError(f"The agent's factory gave {type(self._agent).__name__}, which has no `run(input)`.")
         return self._agent.run
+
+
+def _read(reader: EventReader, piece: Any) -> Sequence[Any]:
+    if isinstance(piece, str | bytes):
+        return reader.feed(piece)
+    if isinstance(piece, bytearray | memoryview):
+        return reader.feed(bytes(cast("bytearray", piece)))
+    return (piece,)
 
 
 class StoppableAdapter(AGUIAdapter):

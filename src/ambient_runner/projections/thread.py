@@ -326,7 +326,7 @@ class ThreadView:
 
     def _patched(self, operations: Any) -> None:
         try:
-            self.state.value = self.state.patch(operations, self.hidden)
+            self.state = SharedState(self.state.patch(operations, self.hidden), failed=self.state.failed)
         except Refused:
             self.state.failed += 1
 
@@ -372,11 +372,11 @@ class ThreadView:
         view = cls(hidden=hidden)
         view.seq = seq
         view.transcript = Transcript(saved.messages)
-        view.state = SharedState(saved.state, failed=saved.failed)
+        view.state = SharedState.restored(saved.state, failed=saved.failed)
         view.last_run = saved.last_run
         view.open_interrupts = {one.interrupt.id: one for one in saved.interrupts}
         view.pending_calls = saved.pending_calls
-        view._seen = saved.seen
+        view._seen = SharedState.restored(saved.seen).value
         view._anchor, view._memories = saved.anchor, [_own_bytes(one) for one in saved.memories]
         view._answering = any(one.answered for one in saved.interrupts)
         return view

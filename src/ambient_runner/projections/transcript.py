@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec.structs import replace
 
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.state import apply_patch
+from ambient_runner.projections.patches import apply_within_bounds
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivityMessage,
@@ -154,15 +154,17 @@ class Transcript:
     def restate(self, messages: Sequence[Message], gone: Collection[str] = ()) -> None:
         """These messages are so, in this order; those named in `gone` are no more; every other stays behind the one it followed."""
         told = {message.id for message in messages}
-        followers: dict[str, list[Message]] = {}
-        last = ""
+        followers: dict[str | None, list[Message]] = {}
+        last: str | None = None
         for message in self.messages():
             if message.id in told:
                 last = message.id
             elif message.id not in gone:
                 followers.setdefault(last, []).append(message)
-        told_and_kept = [one for message in messages for one in (message, *followers.get(message.id, ()))]
-        self._reset([*followers.get("", ()), *told_and_kept])
+        first = followers.pop(None, [])
+        # Taken out as they are put back: an id that is told twice does not double what followed it.
+        told_and_kept = [one for message in messages for one in (message, *followers.pop(message.id, ()))]
+        self._reset([*first, *told_and_kept])
 
     def copy(self) -> Transcript:
         return Transcript(self.messages())
@@ -321,7 +323,7 @@ class Transcript:
             return
         message = replace(slot.message, metadata=_merged(slot.message.metadata, event.metadata))
         try:
-            content = apply_patch(message.content, event.patch)
+            content = apply_within_bounds(message.content, event.patch)
         except PatchConflict:
             content = None  # as the client does: the metadata counts, the content stays
         if isinstance(content, dict):

@@ -21,6 +21,9 @@ __all__ = ["EventReader"]
 
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_NAME = 64
+_DONE = b"[DONE]"
+_OTHER_FIELDS = frozenset({b"", b"event", b"retry"})
+"""Fields of SSE that say nothing of AG-UI. A comment is one without a name."""
 
 
 class EventReader:
@@ -41,6 +44,8 @@ class EventReader:
         """Bytes of the event's lines that are."""
         self._over = False
         """Whether the event being read is already too large, so that the rest of it is passed over."""
+        self._strange = False
+        """Whether it has been said that there are lines here that belong to no event."""
 
     def feed(self, piece: bytes | str) -> list[Event]:
         """The events that are complete with this piece."""
@@ -64,9 +69,6 @@ class EventReader:
         return [*self.feed(b"\n"), *self._take(b"")]
 
     def _lines_end_in_lf(self, data: bytes) -> bytes:
-        if not self._began and data:
-            self._began = True
-            data = data.removeprefix(_BOM)
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -86,6 +88,9 @@ class EventReader:
 
     def _take(self, line: bytes) -> list[Event]:
         """What a whole line makes complete."""
+        if not self._began:
+            self._began = True
+            line = line.removeprefix(_BOM)
         if not line:
             return self._dispatched()
         if line[:1] == b"{":
@@ -97,6 +102,9 @@ class EventReader:
             self._keep(value)
         elif name == b"id":
             self.last_id = value.decode("utf-8", "replace")
+        elif name not in _OTHER_FIELDS and not self._strange and not self._over and line != _DONE:
+            self._strange = True
+            return [dropped("", "not_json")]
         return []
 
     def _keep(self, value: bytes) -> None:
@@ -111,10 +119,10 @@ class EventReader:
         data, over = b"\n".join(self._data), self._over
         self._data.clear()
         self._size = 0
-        self._over = False
+        self._over = self._strange = False
         if over:
             return [dropped("", "too_large")]
-        if not data or data == b"[DONE]":
+        if not data or data == _DONE:
             return []
         return [self._event(data)]
 

@@ -11,7 +11,16 @@ import re
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
-from ambient_runner.protocol.events import ActivityMessage, Message, ReasoningMessage, ToolMessage
+from msgspec.structs import replace
+
+from ambient_runner.protocol.events import (
+    ActivityMessage,
+    AssistantMessage,
+    Message,
+    ReasoningMessage,
+    ToolMessage,
+    UserMessage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -32,20 +41,45 @@ def fit(id: str) -> str:  # noqa: A002  what it is
     return f"{CONTROL.sub('_', id[:_ROOM])}~{digest}"
 
 
-class Ids:
-    """The ids of one run. `known` are those of earlier runs and of the run's input."""
+def fitted(messages: list[Message]) -> list[Message]:
+    """The messages under ids that fit, and their calls too. A message that has none is left to whoever knows which one is meant."""
+    return [_fitted(message) for message in messages]
 
-    def __init__(self, known: Collection[str] = ()) -> None:
-        self._known = set(known)
+
+def _fitted(message: Message) -> Message:
+    message_id = message.id and fit(message.id)
+    if isinstance(message, AssistantMessage) and message.tool_calls:
+        calls = [call if call.id == fit(call.id) else replace(call, id=fit(call.id)) for call in message.tool_calls]
+        return replace(message, id=message_id, tool_calls=calls)
+    if isinstance(message, ToolMessage):
+        return replace(message, id=message_id, tool_call_id=fit(message.tool_call_id))
+    return message if message_id == message.id else replace(message, id=message_id)
+
+
+class Ids:
+    """The ids of one run. `known` are those of earlier runs and of the run's input; `users` those of what users said."""
+
+    def __init__(self, known: Collection[str] = (), users: Collection[str] = ()) -> None:
+        self._known = {*known, *users}
+        self._users = set(users)
         self._messages: dict[str, Kind] = {}
         self._over: set[str] = set()
         self._calls: set[str] = set()
         self._renamed_messages: dict[tuple[Kind, str], str] = {}
         self._renamed_calls: dict[str, str] = {}
+        self._endings: dict[str, int] = {}
+        """Which ending an id that is taken gets next: those before it have been given or found taken, and none becomes free."""
 
-    def know(self, ids: Iterable[str]) -> None:
-        """Ids that belong to others from now on."""
-        self._known.update(ids)
+    def know(self, messages: Iterable[Message]) -> None:
+        """Messages that belong to others from now on."""
+        for message in messages:
+            self._known.add(message.id)
+            if isinstance(message, UserMessage):
+                self._users.add(message.id)
+
+    def is_users(self, message_id: str) -> bool:
+        """Whether a user said that message. An agent may add to what other messages hold, and not to this one."""
+        return message_id in self._users
 
     def message(self, kind: Kind, message_id: str) -> str:
         """The id under which this run knows a message."""
@@ -70,6 +104,14 @@ class Ids:
         renamed = self._renamed_messages[kind, message_id] = self._fresh(fit(message_id))
         self._messages[renamed] = kind
         return renamed
+
+    def activity(self, message_id: str) -> str:
+        """The id of an activity, which may have been there before: its own unless a user said something under it."""
+        current = self.message("activity", message_id)
+        if current in self._users:
+            current = self._renamed_messages["activity", message_id] = self._fresh(current)
+        self.note_message("activity", current)
+        return current
 
     def end_text(self, message_id: str) -> None:
         """That message is over: text that starts under its id from now on is another one."""
@@ -101,8 +143,10 @@ class Ids:
             self.note_message(_kind_of(message), message.id)
 
     def _fresh(self, taken: str) -> str:
-        candidates = (fit(f"{taken}~{n}") for n in count(2))
-        return next(one for one in candidates if not self._is_taken(one))
+        candidates = ((n, fit(f"{taken}~{n}")) for n in count(self._endings.get(taken, 2)))
+        ending, free = next((n, one) for n, one in candidates if not self._is_taken(one))
+        self._endings[taken] = ending + 1
+        return free
 
     def _is_taken(self, candidate: str) -> bool:
         return candidate in self._known or candidate in self._messages or candidate in self._calls

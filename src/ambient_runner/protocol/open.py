@@ -64,6 +64,8 @@ class Open:
         self.thoughts: dict[str, ReasoningMessageStart] = {}
         self.spans: dict[str, ReasoningStart] = {}
         self.steps: dict[tuple[Owner, str], StepStarted] = {}
+        self.step_owners: dict[str, set[Owner]] = {}
+        """Who has a step of this name open."""
         self.subagents: dict[str, SubagentStarted] = {}
         self.finished_subagents: set[str] = set()
         self.message_owners: Owners = {}
@@ -97,6 +99,7 @@ class Open:
                 self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
             case StepStarted():
                 self.steps[event.subagent_run_id, event.step_name] = event
+                self.step_owners.setdefault(event.step_name, set()).add(event.subagent_run_id)
             case SubagentStarted():
                 self.subagents[event.subagent_run_id] = event
             case _:
@@ -119,6 +122,7 @@ class Open:
                 del self.spans[event.message_id]
             case StepFinished():
                 del self.steps[event.subagent_run_id, event.step_name]
+                self.step_owners[event.step_name].remove(event.subagent_run_id)
             case SubagentFinished() | SubagentError():
                 del self.subagents[event.subagent_run_id]
                 self.finished_subagents.add(event.subagent_run_id)

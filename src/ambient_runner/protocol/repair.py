@@ -25,7 +25,7 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     ToolCallArgs,
 )
-from ambient_runner.protocol.ids import Ids, Kind, fit
+from ambient_runner.protocol.ids import Ids, Kind, fitted
 from ambient_runner.protocol.lanes import Chunk, ChunkLanes
 from ambient_runner.protocol.open import Open, Owner, Owners
 from ambient_runner.protocol.verify import encrypted_owners, is_patch
@@ -52,7 +52,7 @@ class Repairer:
     """Repairs the events of one run, in the order they are emitted.
 
     `known_ids` are the message and tool-call ids of the thread's earlier runs. A message or call started here under one of them gets
-    another id, and so does every later reference to it.
+    another id, and so does every later reference to it. `users` are those of what users said, which is not the agent's to change.
 
     Attributes:
         repairs: How often each rule was applied.
@@ -60,13 +60,15 @@ class Repairer:
         results: The ids of the calls answered in this run.
     """
 
-    def __init__(self, thread_id: str, run_id: str, known_ids: Collection[str] = ()) -> None:
+    def __init__(
+        self, thread_id: str, run_id: str, known_ids: Collection[str] = (), *, users: Collection[str] = ()
+    ) -> None:
         self.repairs: Counter[str] = Counter()
         self.calls: dict[str, str] = {}
         self.results: set[str] = set()
         self._thread_id = thread_id
         self._run_id = run_id
-        self._ids = Ids(known_ids)
+        self._ids = Ids(known_ids, users)
         self._lanes = ChunkLanes()
         self._open = state = Open()
         self._texts = _Family("text", "text", state.texts, state.message_owners)
@@ -169,7 +171,7 @@ class Repairer:
             return self._count("run-already-started")
         self._started = True
         if event.input is not None:
-            self._ids.know(message.id for message in event.input.messages)
+            self._ids.know(event.input.messages)
         self._emit(self._of_this_run(event))
         return None
 
@@ -296,8 +298,11 @@ class Repairer:
     def _encrypted(self, event: e.ReasoningEncryptedValue) -> None:
         is_call = event.subtype == "tool-call"
         i = self._ids.call(event.entity_id) if is_call else self._ids.entity(event.entity_id)
+        if not is_call and self._ids.is_users(i):
+            return self._count("of-a-user")
         event = replace(event, entity_id=i)
         self._emit(self._owned(event, encrypted_owners(self._open, event).get(i, event.subagent_run_id)))
+        return None
 
     def _step_started(self, event: e.StepStarted) -> None:
         if (event.subagent_run_id, event.step_name) in self._open.steps:
@@ -306,12 +311,12 @@ class Repairer:
         return None
 
     def _step_finished(self, event: e.StepFinished) -> None:
-        owners = [owner for owner, name in self._open.steps if name == event.step_name]
+        owners = self._open.step_owners.get(event.step_name, set())
         if event.subagent_run_id in owners:
             self._emit(event)
         elif len(owners) == 1:
             self._count("owner")
-            self._emit(replace(event, subagent_run_id=owners[0]))
+            self._emit(replace(event, subagent_run_id=next(iter(owners))))
         else:
             self._count("step-not-open")
 
@@ -348,19 +353,25 @@ class Repairer:
     def _activity_delta(self, event: e.ActivityDelta) -> None:
         if not is_patch(event.patch):
             return self._count("patch")
-        event = replace(event, message_id=fit(event.message_id))
+        event = replace(event, message_id=self._ids.message("activity", event.message_id))
+        if self._ids.is_users(event.message_id):
+            return self._count("of-a-user")
         owners = self._open.activity_owners
         self._emit(self._owned(event, owners.get(event.message_id, event.subagent_run_id)))
         return None
 
     def _activity(self, event: e.ActivitySnapshot) -> None:
-        event = replace(event, message_id=fit(event.message_id))
-        self._ids.note_message("activity", event.message_id)
+        before = self._ids.message("activity", event.message_id)
+        event = replace(event, message_id=self._ids.activity(event.message_id))
+        if event.message_id != before:
+            self._count("of-a-user")
         if event.replace is False:
             event = self._owned_again(event, self._open.activity_owners, event.message_id)
         self._emit(event)
 
     def _snapshot(self, event: e.MessagesSnapshot) -> None:
+        if event.messages:
+            event = replace(event, messages=fitted(event.messages))
         self._ids.note_messages(event.messages)
         self._emit(event)
 

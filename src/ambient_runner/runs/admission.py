@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import KeyReused, OtherAgent, RunGone, ThreadBusy
+from ambient_runner.errors import AgentLoop, KeyReused, OtherAgent, RunGone, ThreadBusy
 from ambient_runner.ledger.base import RUNTIME, Held
 from ambient_runner.protocol.events import RunStarted, decode_event
 from ambient_runner.runs import metrics
@@ -48,7 +48,7 @@ class Admission:
     async def admit(self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy) -> Writer | Started:
         """The lease for `run`, or the run to read instead.
 
-        Raises: ThreadBusy, KeyReused, RunGone, LedgerError.
+        Raises: ThreadBusy, AgentLoop, KeyReused, RunGone, LedgerError.
         """
         while True:
             used = await self._used(request.claim)
@@ -65,6 +65,8 @@ class Admission:
         self, request: StartRequest, key: ThreadKey, run: str, on_busy: OnBusy, held: Held
     ) -> Writer | Started | None:
         """What to do about the holder; None to try again."""
+        if held.run in request.via:
+            raise AgentLoop
         holder = await self._ledger.run(key, held.run) if held.run else None
         if holder is not None and holder.last:
             # Its terminal event is out and the lease about to be: a client that answers it at once must not be refused.

@@ -63,7 +63,8 @@ def run_started(run: Run) -> RunStarted:
         run_id=asked.run_id,
         protocol_version=PROTOCOL_VERSION,
         parent_run_id=asked.parent_run_id,
-        metadata={"traceId": run.trace_id},
+        # With a parent, the trace is one that the caller has begun.
+        metadata={"traceId": run.trace_id} | ({"parentSpanId": run.caller.span_id} if run.caller else {}),
         input=RunAgentInput(thread_id=asked.thread_id, run_id=asked.run_id, messages=list(run.accepted)),
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ambient_runner.errors import InvalidInput, NothingToResume, PendingInterrupts
-from ambient_runner.projections.state import same
+from ambient_runner.projections.patches import same
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,

@@ -68,7 +68,8 @@ def open_run(
     run = replace(_accepted(request, writer, view, lowered, state, secrets), is_state_told=is_news)
     redactor = Redactor(secrets)
     known = view.transcript.ids().union(message.id for message in lowered.conversation)
-    repairer = Repairer(run.input.thread_id, run.input.run_id, known)
+    users = [message.id for message in lowered.conversation if isinstance(message, UserMessage)]
+    repairer = Repairer(run.input.thread_id, run.input.run_id, known, users=users)
     first: list[Event] = [run_started(run), *announce(run)]
     if lowered.replaces and lowered.conversation:
         first.append(MessagesSnapshot(messages=list(lowered.conversation)))
@@ -118,6 +119,7 @@ def _accepted(
         is_continuation=view.last_run is not None,
         memory=_memory(view, lowered),
         headers=request.headers,
+        via=request.via,
         secrets=secrets,
         resumes=_resumed(view, lowered),
         input=RunAgentInput(

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.ledger.base import Encoded, Text
-from ambient_runner.projections.kept import is_kept, is_kept_line
+from ambient_runner.projections.kept import MESSAGES, is_kept, is_kept_line
+from ambient_runner.projections.state import SharedState
+from ambient_runner.protocol.depth import MAX_DEPTH, MAX_MESSAGE_DEPTH, levels
 from ambient_runner.protocol.dropped import MAX_EVENT, dropped
 from ambient_runner.protocol.events import (
     ActivityDelta,
@@ -42,7 +44,9 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
     ToolCallArgs,
     ToolCallEnd,
+    ToolCallResult,
     ToolCallStart,
+    decode_event,
     encode_event,
     type_of,
 )
@@ -79,6 +83,25 @@ _FRAMES = frozenset(
         SubagentError,
     }
 )
+_OF_STATE = frozenset({StateSnapshot, StateDelta})
+_OF_MESSAGES = frozenset(
+    {
+        TextMessageStart,
+        TextMessageContent,
+        TextMessageEnd,
+        ToolCallStart,
+        ToolCallArgs,
+        ToolCallEnd,
+        ToolCallResult,
+        ReasoningMessageStart,
+        ReasoningMessageContent,
+        ReasoningMessageEnd,
+        ActivitySnapshot,
+        ActivityDelta,
+    }
+)
+"""Types whose metadata or content becomes part of a message."""
+_UNENCODABLE = (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError)
 _FEW = 1000
 _SHORT = 4096
 """Characters of a piece of text that may wait for others."""
@@ -101,7 +124,8 @@ def is_written(event: Event) -> bool:
 class Pipeline:
     """Turns what one run says into what is stored. `ended` holds the terminal event once it is written."""
 
-    def __init__(self, writer: Writer, repairer: Repairer, redactor: Redactor) -> None:
+    def __init__(self, writer: Writer, repairer: Repairer, redactor: Redactor, state: Any = msgspec.UNSET) -> None:
+        """`state` is the one the run begins with."""
         self._repairer = repairer
         self._redactor = redactor
         # Bound once: these are called for every event.
@@ -109,6 +133,7 @@ class Pipeline:
         self._later = writer.later
         self._repair = repairer.feed
         self._redact = redactor.feed
+        self._state = SharedState(state)
         self._going_on: str | None = None
         """The message whose text goes on, if nothing about it needs a look."""
         self._pieces: list[TextMessageContent] = []
@@ -147,7 +172,7 @@ class Pipeline:
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for legal in self._repair(event):
-            if type(legal) not in _BARE:
+            if type(legal) not in _BARE or legal.metadata is not None:
                 self._pass_on(legal)
                 continue
             for clean in self._redact(legal):
@@ -198,6 +223,8 @@ class Pipeline:
         try:
             # From its bytes, so that the redactor meets nothing but plain JSON.
             plain = msgspec.json.decode(line)["value"]
+            if event.name == MESSAGES and levels(plain) > MAX_DEPTH:
+                return _dropped(event, "too_deep")
             return storable(msgspec.structs.replace(event, value=self._redactor.redact_value(plain)))
         except RecursionError:
             return _dropped(event, "too_deep")
@@ -220,7 +247,25 @@ class Pipeline:
         except RecursionError:
             clean = self._redact(_shallow(event))
         for one in clean:
-            self._write(storable(one))
+            self._write(self._told(one) if type(one) in _OF_STATE else _sent_back(one))
+
+    def _told(self, event: Event) -> bytes:
+        """The line of an event about the state, unless the state would leave its bounds."""
+        try:
+            line = encode_event(stamped(event))
+        except _UNENCODABLE:
+            line = _mended(event)
+            event = decode_event(line)
+        reason = "too_large" if len(line) > MAX_EVENT else self._state.apply(event)
+        return _dropped(event, reason) if reason else line
+
+
+def _sent_back(event: Event) -> bytes:
+    """The line of an event, without what would make its message one that cannot be sent back."""
+    line = storable(event)
+    if type(event) not in _OF_MESSAGES or line.count(b"[") + line.count(b"{") <= MAX_MESSAGE_DEPTH:
+        return line
+    return storable(_shallow(event)) if levels(msgspec.json.decode(line)) > MAX_MESSAGE_DEPTH else line
 
 
 def _bare(event: Event) -> bytes:
@@ -246,7 +291,7 @@ def storable(event: Event) -> bytes:
     """One line of JSON for the event, or for CUSTOM `ambient:dropped` when it cannot be stored as it is."""
     try:
         line = encode_event(event) if _is_bare(event) else encode_event(stamped(event))
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
+    except _UNENCODABLE:
         line = _mended(event)
     return line if len(line) <= MAX_EVENT else _dropped(event, "too_large")
 
@@ -256,7 +301,7 @@ def _mended(event: Event) -> bytes:
     for attempt in (_without_surrogates, _without_metadata):
         try:
             return encode_event(attempt(event))
-        except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
+        except _UNENCODABLE:
             continue
     return _dropped(event, "not_encodable")
 
@@ -292,6 +337,9 @@ def _shallow(event: Event) -> Event:
             return _plain_end(event)
         case StateSnapshot() | StateDelta() | Custom() | ActivitySnapshot() | ActivityDelta() | SubagentFinished():
             return dropped(type_of(event), "too_deep")
+        case ToolCallResult(content=list(parts)):
+            plain = [msgspec.structs.replace(part, metadata=None) for part in parts]
+            return msgspec.structs.replace(event, metadata=None, content=plain)
         case _:
             return msgspec.structs.replace(event, metadata=None)
 

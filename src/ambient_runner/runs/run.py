@@ -66,6 +66,8 @@ class StartRequest:
     """The span this request belongs to; the run is part of its trace. None for a trace of its own."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Those headers of the request that the setting `pass_headers` names, under lower-case names."""
+    via: tuple[str, ...] = ()
+    """The runs of servers that wait for this one (`via.py`)."""
     on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
     """Awaited when the run this request started is over, however it ends, before its last word is written."""
 
@@ -109,6 +111,8 @@ class Run:
     """What the adapter last remembered in this thread (`bridges.base.remember`); None when there is nothing."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Those headers of the request that the setting `pass_headers` names, under lower-case names. They are not stored."""
+    via: tuple[str, ...] = ()
+    """The runs of servers that wait for this one (`via.py`)."""
     environment: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     """What was granted to this run for its child processes. The platform's set-up fills it before the agent begins; it is not stored."""
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False)

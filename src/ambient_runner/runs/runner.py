@@ -264,7 +264,7 @@ class Runner:
         )
         if opening.cut_off:
             logger.info("A run rewinds thread %r; messages left behind: %d", writer.thread.id, opening.cut_off)
-        pipeline = Pipeline(writer, opening.repairer, opening.redactor)
+        pipeline = Pipeline(writer, opening.repairer, opening.redactor, opening.run.input.state)
         active = ActiveRun(
             run=opening.run,
             agent=agent,

@@ -25,6 +25,7 @@ from ambient_runner.protocol.encode import negotiate
 from ambient_runner.protocol.inbound import newest_user_message, read_input
 from ambient_runner.protocol.profiles import profile_of
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
+from ambient_runner.runs.via import VIA, read_via
 from ambient_runner.runs.views import Life
 from ambient_runner.server.asked import passed_headers
 from ambient_runner.server.body import read_body
@@ -93,7 +94,7 @@ async def _run(service: Service, request: Request, actor: Actor, agent: str) -> 
 def start_request(
     service: Service, request: Request, actor: Actor, agent: str, posted: RunAgentInput, body: bytes
 ) -> StartRequest:
-    """What the headers of a request ask of the Runner. Raises: InvalidInput."""
+    """What the headers of a request ask of the Runner. Raises: InvalidInput, AgentLoop."""
     return StartRequest(
         agent=agent,
         actor=actor,
@@ -102,6 +103,7 @@ def start_request(
         on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
         caller=_caller(request),
         headers=passed_headers(request, service.settings.pass_headers),
+        via=read_via(request.headers.get(VIA)),
     )
 
 

@@ -30,6 +30,7 @@ from ambient_runner.protocol.agui import to_agui
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Cancelled,
+    Custom,
     Event,
     RunError,
     RunFinished,
@@ -169,6 +170,7 @@ FORMS: dict[str, list[Any]] = {
     "snake case": [{"type": EventType.TEXT_MESSAGE_CHUNK, "message_id": "m1", "delta": "hé there"}],
     "sse text": [EventEncoder().encode(event) for event in MODELS],
     "sse bytes cut anywhere": [WIRE.encode()[at : at + 7] for at in range(0, len(WIRE.encode()), 7)],
+    "other bytes": [bytearray(WIRE.encode()[:50]), memoryview(WIRE.encode()[50:])],
     "crlf": [WIRE.replace("\n", "\r\n")],
     "ndjson": [f"{event.model_dump_json(by_alias=True, exclude_none=True)}\n" for event in MODELS],
     "no end": [WIRE.rstrip("\n").encode()],
@@ -196,6 +198,17 @@ async def test_its_result_is_kept_and_its_frame_is_ours() -> None:
         last = (await run_once(runner, user("u1")))[-1]
     assert isinstance(last, RunFinished)
     assert (last.thread_id, last.run_id, last.result) == ("t", "r", {"n": 1})
+
+
+async def test_text_that_is_no_event_is_passed_over_with_a_word() -> None:
+    async def agent(input: RunAgentInput) -> AsyncIterator[Any]:
+        yield WIRE
+        yield "and that is all"
+
+    async with serving(agent) as runner:
+        events = await run_once(runner, user("u1"))
+    told = [event.value for event in events if isinstance(event, Custom)]
+    assert told == [{"type": "", "reason": "not_json"}]
 
 
 async def test_what_is_no_event_ends_the_run() -> None:

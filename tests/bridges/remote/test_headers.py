@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -15,9 +17,9 @@ from ambient_runner.bridges.remote.config import secret_values
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui import input_to_agui
 from ambient_runner.protocol.events import RunAgentInput, RunError, RunFinished
-from ambient_runner.runs.run import Run
-from tests.bridges.remote.world import OUR_HEAD, framed, fronting, status
-from tests.world import KEY, said, user
+from ambient_runner.runs.run import Actor, Run
+from tests.bridges.remote.world import OUR_HEAD, SSE_HEAD, framed, fronting, status
+from tests.world import KEY, events_of, request, said, user
 
 TOKEN = "tok-4f9d1c77aa02"
 SECRET = {"Authorization": f"Bearer {TOKEN}", "X-Team": "blue-whales"}
@@ -47,6 +49,28 @@ async def test_headers_can_be_made_for_each_run() -> None:
             {"authorization": "Bearer of one", "x-team": "t"},
             {"authorization": "Bearer of two", "x-team": "t"},
         ]
+
+
+SETS_A_COOKIE = SSE_HEAD.replace(b"\r\n\r\n", b"\r\nSet-Cookie: session=of-ann; Path=/\r\n\r\n")
+
+
+async def cookies_sent(client: httpx.AsyncClient | None = None, **headers: str) -> list[str | None]:
+    """What goes with the runs of two users when the other server sets a cookie each time."""
+    async with fronting(framed(head=SETS_A_COOKIE), headers=headers, client=client) as thread:
+        for owner in ("ann", "bob"):
+            asked = dataclasses.replace(request(user("u1")), actor=Actor(owner=owner))
+            await events_of(thread.runner, await thread.runner.start(asked))
+        return [asked.headers.get("cookie") for asked in thread.upstream.asked]
+
+
+async def test_a_cookie_that_one_user_got_goes_with_nobodys_run() -> None:
+    assert await cookies_sent() == [None, None]
+    assert await cookies_sent(Cookie="of=the-operator") == ["of=the-operator"] * 2
+
+
+async def test_a_client_of_ones_own_keeps_its_cookies_and_takes_none() -> None:
+    async with httpx.AsyncClient(cookies={"of": "the-operator"}, trust_env=False) as client:
+        assert await cookies_sent(client) == ["of=the-operator"] * 2
 
 
 async def test_headers_made_for_a_run_need_one() -> None:

@@ -17,6 +17,7 @@ from ambient_runner.projections.restated import restated
 from ambient_runner.projections.thread import ThreadView
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
+    ActivityMessage,
     ActivitySnapshot,
     AssistantMessage,
     DeveloperMessage,
@@ -24,6 +25,7 @@ from ambient_runner.protocol.events import (
     FunctionCall,
     Message,
     MessagesSnapshot,
+    ReasoningEncryptedValue,
     ReasoningMessage,
     SystemMessage,
     TextMessageContent,
@@ -34,6 +36,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     ToolMessage,
 )
+from ambient_runner.protocol.ids import fit
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.views import load_view
 from tests.bridges.remote.world import framed, fronting
@@ -161,6 +164,58 @@ def test_equal_messages_are_told_apart_by_their_order() -> None:
     assert settled(shown, streamed, told) is None
 
 
+def unnamed(*messages: Message) -> list[Message]:
+    return [replace(message, id="") for message in messages]
+
+
+def test_messages_without_an_id_are_known_by_their_words() -> None:
+    assert settled(SHOWN, STREAMED, unnamed(*SHOWN, says("m2", "second"))) is None
+
+
+def test_a_new_message_without_an_id_gets_one_and_told_again_it_changes_nothing() -> None:
+    told = unnamed(*SHOWN, says("", "second!"), says("", "third"))
+    assert settled(SHOWN, STREAMED, told) == [*SHOWN, says("told-4", "second!"), says("told-5", "third")]
+
+
+def test_the_id_it_gets_is_nobody_elses() -> None:
+    shown: list[Message] = [U1, says("told-1", "first"), U2]
+    told: list[Message] = [*unnamed(says("", "zero")), *shown, says("told-2", "second")]
+    assert settled(shown, [], told) == [says("told-3", "zero"), *shown, says("told-2", "second")]
+
+
+def test_snapshots_without_ids_add_what_they_say_and_multiply_nothing() -> None:
+    thread, conversation = Transcript(SHOWN), Conversation(SHOWN, ["u2"])
+    for word in ("a", "b", "c", "c"):
+        event = conversation.told(unnamed(user("", word)))
+        news = restated(event) if event else None
+        if news is not None:
+            thread.restate(news.messages, news.gone)
+    added: list[Message] = [user("told-1", "a"), user("told-2", "b"), user("told-3", "c")]
+    assert sorted(thread.messages(), key=lambda message: message.id) == sorted(
+        [*SHOWN, *added], key=lambda message: message.id
+    )
+
+
+def test_a_thread_that_holds_messages_without_ids_already_does_not_grow_by_them() -> None:
+    thread = Transcript([*unnamed(user("", "e"), user("", "e")), *SHOWN])
+    for _ in range(3):
+        thread.restate(unnamed(user("", "e"), user("", "f")))
+    assert thread.messages() == [*unnamed(user("", "e")), *SHOWN, *unnamed(user("", "f"))]
+
+
+async def test_ids_in_a_snapshot_are_such_as_a_client_can_send_back() -> None:
+    carrier = says("m" * 300, "", tool_calls=[call("c" * 300)])
+    result = ToolMessage(id="r\n", tool_call_id="c" * 300, content="seen")
+    async with fronting(framed(MessagesSnapshot(messages=[U2, carrier, result]))) as thread:
+        for _ in range(2):
+            await thread.run(U2)
+            assert await thread.messages() == [
+                U2,
+                says(fit("m" * 300), "", tool_calls=[call(fit("c" * 300))]),
+                ToolMessage(id=fit("r\n"), tool_call_id=fit("c" * 300), content="seen"),
+            ]
+
+
 def test_reasoning_stays_unless_it_tells_any() -> None:
     thought = ReasoningMessage(id="r1", content="hm")
     shown: list[Message] = [U1, thought, says("m1", "first"), U2]
@@ -269,3 +324,13 @@ async def test_a_restated_thread_survives_a_checkpoint() -> None:
         await thread.run(user("u1"))
         view = await thread.runner.view(KEY)
         assert ThreadView.from_checkpoint(view.seq, view.to_checkpoint()).transcript.messages() == told.messages
+
+
+async def test_an_event_about_what_a_user_said_leaves_it_as_it_was() -> None:
+    activity = ActivitySnapshot(message_id="u1", activity_type="plan", content={"step": 1})
+    sealed = ReasoningEncryptedValue(subtype="message", entity_id="u1", encrypted_value="x")
+    plan = ActivityMessage(id="u1~2", activity_type="plan", content={"step": 1})
+    async with fronting(framed(), framed(activity, sealed)) as thread:
+        await thread.run(U1)
+        await thread.run(U2)
+        assert await thread.messages() == [U1, U2, plan]

@@ -20,6 +20,7 @@ from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.events import PROTOCOL_VERSION, Cancelled, RunFinished
 from ambient_runner.runs import metrics
 from ambient_runner.runs.run import Actor, run_if_any
+from ambient_runner.runs.via import VIA, via_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -55,7 +56,7 @@ class RemoteAdapter:
         self._stopped = self._closing = False
         self._thread_id = remote_thread(run.thread) if run else asked.thread_id
         self._headers = await self._headers_of(run)
-        added = [message.id for message in run.accepted] if run else [message.id for message in asked.messages[-1:]]
+        added = run.new_ids if run else [message.id for message in asked.messages[-1:]]
         heard = Translation(asked, added)
         try:
             async with aclosing(self._answer(asked, heard)) as events:
@@ -94,7 +95,7 @@ class RemoteAdapter:
         headers = checked_headers(given)
         if run is not None:
             run.secrets.learn(secret_values(headers))
-        return {**_trace(run), "X-Ambient-On-Disconnect": "stop", **headers}
+        return {**_of_run(run), "X-Ambient-On-Disconnect": "stop", **headers}
 
     async def _answer(self, asked: RunAgentInput, heard: Translation) -> AsyncGenerator[Event, None]:
         """The run; once more without the answers when the other server has forgotten what it asked, so that its agent asks again."""
@@ -148,9 +149,11 @@ def _body(asked: RunAgentInput) -> bytes:
     return msgspec.json.encode(wire)
 
 
-def _trace(run: Run | None) -> dict[str, str]:
-    """What makes the other server's trace part of this one. A run that nobody traces passes on what it got."""
-    return {"traceparent": run.span.traceparent} if run and run.span else {}
+def _of_run(run: Run | None) -> dict[str, str]:
+    """What makes the other server's trace part of this one, and tells it who waits. A run that nobody traces passes on what it got."""
+    if run is None:
+        return {}
+    return {VIA: via_of(run), **({"traceparent": run.span.traceparent} if run.span else {})}
 
 
 def remote_thread(thread: ThreadKey) -> str:

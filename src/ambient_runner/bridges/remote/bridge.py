@@ -29,7 +29,8 @@ class RemoteBridge(PlatformBridge):
 
     `headers` go with every request; a function gets the Run and says them for one run. `timeout` is RemoteTimeouts, or the seconds the
     other server may be silent. `interrupt` is where a run can be stopped; by default `/interrupt` beside the agent, once the other
-    server has shown that it is one of ours. `client` is an httpx.AsyncClient of your own, for a proxy or a certificate.
+    server has shown that it is one of ours. `client` is an httpx.AsyncClient of your own, for a proxy or a certificate; it
+    takes no cookies from then on.
     Raises: ConfigError.
     """
 

@@ -1,6 +1,7 @@
 """HTTP to the other server: one POST per run, its answer in pieces, and a request that ends it. The only place that knows httpx.
 
-No redirect is followed, no proxy, netrc or certificate setting of the environment is used, and nothing compressed is taken.
+No redirect is followed, no proxy, netrc or certificate setting of the environment is used, and nothing compressed is taken. Nor is a
+cookie: one client serves all users, and what one of them was given would go with the next one's run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 import re
 import ssl
 from contextlib import asynccontextmanager, contextmanager
+from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -21,6 +23,8 @@ from ambient_runner.bridges.remote.config import secret_values
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping
+    from http.cookiejar import Cookie
+    from urllib.request import Request
 
     from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts
 
@@ -42,8 +46,16 @@ _LAST_PIECE = 0.2
 """Seconds the other server has to close its answer after the terminal event, so that the connection can be used again."""
 
 
+class _TakesNone(DefaultCookiePolicy):
+    """Sends the cookies a client was made with, and takes no others."""
+
+    def set_ok(self, cookie: Cookie, request: Request) -> bool:
+        return False
+
+
 class Remote:
-    """The other server. `client` is used as it is, for those who need a proxy or a certificate of their own, and not closed."""
+    """The other server. `client` is for those who need a proxy or a certificate of their own. It takes no cookies from now on, and is
+    not closed; else it is used as it is."""
 
     def __init__(
         self, url: str, *, timeouts: RemoteTimeouts, limits: RemoteLimits, client: httpx.AsyncClient | None = None
@@ -53,7 +65,7 @@ class Remote:
         self.limits = limits
         self.is_ours = False
         """Whether it has answered like a server of this project: it can then be asked to stop a run and to forget a thread."""
-        self._given = client
+        self._given = None if client is None else _without_new_cookies(client)
         self._made: httpx.AsyncClient | None = None
 
     @asynccontextmanager
@@ -114,13 +126,11 @@ class Remote:
         if self._made is None:
             # Reading the world's certificates takes 50 ms. Without them every certificate is refused, and none is expected.
             verify = True if self.url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            self._made = httpx.AsyncClient(
-                transport=httpx.AsyncHTTPTransport(
-                    verify=verify, retries=_CONNECT_AGAIN, trust_env=False, limits=httpx.Limits(max_connections=None)
-                ),
-                timeout=httpx.Timeout(self.timeouts.idle, connect=self.timeouts.connect, pool=None),
-                trust_env=False,
+            transport = httpx.AsyncHTTPTransport(
+                verify=verify, retries=_CONNECT_AGAIN, trust_env=False, limits=httpx.Limits(max_connections=None)
             )
+            timeout = httpx.Timeout(self.timeouts.idle, connect=self.timeouts.connect, pool=None)
+            self._made = _without_new_cookies(httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False))
         return self._made
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
@@ -163,6 +173,11 @@ class Remote:
             else:
                 return response.is_success
         return False
+
+
+def _without_new_cookies(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    client.cookies.jar.set_policy(_TakesNone())
+    return client
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.dropped import MAX_EVENT
 from ambient_runner.runs.run import Run
+from ambient_runner.runs.via import VIA
 
 __all__ = ["Headers", "RemoteLimits", "RemoteTimeouts", "checked_headers", "checked_url", "secret_values"]
 
@@ -19,7 +20,10 @@ Headers = Mapping[str, str] | Callable[[Run], Mapping[str, str] | Awaitable[Mapp
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
 _OURS = frozenset(
-    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
+    {
+        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"),
+        VIA.lower(),
+    }
 )
 _SECRET = re.compile(r"auth|cookie|credential|key|password|secret|session|token", re.IGNORECASE)
 

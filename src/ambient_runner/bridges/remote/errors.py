@@ -30,6 +30,7 @@ _WORDS = {
     422: "The other server did not understand this run. Its operator has to look which version of AG-UI it speaks.",
     429: f"The other server has too much to do. {_AGAIN}",
     503: f"The other server takes no new work now. {_AGAIN}",
+    508: "The address of this agent leads back to this server or goes round among others. Its operator has to look at the URL.",
 }
 
 

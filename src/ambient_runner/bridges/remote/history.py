@@ -6,6 +6,7 @@ then nothing has to be stored. `docs/agents/remote.md` has the rules.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -62,21 +63,30 @@ class Conversation:
 
 
 def _named(snapshot: Sequence[Message], ours: Sequence[Message]) -> list[Message]:
-    """The messages of a snapshot under the ids we know them by: a server may tell a message under another id than it streamed it."""
-    known = {message.id: message for message in ours}
+    """The messages of a snapshot under the ids we know them by.
+
+    A server may tell a message under another id than it streamed it, or under none: then the one that says the same is meant. One
+    without an id that says something new gets one by its place.
+    """
+    known = {message.id: message for message in ours if message.id}
     told = {message.id for message in snapshot if message.id in known}
     twins: dict[Hashable, list[Message]] = {}
-    for message in ours:
+    for message in known.values():
         if message.id not in told:
             twins.setdefault(_likeness(message), []).append(message)
+    taken = {*known, *(message.id for message in snapshot)}
     named: dict[str, Message] = {}
-    for message in snapshot:
+    for place, message in enumerate(snapshot, 1):
         old = known.get(message.id)
         if old is None or message.id in named or type(old) is not type(message):
             alike = twins.get(_likeness(message))
             old = alike.pop(0) if alike else None
         if old is not None:
             named[old.id] = _merged(old, message)
+        elif not message.id:
+            own = next(one for number in count(place) if (one := f"told-{number}") not in taken)
+            named[own] = replace(message, id=own)
+            taken.add(own)
         elif message.id not in named and message.id not in known:
             named[message.id] = message
     return list(named.values())

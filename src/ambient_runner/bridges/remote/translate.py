@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from ambient_runner.bridges.remote.history import Conversation
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.dropped import is_dropped
-from ambient_runner.protocol.events import Custom, MessagesSnapshot, RunError, RunFinished, RunStarted
+from ambient_runner.protocol.events import (
+    OURS,
+    Custom,
+    MessagesSnapshot,
+    RunError,
+    RunFinished,
+    RunStarted,
+    UserMessage,
+)
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 
@@ -22,9 +30,8 @@ __all__ = ["Translation"]
 _MOST_DROPPED = 10
 """Times a run says that something was passed over. A server that sends nothing but rubbish does not fill the thread with it."""
 
-_RESERVED = "ambient:"
 _OF_ITS_WORK = frozenset(
-    f"{_RESERVED}{name}"
+    f"{OURS}{name}"
     for name in (
         *("dropped", "hook_error", "interrupt_lapsed", "setup_error"),
         *("repo_added", "repo_progress", "repo_removed", "workflow_changed"),
@@ -40,7 +47,8 @@ class Translation:
     def __init__(self, asked: RunAgentInput, added: Iterable[str]) -> None:
         self.ended = False
         self.heard = False
-        self._repairer = Repairer(asked.thread_id, asked.run_id, Transcript(asked.messages).ids())
+        users = [message.id for message in asked.messages if isinstance(message, UserMessage)]
+        self._repairer = Repairer(asked.thread_id, asked.run_id, Transcript(asked.messages).ids(), users=users)
         self._conversation = Conversation(asked.messages, added)
         self._spoken = False
         self._snapshot_due = False
@@ -78,5 +86,5 @@ class Translation:
         """Under our names another server may speak of its work and no more; and rubbish is mentioned only so often."""
         rubbish = is_dropped(event)
         self._dropped += rubbish
-        is_reserved = event.name.startswith(_RESERVED) and event.name not in _OF_ITS_WORK
+        is_reserved = event.name.startswith(OURS) and event.name not in _OF_ITS_WORK
         return is_reserved or (rubbish and self._dropped > _MOST_DROPPED)
