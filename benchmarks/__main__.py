@@ -62,12 +62,12 @@ def _measure(scenes: tuple[str, ...], scratch: Path, *, quick: bool, console: Co
 
 def _scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Section:
     rounds = {
-        "burst": 3 if quick else 9,
+        "burst": 3 if quick else 15,
         "first": 50 if quick else 200,
         "live": 1 if quick else 3,
         "memory": 10 if quick else 50,
         "tracing": 5 if quick else 20,
-        "frameworks": 5 if quick else 15,
+        "frameworks": 5 if quick else 30,
     }[name]
     seconds = 4.0 if quick else 10.0
     match name:

@@ -42,6 +42,7 @@ INSERT INTO lease (tenant, owner, id, run, worker, scope, digest, since)
 VALUES (?, ?, ?, ?, ?, ?, ?, coalesce((SELECT max(no) FROM batch), 0)) RETURNING token, since
 """
 _THREAD = f"SELECT t.no, t.agent, t.epoch, {reads.PLACED} FROM thread t WHERE t.tenant = ? AND t.owner = ? AND t.id = ?"  # noqa: S608
+_RUN = "SELECT last, first FROM run WHERE thread_no = ? AND key = ?"
 _FENCE = "SELECT 1 FROM lease WHERE token = ?"
 _INSERT = "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES "
 # Every call into SQLite gives up the GIL and waits to get it back, so many rows go in one statement; the connection keeps them prepared.
@@ -143,7 +144,8 @@ class Writes:
         self.worker.renew(self.connection)
         if held:
             self._end_lease(key, held[4], held[5])
-        self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
+        if ticket is not None:
+            self.connection.execute("DELETE FROM ticket WHERE no = ?", (ticket,))
         scope = (claim.scope, claim.digest) if claim else (None, None)
         token, since = self.connection.execute(_TAKE, (*key, run, self.worker.id, *scope)).fetchone()
         lease = self._lease(key, run, token, since)
@@ -162,7 +164,8 @@ class Writes:
         first = (self._newest(no, thread[3], lease.since) if thread else 0) + 1
         self.connection.execute(_NEW_RUN, (no, lease.run, run_id, first))
         last = self._write_facts(lease.key, lease.epoch, no, lease.run, facts, first)
-        self._touch(no, lease.key)
+        if thread:
+            self._touch(no, lease.key)
         self.after_commit.append(lambda: self._begun(lease, no, last))
         return first
 
@@ -294,9 +297,7 @@ class Writes:
     def _lease(self, key: ThreadKey, run: str, token: int, since: int) -> Lease:
         thread = self.connection.execute(_THREAD, key).fetchone()
         no, _, epoch, last = thread or (0, "", secrets.token_urlsafe(9), 0)
-        row = self.connection.execute(
-            "SELECT last, first FROM run WHERE thread_no = ? AND key = ?", (no, run)
-        ).fetchone()
+        row = self.connection.execute(_RUN, (no, run)).fetchone() if no else None
         return Lease(
             key=key,
             run=run,
