@@ -30,7 +30,7 @@ LAYERS = {
 }
 PURE = ("protocol", "projections")
 IMPURE_MODULES = {"asyncio", "anyio", "socket", "sqlite3", "subprocess", "threading", "os", "time", "logging", "httpx"}
-BROAD_EXCEPT = {"runs/runner.py", "runs/isolate.py", "server/errors.py", "cli/__init__.py"}
+BROAD_EXCEPT = {"runs/driving.py", "runs/isolate.py", "server/errors.py", "cli/__init__.py"}
 
 
 def _modules() -> list[Path]:

@@ -67,7 +67,7 @@ async def test_a_run_that_ignores_the_drain_still_gets_its_terminal_event(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An agent that is deaf for longer than the Runner waits for last words; ten seconds would be a long test.
-    monkeypatch.setattr("ambient_runner.runs.runner._LAST_WORDS", 0.1)
+    monkeypatch.setattr("ambient_runner.runs.driving.LAST_WORDS", 0.1)
     async with MemoryLedger() as ledger:
         with anyio.fail_after(5):
             async with Runner(ledger, {"agent": ScriptedAgent(script)}, IMPATIENT) as runner:

@@ -1,30 +1,24 @@
-"""The Runner: admits runs, drives each in a task of its own, stops them, ends every one well, and recovers those left behind.
+"""The Runner: admits runs, has each driven in a task of its own (`driving.py`), stops them, and recovers those left behind.
 
 It is the only one that appends a run's events, and it does not know who reads them: readers follow the ledger.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-import traceback
 import uuid
 from collections import Counter
-from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, cast
+from contextlib import AsyncExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import msgspec
 
 from ambient_runner.errors import (
-    BridgeError,
     Draining,
     KeyReused,
-    LeaseLost,
-    LedgerError,
     NothingRunning,
-    RunnerError,
     ThreadBusy,
     UnknownAgent,
     UnknownThread,
@@ -32,20 +26,19 @@ from ambient_runner.errors import (
 from ambient_runner.ledger.base import Fact
 from ambient_runner.projections.redact import Redactor, Secrets
 from ambient_runner.projections.thread import ThreadView
-from ambient_runner.protocol.events import RunError, RunFinished, Terminal, outcome_of
+from ambient_runner.protocol.events import outcome_of
 from ambient_runner.protocol.inbound import newest_user_message
 from ambient_runner.runs import metrics
-from ambient_runner.runs.active import ActiveRun, Deadlines
+from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission, Waiting
-from ambient_runner.runs.apart import LeftBehind, run_apart
 from ambient_runner.runs.contained import contain_tasks
-from ambient_runner.runs.framing import finished, framed
+from ambient_runner.runs.driving import LAST_WORDS, drive_to_end
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.opening import open_run
-from ambient_runner.runs.pipeline import LOOKED_AT, Pipeline, is_written
+from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.recovery import close_abandoned
 from ambient_runner.runs.retention import retain
-from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, RunHandler, Started, StartRequest, enter_run
+from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, Started, StartRequest, enter_run
 from ambient_runner.runs.views import Life, Views
 
 if TYPE_CHECKING:
@@ -54,14 +47,9 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, RunInfo, ThreadKey, Writer
+    from ambient_runner.runs.apart import LeftBehind
 
 logger = logging.getLogger(__name__)
-
-_TERMINALS = frozenset({RunFinished, RunError})
-_YIELD_EVERY = 256
-"""Events of an agent that does not pause, until others have their turn."""
-_LAST_WORDS = 10.0
-"""Seconds a run has to write its terminal event once it ends."""
 
 
 class Runner:
@@ -160,7 +148,7 @@ class Runner:
         active = self._by_thread.get(key)
         await self.ledger.request_stop(key, "erased")
         if active is not None:
-            with anyio.move_on_after(self.settings.timeouts.grace + _LAST_WORDS):
+            with anyio.move_on_after(self.settings.timeouts.grace + LAST_WORDS):
                 await active.done.wait()
         else:
             await self.ledger.released(key, self.settings.timeouts.grace)
@@ -216,7 +204,7 @@ class Runner:
             await self._all_done()
         for active in list(self._active.values()):
             active.cut("shutdown")
-        with anyio.move_on_after(_LAST_WORDS):
+        with anyio.move_on_after(LAST_WORDS):
             await self._all_done()
 
     async def _all_done(self) -> None:
@@ -287,7 +275,7 @@ class Runner:
             async with stack:
                 # Whatever goes wrong with one run must not reach the others: they share a task group.
                 with isolate("ending a run; recovery will close it"):
-                    await self._drive_to_end(active)
+                    await drive_to_end(active, self._middleware, self.left_behind)
             if self.settings.retain:
                 with isolate("dropping old entries"):
                     await retain(self.ledger, active.run.thread, self.settings.retain)
@@ -298,121 +286,6 @@ class Runner:
             self.views.unfollow(Life(active.writer.thread, active.writer.epoch))
             active.done.set()
             self._count(active, time.monotonic() - began)
-
-    async def _drive_to_end(self, active: ActiveRun) -> None:
-        try:
-            terminal = await self._drive_attended(active)
-        except anyio.get_cancelled_exc_class():
-            active.cause = active.cause or "shutdown"
-            await self._end(active, active.terminal())
-            raise
-        if terminal is not None:
-            await self._end(active, terminal)
-        else:
-            _tell_observers(active, RunError(message=LedgerError().message, code=LedgerError.code))
-
-    async def _drive_attended(self, active: ActiveRun) -> Terminal | None:
-        """Drive the run while someone listens for stops; None when it can no longer be written."""
-        terminal: Terminal | None = None
-        try:
-            async with anyio.create_task_group() as watchers:
-                watchers.start_soon(self._obey_stops, active)
-                terminal = await self._drive(active)
-                watchers.cancel_scope.cancel()
-        except* LeaseLost:
-            logger.warning("A run lost its lease and is left to its new owner")
-        except* LedgerError:
-            logger.exception("A run could not be written; recovery will close it")
-        finally:
-            await self._take_leave(active)
-        return terminal
-
-    async def _take_leave(self, active: ActiveRun) -> None:
-        """Tell whoever started the run that it is over, even while everything is being cancelled."""
-        if active.on_end is not None:
-            with anyio.move_on_after(active.timeouts.grace, shield=True), isolate("telling a door that a run is over"):
-                await active.on_end()
-
-    async def _drive(self, active: ActiveRun) -> Terminal:
-        """Push every event of the agent; gives the terminal event the run deserves."""
-        terminal: Terminal | None = None
-        try:
-            with Deadlines(active):
-                terminal = await run_apart(
-                    self._consume(active), active.cut_short, active.timeouts.grace, self.left_behind
-                )
-        except LedgerError:
-            raise
-        except Exception as error:
-            return active.terminal() if active.cause else self._failure(error, active)
-        if active.cause is not None:
-            return active.terminal()
-        return terminal or finished(active.run)
-
-    def _failure(self, error: Exception, active: ActiveRun) -> RunError:
-        """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest.
-
-        Middleware that has said the failure in its own words, and lets it pass, has the last word.
-        """
-        known = error if isinstance(error, RunnerError) else BridgeError()
-        level, said = (
-            (logging.WARNING, traceback.format_exception_only(error.__cause__ or error))
-            if known.is_expected
-            else (logging.ERROR, traceback.format_exception(error))
-        )
-        reason = Redactor(active.run.secrets).redact_text("".join(said))
-        logger.log(level, "A run failed (%s)\n%s", known.code, reason)
-        if isinstance(active.said, RunError):
-            return active.said
-        return RunError(message=known.message, code=known.code)
-
-    async def _consume(self, active: ActiveRun) -> Terminal | None:
-        writer, now = active.writer, time.monotonic
-        push, full = active.pipeline.push, writer.full
-        count = 0
-        async with aclosing(self._handler(active)(active.run)) as events:
-            async for event in events:
-                kind = type(event)
-                if kind in _TERMINALS:
-                    active.said = active.said or cast("Terminal", event)
-                elif kind not in LOOKED_AT or is_written(event):
-                    if push(event):
-                        active.heard = now()
-                        if full():
-                            await writer.room()
-                else:
-                    active.heard = now()
-                count += 1
-                if not count % _YIELD_EVERY:
-                    await (writer.room() if full() else asyncio.sleep(0))
-        return active.said
-
-    def _handler(self, active: ActiveRun) -> RunHandler:
-        """The agent inside its own middleware, inside the server's."""
-        handler = framed(active.agent, active.pipeline.keep)
-        for wrap in reversed((*self._middleware, *active.agent.middleware)):
-            handler = wrap(handler)
-        return handler
-
-    async def _end(self, active: ActiveRun, terminal: Terminal) -> None:
-        """Write the terminal event even while everything is being cancelled."""
-        _tell_observers(active, terminal)
-        with anyio.move_on_after(_LAST_WORDS, shield=True):
-            try:
-                active.pipeline.end(terminal)
-                await active.writer.finish()
-            except LedgerError:
-                logger.exception("The end of a run could not be written; recovery will close it")
-
-    async def _obey_stops(self, active: ActiveRun) -> None:
-        """Wait for a stop request; ask the agent to end by itself, and cut it after the grace."""
-        await active.writer.stop_requested()
-        active.cause = active.cause or "stopped"
-        active.run.stopping.set()
-        with anyio.move_on_after(active.timeouts.grace), isolate("asking an agent to stop"):
-            if await active.agent.interrupt(active.run):
-                await active.done.wait()
-        active.cut("stopped")
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -444,9 +317,3 @@ class Runner:
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redactions.items():
             metrics.REDACTIONS.labels(kind).inc(times)
-
-
-def _tell_observers(active: ActiveRun, terminal: Terminal) -> None:
-    for tell in active.run.endings:
-        with isolate("telling an observer how a run ended"):
-            tell(terminal)
