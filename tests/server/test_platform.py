@@ -20,7 +20,7 @@ from ambient_runner.errors import ConfigError
 from tests.server.doors import client_of, refused
 from tests.server.worker import WorkerBridge
 from tests.services.test_trees import deep
-from tests.services.world import BYTES, by_header, ending, repository, server, settings_of, talk, told
+from tests.services.world import BYTES, by_header, ending, repository, server, settings_of, talk, told, unerasable
 
 FILES = {
     ("POST", "/repos/add"),
@@ -185,21 +185,13 @@ async def test_a_deep_tree_is_erased_with_its_thread_and_other_peoples_runs_go_o
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with-runs", "without"])
-async def test_what_could_not_be_deleted_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+async def test_what_could_not_be_deleted_is_said(tmp_path: Path, known: bool) -> None:
     """The answer was that the thread is deleted, whatever was left of it."""
     async with server(WorkerBridge(mcp=False), settings_of(tmp_path, default_thread="t")) as client:
         await client.post("/files?name=stuck", content=b"x", headers=BYTES)
         if known:
             await talk(client, "hello", "u1")
-        unlink = os.unlink
-
-        def refuse(path: str, *, dir_fd: int | None = None) -> None:
-            if path == "stuck":
-                raise PermissionError(1, "Operation not permitted")
-            unlink(path, dir_fd=dir_fd)
-
-        with monkeypatch.context() as stuck:
-            stuck.setattr(os, "unlink", refuse)
+        with unerasable("stuck"):
             failed = await client.delete("/thread/t")
         after = await talk(client, "hello", "u1")
         erased = await client.delete("/thread/t")

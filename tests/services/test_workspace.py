@@ -17,6 +17,7 @@ from ambient_runner.services.sources import SourceRules
 from ambient_runner.services.workspace import Workspace, Workspaces
 from tests.services.remotes import ANN, BOB
 from tests.services.test_trees import deep
+from tests.services.world import unerasable
 
 
 async def test_a_new_workspace_has_its_folders_and_begins_among_the_artifacts(tmp_path: Path) -> None:
@@ -254,21 +255,11 @@ async def test_a_deep_workspace_is_erased_and_harms_nobody(tmp_path: Path) -> No
     assert list((tmp_path / "root/.trash").iterdir()) == []
 
 
-async def test_what_cannot_be_erased_is_said_and_the_rest_of_the_trash_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_cannot_be_erased_is_said_and_the_rest_of_the_trash_goes(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
     made = await workspaces.prepare(ANN)
     (made.artifacts / "stuck").write_text("x")
-    unlink = os.unlink
-
-    def refuse(path: str, *, dir_fd: int | None = None) -> None:
-        if path == "stuck":
-            raise PermissionError(1, "Operation not permitted")
-        unlink(path, dir_fd=dir_fd)
-
-    with monkeypatch.context() as stuck:
-        stuck.setattr(os, "unlink", refuse)
+    with unerasable("stuck"):
         with pytest.raises(ServiceError):
             await workspaces.forget(ANN)
         for name in ("0", "other", "zz"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
+import pytest
 from fastapi import FastAPI, Request
 
 from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints
@@ -90,6 +91,21 @@ async def talk(client: httpx.AsyncClient, text: str, message: str, **more: Any) 
     events = [event for _, event in frames(response)]
     STREAMS.append(events)
     return events
+
+
+@contextmanager
+def unerasable(name: str) -> Generator[None]:
+    """While this is open, nobody can delete a file of this name."""
+    unlink = os.unlink
+
+    def refuse(path: str, *, dir_fd: int | None = None) -> None:
+        if path == name:
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, dir_fd=dir_fd)
+
+    with pytest.MonkeyPatch.context() as stuck:
+        stuck.setattr(os, "unlink", refuse)
+        yield
 
 
 def told(events: list[dict[str, Any]]) -> list[str]:
