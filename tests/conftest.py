@@ -55,7 +55,7 @@ def ambient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Any]]:
     """The command line in this process: arguments in, (exit code, stdout, stderr) out. Threads are kept in a file of the test."""
-    from ambient_runner.cli import main
+    from ambient_runner.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("AMBIENT_")]:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from ambient_runner.cli.logs import RedactingFormatter
 from ambient_runner.cli.render import (
     Called,
     Ended,
@@ -32,6 +31,7 @@ from ambient_runner.cli.render import (
     styled,
 )
 from ambient_runner.protocol import events as ev
+from ambient_runner.telemetry.log_format import RedactingFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

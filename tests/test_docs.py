@@ -9,7 +9,7 @@ import pytest
 import typer.main
 from fastapi.routing import APIRoute
 
-import ambient_runner.cli
+import ambient_runner.cli.main
 from ambient_runner import Settings, create_app, errors
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.config import OPTIONS
@@ -70,7 +70,7 @@ def test_every_setting_is_documented(option: object) -> None:
 
 
 def commands() -> list[str]:
-    group = typer.main.get_command(ambient_runner.cli.app)
+    group = typer.main.get_command(ambient_runner.cli.main.app)
     names: list[str] = []
     for name, command in sorted(getattr(group, "commands", {}).items()):
         inner = getattr(command, "commands", None)

@@ -19,9 +19,9 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
     UserMessage,
 )
+from ambient_runner.runs.event_reader import run_events
 from ambient_runner.runs.run import Actor, Middleware, Run, Started, StartRequest
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.watch import run_events
 
 KEY = ThreadKey("default", "local", "t")
 SETTINGS = Settings(store="memory://", history="server", lease=5.0, timeouts=Timeouts(grace=0.5))

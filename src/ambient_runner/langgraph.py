@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
-from ambient_runner.bridges.langgraph.inside import (
+from ambient_runner.bridges.langgraph.client_tools import (
     answer_backend,
     backend_tools,
     frontend_tools,
@@ -18,6 +17,7 @@ from ambient_runner.bridges.langgraph.inside import (
     request_context,
     route_tools,
 )
+from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
 
 __all__ = [
     "LangGraphBridge",

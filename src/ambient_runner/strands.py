@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.runs.run import Middleware
     from ambient_runner.server.guard import Authorize
-    from ambient_runner.server.service import Service
+    from ambient_runner.server.runtime import Service
 
 __all__ = [
     "PredictStateMapping",

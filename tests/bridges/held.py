@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from ambient_runner.bridges.hosting import Hosted
+    from ambient_runner.bridges.agent_host import Hosted
     from ambient_runner.runs.runner import Runner
 
 

@@ -12,7 +12,7 @@ from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.bridges.registry import GROUP, load_agent, load_agents
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import RunAgentInput
 
 if TYPE_CHECKING:

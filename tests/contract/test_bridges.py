@@ -11,11 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.agui import coerce, input_to_agui
+from ambient_runner.protocol.agui_models import coerce, input_to_agui
 from ambient_runner.protocol.events import RunAgentInput, RunError, RunFinished
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.runner import Runner

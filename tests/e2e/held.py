@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Run, RunHandler
-    from ambient_runner.server.service import Service
+    from ambient_runner.server.runtime import Service
 
 gates: dict[str, anyio.Event] = defaultdict(anyio.Event)
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.compose import Composer
 from ambient_runner.protocol.profiles import Downgrader, Profile
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier, Violation

@@ -13,7 +13,7 @@ import pytest
 
 from ambient_runner.errors import ConfigError, KeyReused, LeaseLost, LedgerError, UnknownThread
 from ambient_runner.ledger import RUNTIME, Batch, Checkpoint, Fact, Held, KeyClaim, SqliteLedger, ThreadKey, Writer
-from ambient_runner.ledger.sqlite.connect import connect as open_connection
+from ambient_runner.ledger.sqlite.connection import connect as open_connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
@@ -404,7 +404,7 @@ class TestTrouble:
     async def test_a_locked_file_is_a_ledger_error_and_passes(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("ambient_runner.ledger.sqlite.connect.BUSY_PATIENCE", 0.1)
+        monkeypatch.setattr("ambient_runner.ledger.sqlite.connection.BUSY_PATIENCE", 0.1)
         async with SqliteLedger(path) as ledger:
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")

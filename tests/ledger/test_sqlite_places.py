@@ -12,7 +12,7 @@ import pytest
 
 from ambient_runner.errors import LeaseLost, LedgerError
 from ambient_runner.ledger import Checkpoint, SqliteLedger
-from ambient_runner.ledger.sqlite.places import SPAN
+from ambient_runner.ledger.sqlite.row_index import SPAN
 from tests.ledger.test_sqlite import KEY, NOTE, Clock, begin, files_with, lines_of, rows, two_ledgers
 
 if TYPE_CHECKING:

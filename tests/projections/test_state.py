@@ -11,10 +11,10 @@ import jsonpointer
 import pytest
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
-from ambient_runner.projections.patches import MAX_STATE, apply_patch
+from ambient_runner.projections.json_patch import MAX_STATE, apply_patch
 from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
-from ambient_runner.protocol.depth import MAX_STATE_DEPTH
 from ambient_runner.protocol.events import Event, StateDelta, StateSnapshot
+from ambient_runner.protocol.limits import MAX_STATE_DEPTH
 
 HIDDEN = ("_*", "temp:*", "internal")
 

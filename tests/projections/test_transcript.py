@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.depth import MAX_MESSAGE_DEPTH, levels
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivityMessage,
@@ -32,6 +31,7 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
+from ambient_runner.protocol.limits import MAX_MESSAGE_DEPTH, levels
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Message

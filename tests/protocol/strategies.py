@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from ambient_runner.protocol.compose import Composer
+    from ambient_runner.bridges.toolkit.composer import Composer
 
 T = TypeVar("T")
 Remark = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -9,7 +9,7 @@ from ag_ui.encoder import EventEncoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.protocol.agui import to_agui
+from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.encode import ndjson, sse
 from ambient_runner.protocol.events import (

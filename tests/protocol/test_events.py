@@ -6,7 +6,7 @@ import ag_ui.core as ag
 import msgspec
 import pytest
 
-from ambient_runner.protocol.agui import coerce, to_agui
+from ambient_runner.protocol.agui_models import coerce, to_agui
 from ambient_runner.protocol.events import (
     EVENT_TYPES,
     BaseEvent,

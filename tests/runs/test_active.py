@@ -14,9 +14,9 @@ from ambient_runner.ledger.base import Ledger
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import Event, RunError, RunFinished, TextMessageContent, TextMessageStart
 from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs.event_reader import run_events
 from ambient_runner.runs.run import Run, Started
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.watch import run_events
 from tests.scripts import begun, forever
 from tests.world import SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
@@ -67,7 +67,7 @@ async def test_a_run_that_ignores_the_drain_still_gets_its_terminal_event(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An agent that is deaf for longer than the Runner waits for last words; ten seconds would be a long test.
-    monkeypatch.setattr("ambient_runner.runs.driving.LAST_WORDS", 0.1)
+    monkeypatch.setattr("ambient_runner.runs.execution.LAST_WORDS", 0.1)
     async with MemoryLedger() as ledger:
         with anyio.fail_after(5):
             async with Runner(ledger, {"agent": ScriptedAgent(script)}, IMPATIENT) as runner:

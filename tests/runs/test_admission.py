@@ -18,7 +18,7 @@ from ambient_runner.protocol.events import (
     encode_event,
     kind_of,
 )
-from ambient_runner.runs.retention import retain
+from ambient_runner.runs.maintenance import retain
 from ambient_runner.runs.run import Actor, Run
 from ambient_runner.runs.runner import Runner
 from tests.scripts import begun, forever, hello

@@ -15,9 +15,9 @@ from ambient_runner.bridges.base import remember
 from ambient_runner.errors import Parked
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import RUNTIME, Batch
-from ambient_runner.projections.kept import MEMORY, is_kept_line
-from ambient_runner.projections.redact import REDACTED
-from ambient_runner.projections.thread import ThreadView
+from ambient_runner.projections.private_entries import MEMORY, is_kept_line
+from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Custom,
@@ -31,7 +31,7 @@ from ambient_runner.protocol.events import (
     UserMessage,
     encode_event,
 )
-from ambient_runner.runs.retention import retain
+from ambient_runner.runs.maintenance import retain
 from ambient_runner.runs.run import Middleware, Run, RunHandler, current_run
 from ambient_runner.runs.runner import Runner
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.errors import BridgeError, BridgeTimeout
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import Event, RunError, RunFinished, TextMessageContent, type_of

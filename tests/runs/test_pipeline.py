@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 from ambient_runner.errors import TooLarge
 from ambient_runner.ledger.base import RUNTIME, Encoded, Fact, Writer
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.projections.kept import MEMORY
-from ambient_runner.projections.redact import Redactor, Secrets
-from ambient_runner.projections.restated import restate
-from ambient_runner.protocol.depth import MAX_DEPTH
-from ambient_runner.protocol.dropped import MAX_EVENT
+from ambient_runner.projections.private_entries import MEMORY, restate
+from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.protocol.events import (
     ActivitySnapshot,
     AssistantMessage,
@@ -43,6 +40,7 @@ from ambient_runner.protocol.events import (
     decode_event,
     encode_event,
 )
+from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.pipeline import Pipeline, storable

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from ambient_runner.runs.retention import retain
+from ambient_runner.runs.maintenance import retain
 from ambient_runner.runs.run import Run
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user
 

@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ambient_runner.projections.frames import snapshot_places
-from ambient_runner.projections.kept import MESSAGES
-from ambient_runner.projections.redact import REDACTED
-from ambient_runner.projections.restated import restate
+from ambient_runner.projections.private_entries import MESSAGES, restate
+from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Custom,
@@ -26,7 +25,7 @@ from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.views import load_view
+from ambient_runner.runs.view_cache import load_view
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user
 
 SECRET = "sk-live-0123456789"

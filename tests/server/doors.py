@@ -12,10 +12,10 @@ from fastapi import FastAPI
 
 from ambient_runner import Settings, Timeouts, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.projections.redact import Secrets
+from ambient_runner.projections.redaction import Secrets
 from ambient_runner.runs.run import Agent
 from ambient_runner.server.platform import Platform
-from ambient_runner.server.service import Service
+from ambient_runner.server.runtime import Service
 
 SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5))
 

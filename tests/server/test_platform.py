@@ -19,7 +19,7 @@ from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import ConfigError
 from tests.server.doors import client_of, refused
 from tests.server.worker import WorkerBridge
-from tests.services.test_trees import deep
+from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import BYTES, by_header, ending, repository, server, settings_of, talk, told, unerasable
 
 FILES = {
@@ -87,7 +87,7 @@ def test_a_server_without_such_agents_does_not_import_git_or_mcp() -> None:
     code = (
         "import sys; from ambient_runner import Settings, create_app; from ambient_runner.bridges.demo import DemoBridge; "
         "create_app(Settings(store='memory://'), {'demo': DemoBridge()}); "
-        "rooms = ('mcp', 'httpx2', 'ambient_runner.services.git', 'ambient_runner.services.folder'); "
+        "rooms = ('mcp', 'httpx2', 'ambient_runner.services.workspaces.git', 'ambient_runner.services.workspaces.layout'); "
         "print([name for name in rooms if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ from ambient_runner import (
     current_run,
 )
 from ambient_runner.bridges.base import remember
-from ambient_runner.cli import app as cli
+from ambient_runner.cli.main import app as cli
 from ambient_runner.protocol.events import Event
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 from tests.server.doors import SETTINGS, asking, client_of, frames, refused

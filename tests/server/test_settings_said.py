@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from ambient_runner import add_ambient_endpoints
 from ambient_runner.errors import ConfigError
-from ambient_runner.services.mcp import layer_of, resolve
+from ambient_runner.services.mcp.config import layer_of, resolve
 from tests.server.worker import WorkerBridge
 from tests.services.world import mcp_file, server, settings_of
 

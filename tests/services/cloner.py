@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 
 from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.services.repos import Repos
-from ambient_runner.services.sources import SourceRules
-from ambient_runner.services.workspace import Workspaces
+from ambient_runner.services.workspaces.clone_sources import SourceRules
+from ambient_runner.services.workspaces.repos import Repos
+from ambient_runner.services.workspaces.workspaces import Workspaces
 
 ANN = ThreadKey("default", "ann", "trip")
 

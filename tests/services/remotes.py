@@ -16,8 +16,8 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.services.progress import CloneProgress
-from ambient_runner.services.sources import SourceRules
+from ambient_runner.services.workspaces.clone import CloneProgress
+from ambient_runner.services.workspaces.clone_sources import SourceRules
 
 ANN = ThreadKey("default", "ann", "trip")
 BOB = ThreadKey("default", "bob", "trip")

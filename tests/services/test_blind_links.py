@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ambient_runner.errors import RepoMissing, ServiceError
-from ambient_runner.services.mcp import fault_of
-from ambient_runner.services.workflows import Workflows
+from ambient_runner.services.mcp.config import fault_of
+from ambient_runner.services.workspaces.workflows import Workflows
 from tests.server.worker import WorkerBridge
 from tests.services.remotes import ANN, NOTHING, make_repo
 from tests.services.world import BYTES, ending, server, settings_of, talk, world

@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from ambient_runner.errors import RepoTooLarge
-from ambient_runner.services.clone import Limits
-from ambient_runner.services.git import Git
-from ambient_runner.services.repos import Repos
-from ambient_runner.services.workflows import Workflows
-from ambient_runner.services.workspace import Workspaces
+from ambient_runner.services.workspaces.clone import Limits
+from ambient_runner.services.workspaces.git import Git
+from ambient_runner.services.workspaces.repos import Repos
+from ambient_runner.services.workspaces.workflows import Workflows
+from ambient_runner.services.workspaces.workspaces import Workspaces
 from tests.services.remotes import ANN, HERE, NOTHING, PATH, QUIET, Steps, git, make_repo
 from tests.services.world import world
 

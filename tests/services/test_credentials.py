@@ -14,7 +14,7 @@ import pytest
 
 from ambient_runner.errors import CredentialsError, Unauthorized
 from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.projections.redact import Redactor, Secrets
+from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.runs.run import Actor
 from ambient_runner.services.credentials import Asker, Credentials, Visit, from_url, grant
 

@@ -16,8 +16,7 @@ from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol.events import Event, RunStarted
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.services.feedback import Feedback, Payload, read_feedback, record
-from ambient_runner.services.scores import LangfuseScores, Score
+from ambient_runner.services.feedback import Feedback, LangfuseScores, Payload, Score, read_feedback, record
 from tests.receiver import SCORES, receiving
 from tests.scripts import begun, forever, hello
 from tests.world import KEY, ScriptedAgent, run_once, runner_of, user

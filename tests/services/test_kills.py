@@ -11,9 +11,9 @@ import anyio.to_thread
 import psutil
 from anyio.abc import Process
 
-from ambient_runner.services.repos import Repos
-from ambient_runner.services.sources import SourceRules
-from ambient_runner.services.workspace import Workspaces
+from ambient_runner.services.workspaces.clone_sources import SourceRules
+from ambient_runner.services.workspaces.repos import Repos
+from ambient_runner.services.workspaces.workspaces import Workspaces
 from tests.services.remotes import ANN, NOTHING, PATH, git, git_server, make_repo
 
 CLONER = Path(__file__).with_name("cloner.py")

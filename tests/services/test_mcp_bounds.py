@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner.services import mcp_status
 from ambient_runner.services.credentials import Asker
-from ambient_runner.services.mcp import Resolved, Server, layer_of, resolve
-from ambient_runner.services.mcp_status import McpStatus
+from ambient_runner.services.mcp import status as status_module
+from ambient_runner.services.mcp.config import Resolved, Server, layer_of, resolve
+from ambient_runner.services.mcp.status import McpStatus
 from tests.raw import Raw, endless, raw_server
 from tests.server.worker import WorkerBridge
 from tests.services.mcp_paths import MCP_SERVER
@@ -111,7 +111,7 @@ async def test_a_new_token_is_tried_where_the_old_one_failed_after_a_pause(
         async with McpStatus(timeout=20) as status:
             for token in ("1", "2", "3"):
                 await status.look(refusing(token))
-            monkeypatch.setattr(mcp_status, "_PAUSE", 0.0)
+            monkeypatch.setattr(status_module, "_PAUSE", 0.0)
             for token in ("3", "4", "4"):
                 await status.look(refusing(token))
     assert (tmp_path / "log").read_text() == "134"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ambient_runner.errors import Forbidden, InvalidInput, LoginNeeded, Refused
-from ambient_runner.services.repos import Repos, RepoStatus
-from ambient_runner.services.workspace import Workspaces
+from ambient_runner.services.workspaces.repos import Repos, RepoStatus
+from ambient_runner.services.workspaces.workspaces import Workspaces
 from tests.services.remotes import ANN, BOB, NOTHING, PATH, git, git_server, make_repo
 from tests.services.world import EMPTY, World, world
 

@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner.middleware.tracing import tracing
 from ambient_runner.services.credentials import Asker
-from tests.middleware.world import spans_of
+from ambient_runner.telemetry.tracing import tracing
 from tests.server.doors import asking, frames
 from tests.server.worker import WorkerBridge
 from tests.services.world import by_header, ending, mcp_file, server, settings_of, talk, tokens_of, told
+from tests.telemetry.world import spans_of
 
 
 async def test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_free_again(tmp_path: Path) -> None:

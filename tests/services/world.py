@@ -16,10 +16,10 @@ from fastapi import FastAPI, Request
 
 from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints
 from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.services.clone import Limits
 from ambient_runner.services.credentials import Asker, Credentials
-from ambient_runner.services.repos import Added, Repos
-from ambient_runner.services.workspace import Workspaces
+from ambient_runner.services.workspaces.clone import Limits
+from ambient_runner.services.workspaces.repos import Added, Repos
+from ambient_runner.services.workspaces.workspaces import Workspaces
 from tests.server.doors import asking, client_of, frames
 from tests.server.worker import WorkerBridge
 from tests.services.remotes import ANN, HERE, NOTHING, PATH, make_repo

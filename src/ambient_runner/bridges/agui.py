@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.hooks import call_hook, needed_arguments, stream_hook, takes_argument
+from ambient_runner.bridges.toolkit.callbacks import call_hook, needed_arguments, stream_hook, takes_argument
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.decode import EventReader
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.projections.kept import MEMORY
+from ambient_runner.projections.private_entries import MEMORY
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:

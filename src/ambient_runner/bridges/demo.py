@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast, final
 import anyio
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.errors import Parked
-from ambient_runner.protocol.compose import Composer, random_id
 from ambient_runner.protocol.events import Event, Interrupt, TextMessageContent, TextMessageEnd, TextMessageStart
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from starlette.applications import Starlette
 
 from ambient_runner.bridges.agui import AGUIBridge, is_agui
 from ambient_runner.bridges.base import PlatformBridge, agent_name
-from ambient_runner.bridges.hooks import needed_arguments
-from ambient_runner.bridges.places import installed, meant, object_at, users_own
-from ambient_runner.config.reading import nearest
+from ambient_runner.bridges.import_string import installed, meant, object_at, users_own
+from ambient_runner.bridges.toolkit.callbacks import needed_arguments
+from ambient_runner.config.loader import nearest
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:

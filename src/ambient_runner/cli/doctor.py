@@ -19,7 +19,7 @@ from ambient_runner.cli.serve import bind, url_of
 from ambient_runner.config import named_environment
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger import open_ledger
-from ambient_runner.services.http import send
+from ambient_runner.services.bounded_http import send
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,10 +1,12 @@
-"""`ambient run`: one turn of a conversation in the terminal, questions included.
+"""`ambient run`: one turn of a conversation in the terminal, interrupts included.
 
-The runner lives on an event loop in a thread of its own. The main thread waits, asks and is where Ctrl-C arrives.
+The runner lives on an event loop in a thread of its own. The main thread waits, asks and is where Ctrl-C arrives. A failure is shown with
+its reason, since the person at the terminal owns the machine; the thread stores only the code and the sentence that any client may read.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -16,23 +18,26 @@ from anyio.from_thread import start_blocking_portal
 from rich.console import Console
 
 from ambient_runner.bridges.registry import load_agent
-from ambient_runner.cli.logs import log_to_stderr
-from ambient_runner.cli.questions import Field, answer_to, question_of
-from ambient_runner.cli.reasons import telling
+from ambient_runner.bridges.user_errors import said
+from ambient_runner.cli.interrupt_form import Field, answer_to, question_of
 from ambient_runner.cli.render import Ended, Piece, Screen, harmless, plain, styled
-from ambient_runner.errors import NothingRunning
+from ambient_runner.errors import BridgeError, LedgerError, NothingRunning, RunnerError
+from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import (
     Interrupt,
     Interrupted,
     ResumeEntry,
     RunAgentInput,
+    RunError,
     RunFinished,
     UserMessage,
 )
+from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.isolate import foreign
 from ambient_runner.runs.run import Actor, Started, StartRequest
-from ambient_runner.runs.views import load_view
-from ambient_runner.runs.watch import run_events
+from ambient_runner.runs.view_cache import load_view
 from ambient_runner.server.app import service_of
+from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -42,8 +47,11 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, ThreadKey
     from ambient_runner.protocol.events import Event, Message
+    from ambient_runner.runs.run import Middleware, Run, RunHandler
     from ambient_runner.runs.runner import Runner
-    from ambient_runner.server.service import Service
+    from ambient_runner.server.runtime import Service
+
+logger = logging.getLogger(__name__)
 
 STOPPED = 130
 _CODES = {"success": 0, "interrupt": 0, "cancelled": STOPPED, "error": 1}
@@ -208,3 +216,26 @@ def _read(field: Field) -> Any:
             return field.read(input(f"{harmless(field.prompt)}: "))
         except ValueError as error:
             typer.echo(f"{error}")
+
+
+def telling(tell: Callable[[str], None]) -> Middleware:
+    """Middleware that ends a failing run with its sentence, and tells the reason beside it, without secrets."""
+
+    def wrap(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Event, None]:
+            try:
+                with foreign(lambda _error: BridgeError()):
+                    async with aclosing(handler(run)) as events:
+                        async for event in events:
+                            yield event
+            except LedgerError:
+                raise  # the run cannot be written, and nothing is told beside it
+            except RunnerError as error:
+                logger.debug("A run failed (%s)", error.code, exc_info=error)
+                if error.__cause__ is not None:
+                    tell(Redactor(run.secrets).redact_text(said(error.__cause__)))
+                yield RunError(message=error.message, code=error.code)
+
+        return handle
+
+    return wrap

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ambient_runner.bridges.registry import load_agents
-from ambient_runner.cli.logs import log_to_stderr
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.protocol.events import PROTOCOL_VERSION
 from ambient_runner.server.app import create_app
-from ambient_runner.server.direct import direct
+from ambient_runner.server.direct_send import direct
+from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ambient_runner.config import Settings
-    from ambient_runner.server.service import Service
+    from ambient_runner.server.runtime import Service
 
 _EXAMPLES = {"demo": "weather Lisbon"}
 _BACKLOG = 2048

@@ -16,7 +16,7 @@ from ambient_runner.cli.render import compact, harmless
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.base import RUNTIME, ThreadKey
-from ambient_runner.projections.kept import is_kept_line
+from ambient_runner.projections.private_entries import is_kept_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -25,9 +25,9 @@ from ambient_runner.protocol.events import (
     kind_of,
     words_of,
 )
+from ambient_runner.runs.event_reader import is_idle
 from ambient_runner.runs.run import Actor
-from ambient_runner.runs.views import load_view
-from ambient_runner.runs.watch import is_idle
+from ambient_runner.runs.view_cache import load_view
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -4,11 +4,16 @@ part of it they need.
 `settings.py` says what there is, `options.py` how each is written, `parse.py` what it may be; `reading.py` puts them together.
 """
 
-from ambient_runner.config.environment import git_environment, harmless_environment, named_environment
+from ambient_runner.config.environment import (
+    SHORTEST_SECRET,
+    git_environment,
+    harmless_environment,
+    is_secret_name,
+    named_environment,
+)
+from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
-from ambient_runner.config.parse import is_loopback
-from ambient_runner.config.reading import CONFIG_FILE, read_settings
-from ambient_runner.config.secrets import SHORTEST_SECRET, is_secret_name
+from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.settings import (
     History,
     LangfuseSettings,

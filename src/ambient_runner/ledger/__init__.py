@@ -21,8 +21,8 @@ from ambient_runner.ledger.base import (
     Writer,
 )
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.registry import open_ledger
 from ambient_runner.ledger.sqlite import SqliteLedger
-from ambient_runner.ledger.urls import open_ledger
 
 __all__ = [
     "RUNTIME",

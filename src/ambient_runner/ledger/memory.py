@@ -27,15 +27,15 @@ from ambient_runner.ledger.base import (
     RunInfo,
     ThreadInfo,
 )
-from ambient_runner.ledger.live import Bell, Hub, cut, live_tail
-from ambient_runner.ledger.writer import Append, Outbox, QueuedWriter, check_note, same_batch
+from ambient_runner.ledger.buffered_writer import Append, Outbox, QueuedWriter, check_note, same_batch
+from ambient_runner.ledger.fanout import Bell, Hub, cut, live_tail
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from types import TracebackType
 
     from ambient_runner.ledger.base import Tail, Text, ThreadKey, Writer
-    from ambient_runner.ledger.live import Channel
+    from ambient_runner.ledger.fanout import Channel
 
 _PATIENCE = 3600.0
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.kept import is_kept_line, may_hold_kept
-from ambient_runner.projections.thread import PATCHED, STATE_OWNER
+from ambient_runner.projections.private_entries import is_kept_line, may_hold_kept
+from ambient_runner.projections.thread_view import PATCHED, STATE_OWNER
 from ambient_runner.protocol.encode import ndjson, sse, sse_bare
 from ambient_runner.protocol.events import (
     OURS,

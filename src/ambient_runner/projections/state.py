@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
-from ambient_runner.projections.patches import MAX_STATE, CopiesTooMuch, apply_patch, is_array, is_object, size_of
-from ambient_runner.protocol.depth import MAX_STATE_DEPTH, levels
+from ambient_runner.projections.json_patch import MAX_STATE, CopiesTooMuch, apply_patch, is_array, is_object, size_of
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
-from ambient_runner.protocol.pointers import keys_of
+from ambient_runner.protocol.json_pointer import keys_of
+from ambient_runner.protocol.limits import MAX_STATE_DEPTH, levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -6,7 +6,7 @@ there; the messages of RUN_STARTED are appended. They differ only when reasoning
 do as 1.0.0 does (nothing). So a client that followed the stream has our order already when MESSAGES_SNAPSHOT comes, and replacing by
 id changes nothing: also after a stop or an error, where what was streamed so far is kept. `tests/e2e/test_official_reducer.py` proves it.
 
-Chunks are expanded before they are stored (`protocol/lanes.py`), so there are none here.
+Chunks are expanded before they are stored (`protocol/chunks.py`), so there are none here.
 A bridge's own MESSAGES_SNAPSHOT is merged by the client's rule, not simply put in place. An empty one is the ledger's marker for "the
 snapshot is sent here" and changes nothing.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec.structs import replace
 
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.patches import apply_within_bounds
+from ambient_runner.projections.json_patch import apply_within_bounds
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivityMessage,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ambient_runner.protocol.agui import Coercer
-from ambient_runner.protocol.dropped import MAX_EVENT, dropped
+from ambient_runner.protocol.agui_models import Coercer
 from ambient_runner.protocol.events import decode_event
+from ambient_runner.protocol.limits import MAX_EVENT, dropped
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import ProtocolViolation
 from ambient_runner.protocol import events as e
+from ambient_runner.protocol.chunks import Chunk, ChunkLanes
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
     Attributed,
@@ -26,8 +27,7 @@ from ambient_runner.protocol.events import (
     ToolCallArgs,
 )
 from ambient_runner.protocol.ids import Ids, Kind, fitted
-from ambient_runner.protocol.lanes import Chunk, ChunkLanes
-from ambient_runner.protocol.open import Open, Owner, Owners
+from ambient_runner.protocol.open_items import Open, Owner, Owners
 from ambient_runner.protocol.verify import encrypted_owners, is_patch
 
 if TYPE_CHECKING:

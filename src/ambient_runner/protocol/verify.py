@@ -40,7 +40,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     type_of,
 )
-from ambient_runner.protocol.open import Open, Owner, Owners
+from ambient_runner.protocol.open_items import Open, Owner, Owners
 
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ambient_runner.errors import BridgeError, Parked, ProtocolViolation
-from ambient_runner.projections.kept import is_kept
+from ambient_runner.projections.private_entries import is_kept
 from ambient_runner.projections.state import SharedState, visible_patch
-from ambient_runner.protocol.agui import Coercer
+from ambient_runner.protocol.agui_models import Coercer
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
     Custom,

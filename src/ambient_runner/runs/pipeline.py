@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.ledger.base import Encoded, Text
-from ambient_runner.projections.kept import MESSAGES, is_kept, is_kept_line
+from ambient_runner.projections.private_entries import MESSAGES, is_kept, is_kept_line
 from ambient_runner.projections.state import SharedState
-from ambient_runner.protocol.depth import MAX_DEPTH, MAX_MESSAGE_DEPTH, levels
-from ambient_runner.protocol.dropped import MAX_EVENT, dropped
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -50,13 +48,14 @@ from ambient_runner.protocol.events import (
     encode_event,
     type_of,
 )
+from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT, MAX_MESSAGE_DEPTH, dropped, levels
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from ambient_runner.ledger.base import Writer
-    from ambient_runner.projections.redact import Redactor
+    from ambient_runner.projections.redaction import Redactor
     from ambient_runner.protocol.events import Event, Terminal
     from ambient_runner.protocol.repair import Repairer
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.projections.redact import Secrets
+from ambient_runner.projections.redaction import Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

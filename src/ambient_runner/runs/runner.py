@@ -24,22 +24,21 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.base import Fact
-from ambient_runner.projections.redact import Redactor, Secrets
-from ambient_runner.projections.thread import ThreadView
+from ambient_runner.projections.redaction import Redactor, Secrets
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import outcome_of
-from ambient_runner.protocol.inbound import newest_user_message
+from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission, Waiting
-from ambient_runner.runs.contained import contain_tasks
-from ambient_runner.runs.driving import LAST_WORDS, drive_to_end
+from ambient_runner.runs.containment import contain_tasks
+from ambient_runner.runs.execution import LAST_WORDS, drive_to_end
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.opening import open_run
+from ambient_runner.runs.maintenance import close_abandoned, retain
 from ambient_runner.runs.pipeline import Pipeline
-from ambient_runner.runs.recovery import close_abandoned
-from ambient_runner.runs.retention import retain
 from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, Started, StartRequest, enter_run
-from ambient_runner.runs.views import Life, Views
+from ambient_runner.runs.start import open_run
+from ambient_runner.runs.view_cache import Life, Views
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, RunInfo, ThreadKey, Writer
-    from ambient_runner.runs.apart import LeftBehind
+    from ambient_runner.runs.containment import LeftBehind
 
 logger = logging.getLogger(__name__)
 

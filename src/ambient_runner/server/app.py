@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.config import Settings, read_settings
 from ambient_runner.errors import ConfigError
-from ambient_runner.middleware import tracing_of
-from ambient_runner.projections.redact import Secrets
+from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.cors import Cors
-from ambient_runner.server.errors import http_refusal
-from ambient_runner.server.feedback import feedback_routes
+from ambient_runner.server.error_responses import http_refusal
 from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.platform import Platform
-from ambient_runner.server.runs import run_routes
-from ambient_runner.server.service import Service
-from ambient_runner.server.services import platform_routes
-from ambient_runner.server.status import status_routes
-from ambient_runner.server.threads import thread_routes
+from ambient_runner.server.routes.feedback import feedback_routes
+from ambient_runner.server.routes.platform import platform_routes
+from ambient_runner.server.routes.runs import run_routes
+from ambient_runner.server.routes.status import status_routes
+from ambient_runner.server.routes.threads import thread_routes
+from ambient_runner.server.runtime import Service
+from ambient_runner.telemetry import tracing_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformBridge, PlatformContext
     from ambient_runner.runs.run import Middleware, Run
     from ambient_runner.services.credentials import Credentials
-    from ambient_runner.services.mcp import ThreadServers
+    from ambient_runner.services.mcp.config import ThreadServers
 
 __all__ = ["add_ambient_endpoints", "create_app", "service_of"]
 

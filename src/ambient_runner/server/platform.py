@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.config import git_environment
 from ambient_runner.errors import ConfigError, ServiceError, UnknownThread
-from ambient_runner.projections.redact import Redactor
+from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import from_url, grant, learn
-from ambient_runner.services.mcp import McpConfig, fault_of
-from ambient_runner.services.mcp_status import McpStatus
+from ambient_runner.services.mcp.config import McpConfig, fault_of
+from ambient_runner.services.mcp.status import McpStatus
 from ambient_runner.services.setup import Setup
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import FrameworkCapabilities
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.projections.redact import Secrets
+    from ambient_runner.projections.redaction import Secrets
     from ambient_runner.protocol.events import Message
     from ambient_runner.runs.run import Run
     from ambient_runner.runs.runner import Runner
     from ambient_runner.services.credentials import Credentials, Visit
-    from ambient_runner.services.facts import News
-    from ambient_runner.services.files import Files
-    from ambient_runner.services.mcp import ThreadServers
-    from ambient_runner.services.repos import Repos
-    from ambient_runner.services.workflows import Workflows
-    from ambient_runner.services.workspace import Workspaces
+    from ambient_runner.services.mcp.config import ThreadServers
+    from ambient_runner.services.platform_facts import News
+    from ambient_runner.services.workspaces.repos import Repos
+    from ambient_runner.services.workspaces.uploads import Files
+    from ambient_runner.services.workspaces.workflows import Workflows
+    from ambient_runner.services.workspaces.workspaces import Workspaces
 
 __all__ = ["FileServices", "Granted", "Platform"]
 
@@ -199,11 +199,11 @@ class Platform:
 
 
 def _file_services(settings: Settings) -> FileServices:
-    from ambient_runner.services.files import Files
-    from ambient_runner.services.repos import Repos
-    from ambient_runner.services.sources import SourceRules
-    from ambient_runner.services.workflows import Workflows
-    from ambient_runner.services.workspace import Workspaces
+    from ambient_runner.services.workspaces.clone_sources import SourceRules
+    from ambient_runner.services.workspaces.repos import Repos
+    from ambient_runner.services.workspaces.uploads import Files
+    from ambient_runner.services.workspaces.workflows import Workflows
+    from ambient_runner.services.workspaces.workspaces import Workspaces
 
     rules = SourceRules(schemes=settings.git_schemes, hosts=settings.git_hosts, private=settings.git_private)
     workspaces = Workspaces(Path(settings.workspace), rules=rules, base=git_environment())

@@ -18,11 +18,11 @@ from anyio import to_thread
 
 from ambient_runner.errors import CredentialsError
 from ambient_runner.runs.isolate import foreign
-from ambient_runner.services.http import send
+from ambient_runner.services.bounded_http import send
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.projections.redact import Secrets
+    from ambient_runner.projections.redaction import Secrets
     from ambient_runner.runs.run import Actor
 
 __all__ = ["Asker", "Credentials", "Visit", "from_url", "grant", "learn"]

@@ -1,27 +1,44 @@
-"""Feedback: thumbs up or down for what an agent said. It is a fact of the thread, and a score of the trace where traces are kept."""
+"""Feedback on a run: a fact in its thread, and a score in Langfuse, sent off the loop with a bounded wait."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+import anyio
 import msgspec
+from anyio import to_thread
 
 from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
 from ambient_runner.runs.run import Actor
-from ambient_runner.services.scores import Score
+from ambient_runner.services.bounded_http import send
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ambient_runner.config import LangfuseSettings
     from ambient_runner.ledger.base import Ledger, ThreadInfo, ThreadKey
     from ambient_runner.runs.runner import Runner
-    from ambient_runner.services.scores import Scores
 
-__all__ = ["FEEDBACK", "MAX_FEEDBACK", "Feedback", "Payload", "read_feedback", "record"]
+__all__ = [
+    "FEEDBACK",
+    "MAX_FEEDBACK",
+    "Feedback",
+    "LangfuseScores",
+    "Payload",
+    "Score",
+    "Scores",
+    "read_feedback",
+    "record",
+]
+
+logger = logging.getLogger(__name__)
 
 FEEDBACK = "feedback"
 MAX_FEEDBACK = 1 << 20
@@ -188,3 +205,69 @@ class _Search:
                 return not about.trace_id and written is not None and written == about.message_id
             case _:
                 return False
+
+
+TIMEOUT = 5.0
+_AT_ONCE = 4
+_PATH = "/api/public/scores"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """Whether someone liked a run. The same `id` again replaces the score."""
+
+    id: str
+    trace_id: str
+    value: bool
+    comment: str = field(default="", repr=False)
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+class Scores(Protocol):
+    """A place that keeps scores."""
+
+    async def send(self, score: Score) -> bool:
+        """Whether the score has arrived. It does not raise, and it takes a few seconds at most."""
+        ...
+
+
+class LangfuseScores:
+    """The scores of a Langfuse project."""
+
+    def __init__(self, settings: LangfuseSettings, *, timeout: float = TIMEOUT) -> None:
+        self._settings = settings
+        self._timeout = timeout
+        self._threads = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def send(self, score: Score) -> bool:
+        status = 0
+        with anyio.move_on_after(self._timeout):
+            status = await to_thread.run_sync(self._post, score, abandon_on_cancel=True, limiter=self._threads)
+        if 200 <= status < 300:
+            return True
+        logger.warning("Langfuse did not take a score: %s", f"status {status}" if status else "it cannot be reached")
+        return False
+
+    def _post(self, score: Score) -> int:
+        """The status of the answer; 0 without one."""
+        headers = {"Authorization": self._settings.authorization, "Content-Type": "application/json"}
+        body = json.dumps(self._body(score))
+        try:
+            return send(
+                "POST", f"{self._settings.url}{_PATH}", headers=headers, body=body, timeout=self._timeout
+            ).status
+        except OSError:
+            return 0
+
+    def _body(self, score: Score) -> dict[str, Any]:
+        body = {
+            "id": score.id,
+            "traceId": score.trace_id,
+            "name": "user-feedback",
+            "value": int(score.value),
+            "dataType": "BOOLEAN",
+            "comment": score.comment,
+            "metadata": score.metadata,
+            "environment": self._settings.stage,
+        }
+        return {name: value for name, value in body.items() if value not in ("", {})}

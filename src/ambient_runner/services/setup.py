@@ -25,9 +25,9 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
 )
 from ambient_runner.services.credentials import grant
-from ambient_runner.services.facts import repo_added, setup_error, workflow_changed
-from ambient_runner.services.mcp import Resolved
-from ambient_runner.services.prompt import system_prompt
+from ambient_runner.services.mcp.config import Resolved
+from ambient_runner.services.platform_facts import repo_added, setup_error, workflow_changed
+from ambient_runner.services.system_prompt import system_prompt
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.base import ThreadKey
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.run import Run, RunHandler
     from ambient_runner.services.credentials import Credentials
-    from ambient_runner.services.mcp import McpConfig
-    from ambient_runner.services.workspace import Workspace, Workspaces
+    from ambient_runner.services.mcp.config import McpConfig
+    from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
 
 __all__ = ["Prepared", "Setup"]
 

@@ -14,15 +14,15 @@ from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
+from ambient_runner.runs.event_reader import run_events
 from ambient_runner.runs.run import Middleware, Run, RunHandler
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.watch import run_events
 from tests.bridges.adk.scripted import Scripted, call, thought
 from tests.bridges.adk.world import Talk, check, listening, questions, short, yes
 from tests.world import KEY, events_of, request, user

@@ -10,7 +10,7 @@ from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.adk.scripted import HANG, call, piece, reply, text
 from tests.bridges.adk.world import agent, short, talking
 from tests.world import user

@@ -280,7 +280,7 @@ async def test_an_idle_thread_leaves_nothing_in_memory() -> None:
 
 async def test_an_adapter_works_without_a_server() -> None:
     from ambient_runner.bridges.base import PlatformContext
-    from ambient_runner.protocol.agui import input_to_agui
+    from ambient_runner.protocol.agui_models import input_to_agui
 
     root, model = agent(["One."], ["Two."])
     adapter = ADKBridge(root).create_adapter(PlatformContext(session_id="t"))

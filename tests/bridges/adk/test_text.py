@@ -17,7 +17,7 @@ from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.adk.scripted import Scripted, call, piece, reply, text, thought
 from tests.bridges.adk.world import agent, served, short, talking
 from tests.world import KEY, events_of, request, user

@@ -11,16 +11,16 @@ import anyio
 from google.adk.agents import LlmAgent
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.errors import RunnerError
 from ambient_runner.ledger.base import Ledger, ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.projections.kept import is_kept
+from ambient_runner.projections.private_entries import is_kept
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
+from ambient_runner.runs.event_reader import run_events
 from ambient_runner.runs.run import Run, RunHandler, Started
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.watch import run_events
 from tests.bridges.adk.scripted import Scripted, Turn
 from tests.world import SETTINGS, events_of, request, user
 

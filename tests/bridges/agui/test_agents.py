@@ -21,12 +21,12 @@ from ag_ui.core import (
 )
 from ag_ui.encoder import EventEncoder
 
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.agui import AGUIBridge, is_agui
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.agui import to_agui
+from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Cancelled,
@@ -36,9 +36,9 @@ from ambient_runner.protocol.events import (
     RunFinished,
     TextMessageContent,
 )
+from ambient_runner.runs.event_reader import run_events
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.watch import run_events
 from tests.world import KEY, SETTINGS, request, run_once, said, user
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.world import bridge_of, children, claude

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.claude import handing
-from ambient_runner.bridges.claude.guardian import watch
+from ambient_runner.bridges.claude import launch_files
+from ambient_runner.bridges.claude.orphan_reaper import watch
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
+from ambient_runner.runs.event_reader import run_events
 from ambient_runner.runs.run import Run
-from ambient_runner.runs.watch import run_events
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.test_tools import made
@@ -290,12 +290,12 @@ async def test_files_with_tokens_are_gone_whether_the_cli_starts_or_not(
         assert list(files.rglob("*.json")) == []
 
 
-@pytest.mark.parametrize("longest", [10, handing._LONGEST_ARGUMENT])
+@pytest.mark.parametrize("longest", [10, launch_files._LONGEST_ARGUMENT])
 async def test_a_system_prompt_of_any_length_reaches_claude(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int
 ) -> None:
     """Half a MiB and a NUL are more than a command line takes; the scripted model remembers short requests only."""
-    monkeypatch.setattr(handing, "_LONGEST_ARGUMENT", longest)
+    monkeypatch.setattr(launch_files, "_LONGEST_ARGUMENT", longest)
     prompt = "Speak like a diver.\0" if longest == 10 else "x" * (1 << 19)
     async with claude(tmp_path, context={"system_prompt_append": prompt}) as world:
         words = await world.thread().say("walrus sums up")
@@ -363,7 +363,7 @@ async def test_a_guardian_that_has_died_is_replaced_when_the_next_process_starts
 
 async def test_a_guardian_holds_no_socket_of_the_server(tmp_path: Path) -> None:
     code = (
-        "import socket; from ambient_runner.bridges.claude.guardian import watch;"
+        "import socket; from ambient_runner.bridges.claude.orphan_reaper import watch;"
         "s = socket.create_server(('127.0.0.1', 0)); s.set_inheritable(True); watch(); print('ready', flush=True); input()"
     )
     async with await anyio.open_process([sys.executable, "-c", code]) as server:

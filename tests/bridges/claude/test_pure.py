@@ -12,17 +12,17 @@ import pytest
 from claude_agent_sdk import ClaudeAgentOptions, PermissionResultAllow, PermissionResultDeny
 
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.claude import record as records
+from ambient_runner.bridges.claude import memory as records
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from ambient_runner.bridges.claude.config import ClaudeConfig
-from ambient_runner.bridges.claude.keeper import Keeper
+from ambient_runner.bridges.claude.interrupts import CANCELLED, Question, answer_to
 from ambient_runner.bridges.claude.launch import launch_of, options_for
-from ambient_runner.bridges.claude.prompts import prompt
-from ambient_runner.bridges.claude.questions import CANCELLED, Question, answer_to
-from ambient_runner.bridges.claude.record import Answered, Place
+from ambient_runner.bridges.claude.memory import Answered, Place
+from ambient_runner.bridges.claude.messages import prompt
+from ambient_runner.bridges.claude.shared import Keeper
+from ambient_runner.bridges.toolkit.turns import incoming, turns
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.turns import incoming, turns
 from tests.bridges.claude.script import ASKED
 from tests.world import KEY, user
 

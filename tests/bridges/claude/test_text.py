@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ambient_runner.bridges.claude.conversation import Conversation
+from ambient_runner.bridges.claude.adapter import Conversation
 from ambient_runner.protocol import events as e
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.world import claude

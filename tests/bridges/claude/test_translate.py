@@ -20,8 +20,8 @@ from claude_agent_sdk import (
 )
 
 from ambient_runner.bridges.claude.translate import Made, Translator, result_content
+from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.compose import Composer
 from tests.bridges.strands.world import told, verify
 
 

@@ -14,11 +14,11 @@ import anyio
 import msgspec
 import psutil
 
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.claude.adapter import Conversation
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
-from ambient_runner.bridges.claude.conversation import Conversation
-from ambient_runner.bridges.claude.guardian import MARK
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.claude.orphan_reaper import MARK
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Event, Message, Tool, UserMessage

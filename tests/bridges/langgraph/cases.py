@@ -12,7 +12,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, Turn, blocks, call, calls, says, text
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather
 

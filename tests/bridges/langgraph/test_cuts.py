@@ -10,8 +10,8 @@ import anyio
 import pytest
 from langgraph.graph import START, MessagesState, StateGraph
 
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e

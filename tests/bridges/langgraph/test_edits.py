@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.bridges.langgraph.posted import is_posted_back
+from ambient_runner.bridges.langgraph.state_edits import is_posted_back
 from tests.bridges.langgraph.remote_server import serving
 from tests.bridges.langgraph.scripted import ScriptedModel, says
 from tests.bridges.langgraph.world import Thread, langgraph, no, yes

@@ -18,7 +18,7 @@ from ambient_runner.bridges.langgraph.config import LangGraphConfig
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, says, text
 from tests.bridges.langgraph.world import agent_graph, get_weather, langgraph, verify
 from tests.world import user

@@ -11,9 +11,9 @@ from langgraph.graph.message import add_messages
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-from ambient_runner.bridges.langgraph.inside import frontend_tools, is_frontend, platform, request_context
+from ambient_runner.bridges.langgraph.client_tools import frontend_tools, is_frontend, platform, request_context
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, told
 

@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
-from tests.bridges.langgraph.test_questions import book
+from tests.bridges.langgraph.test_interrupts import book
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, react_agent, yes
 
 ROME = '{"city": "Rome"}'

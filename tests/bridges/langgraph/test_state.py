@@ -16,8 +16,8 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
-from ambient_runner.bridges.langgraph.predict import Predictions
-from ambient_runner.bridges.state import StateStore
+from ambient_runner.bridges.langgraph.predict_state import Predictions
+from ambient_runner.bridges.toolkit.state import StateStore
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import agent_graph, langgraph, told, yes
 from tests.world import KEY

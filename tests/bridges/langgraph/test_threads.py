@@ -17,10 +17,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.bridges.langgraph.graphs import place_of
+from ambient_runner.bridges.langgraph.graph import place_of
 from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.protocol import events as e
-from ambient_runner.runs.watch import run_events
+from ambient_runner.runs.event_reader import run_events
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says, words
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph
 from tests.world import KEY, SETTINGS, events_of, request, user

@@ -16,13 +16,13 @@ from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent
 
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
+from ambient_runner.bridges.langgraph.client_tools import answer_backend, backend_tools, frontend_tools, route_tools
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.bridges.langgraph.inside import answer_backend, backend_tools, frontend_tools, route_tools
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.kept import is_kept
+from ambient_runner.projections.private_entries import is_kept
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner

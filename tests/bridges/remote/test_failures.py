@@ -16,7 +16,7 @@ import pytest
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.remote import RemoteBridge, RemoteLimits, RemoteTimeouts
 from ambient_runner.errors import BridgeError, ConfigError
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import AssistantMessage, Event, RunAgentInput, RunError, RunFinished, RunStarted
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,

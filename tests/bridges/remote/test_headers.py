@@ -15,7 +15,7 @@ from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.bridges.remote.config import secret_values
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import RunAgentInput, RunError, RunFinished
 from ambient_runner.runs.run import Actor, Run
 from tests.bridges.remote.world import OUR_HEAD, SSE_HEAD, framed, fronting, status

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from ambient_runner.bridges.remote.history import Conversation
 from ambient_runner.ledger.base import RUNTIME
 from ambient_runner.projections.frames import snapshot_places
-from ambient_runner.projections.kept import is_kept_line
-from ambient_runner.projections.redact import REDACTED
-from ambient_runner.projections.restated import restated
-from ambient_runner.projections.thread import ThreadView
+from ambient_runner.projections.private_entries import is_kept_line, restated
+from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -38,7 +37,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.ids import fit
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.views import load_view
+from ambient_runner.runs.view_cache import load_view
 from tests.bridges.remote.world import framed, fronting
 from tests.world import KEY, SETTINGS, said, user
 

@@ -15,7 +15,7 @@ from ambient_runner import Actor, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.errors import ConfigError
-from ambient_runner.runs.via import MOST_HOPS, VIA
+from ambient_runner.runs.loop_detection import MOST_HOPS, VIA
 from tests.bridges.remote.world import framed, fronting
 from tests.server.doors import SETTINGS, asking, client_of, frames, refused
 from tests.world import events_of, request, user

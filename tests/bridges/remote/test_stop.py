@@ -12,9 +12,9 @@ import pytest
 from ambient_runner.bridges.remote.client import Remote
 from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts
 from ambient_runner.config import Timeouts
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import Cancelled, RunAgentInput, RunFinished, RunStarted, TextMessageContent
-from ambient_runner.runs.watch import run_events
+from ambient_runner.runs.event_reader import run_events
 from tests.bridges.remote.world import (
     OUR_HEAD,
     SSE_HEAD,

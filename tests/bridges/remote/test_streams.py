@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from ambient_runner.bridges.remote import RemoteBridge
-from ambient_runner.middleware.tracing import tracing
 from ambient_runner.protocol.encode import ndjson
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -37,6 +36,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.run import Actor, SpanRef
+from ambient_runner.telemetry.tracing import tracing
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,
     SSE_HEAD,
@@ -49,7 +49,7 @@ from tests.bridges.remote.world import (
     status,
     stream,
 )
-from tests.middleware.world import spans_of
+from tests.telemetry.world import spans_of
 from tests.world import KEY, events_of, request, run_once, said, user
 
 STARTED = RunStarted(thread_id="x", run_id="y")

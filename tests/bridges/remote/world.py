@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.config import Settings
 from ambient_runner.ledger.memory import MemoryLedger

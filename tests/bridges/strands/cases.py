@@ -12,7 +12,7 @@ from strands.multiagent import GraphBuilder, Swarm
 
 from ambient_runner.bridges.strands.config import PredictStateMapping, StrandsAgentConfig, ToolBehavior
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, redacted, says, text, thought, turn
 from tests.bridges.strands.world import TOOL, agent_of
 

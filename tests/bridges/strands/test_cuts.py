@@ -11,8 +11,8 @@ import anyio
 import pytest
 from strands import tool
 
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.hosting import Hosted
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e

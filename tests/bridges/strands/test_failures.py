@@ -17,7 +17,7 @@ from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
 from ambient_runner.errors import NothingToAnswer
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, says, text, thought
 from tests.bridges.strands.world import TOOL, agent_of, strands
 from tests.world import KEY

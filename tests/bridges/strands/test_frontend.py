@@ -8,10 +8,10 @@ import pytest
 from strands import tool
 
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
+from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, NO_RESULT
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.ids import fit
-from ambient_runner.protocol.turns import EMPTY_RESULT, NO_RESULT
 from tests.bridges.strands.scripted import (
     ScriptedModel,
     call,

@@ -9,7 +9,7 @@ import pytest
 from strands import Agent, ToolContext, tool
 from strands.hooks import BeforeToolCallEvent
 
-from ambient_runner.bridges.strands import wiring
+from ambient_runner.bridges.strands import instrumentation
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
 from ambient_runner.errors import NothingToResume, PendingInterrupts
 from ambient_runner.protocol import events as e
@@ -106,7 +106,7 @@ async def test_a14_an_answer_finds_its_question_after_a_restart(tmp_path: Path) 
 async def test_a14_where_the_sdk_cannot_say_it_sooner_a_siblings_result_comes_with_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wiring, "_agent_stream_stage", lambda: None)
+    monkeypatch.setattr(instrumentation, "_agent_stream_stage", lambda: None)
     model = ScriptedModel(calls(BOOK, WEATHER), says("Done."))
     async with strands(agent_of(model, book, get_weather)) as thread:
         assert not any(word.startswith("CR") for word in await thread.say("go"))

@@ -12,7 +12,7 @@ import pytest
 from strands import Agent, tool
 from strands.middleware import InvokeModelStage
 
-from ambient_runner.bridges.strands import wiring
+from ambient_runner.bridges.strands import instrumentation
 from ambient_runner.protocol import events as e
 from tests.bridges.strands.scripted import (
     ScriptedModel,
@@ -225,7 +225,7 @@ async def test_a3_parallel_results_come_when_they_are_there_and_the_model_sees_t
 
 
 async def test_a3_where_the_sdk_cannot_say_it_sooner_results_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "_agent_stream_stage", lambda: None)
+    monkeypatch.setattr(instrumentation, "_agent_stream_stage", lambda: None)
     model = ScriptedModel(calls(call("tu1", "now"), call("tu2", "get_weather", '{"city": "x"}')), says("ok"))
     async with strands(agent_of(model, now, get_weather)) as thread:
         stream = await thread.say("go")

@@ -22,12 +22,12 @@ from strands.session import FileSessionManager
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.strands.agent import StrandsAgent
+from ambient_runner.bridges.strands.agent_clone import clone
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
-from ambient_runner.bridges.strands.template import clone
 from ambient_runner.errors import ConfigError, InvalidInput, ThreadBusy
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.agui import input_to_agui
+from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.run import Actor, current_run
 from tests.bridges.strands.scripted import (
     ScriptedModel,

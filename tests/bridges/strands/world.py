@@ -17,12 +17,12 @@ import msgspec
 from strands import Agent
 from strands.models.model import Model
 
-from ambient_runner.bridges.hosting import Hosted
+from ambient_runner.bridges.agent_host import Hosted
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.kept import is_kept
+from ambient_runner.projections.private_entries import is_kept
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, remember
 from ambient_runner.errors import BridgeError, ConfigError, RunnerError, needing
-from ambient_runner.protocol.agui import input_from_agui
+from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import Cancelled, RunError, RunFinished
 from ambient_runner.runs.run import run_if_any
 
@@ -23,13 +23,13 @@ with needing("google", install="ambient-runner[adk]"):
     from google.adk.workflow import Workflow
 
 from ambient_runner.bridges.adk.config import HIDDEN, RunnerConfig
+from ambient_runner.bridges.adk.event_hooks import Stages
 from ambient_runner.bridges.adk.hooks import HandlerContext, info_of, watched
-from ambient_runner.bridges.adk.job import Asked, prepare
 from ambient_runner.bridges.adk.run import AdkRun
+from ambient_runner.bridges.adk.run_input import Asked, prepare
+from ambient_runner.bridges.adk.session_sync import read_memory
 from ambient_runner.bridges.adk.sessions import Place
-from ambient_runner.bridges.adk.stages import Stages
-from ambient_runner.bridges.adk.sync import read_memory
-from ambient_runner.bridges.state import StateStore
+from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.projections.state import is_hidden
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from google.adk.workflow import BaseNode
 
     from ambient_runner.bridges.adk.config import InputTransformer
-    from ambient_runner.bridges.adk.plugin import RunPlugin
+    from ambient_runner.bridges.adk.instrumentation import RunPlugin
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.ledger.base import ThreadKey
     from ambient_runner.protocol.events import Event, RunAgentInput, Terminal

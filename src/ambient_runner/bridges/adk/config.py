@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.hooks import call_hook
+from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.errors import ConfigError, Unauthorized
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.hooks import call_hook, hook_error, stream_hook
+from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, stream_hook
 from ambient_runner.errors import RunnerError
-from ambient_runner.projections.kept import is_kept
-from ambient_runner.protocol.agui import coerce, input_to_agui, to_agui
+from ambient_runner.projections.private_entries import is_kept
+from ambient_runner.protocol.agui_models import coerce, input_to_agui, to_agui
 from ambient_runner.protocol.events import MessagesSnapshot, RunError
 from ambient_runner.runs.isolate import isolate
 

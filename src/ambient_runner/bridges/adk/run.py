@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.adk.plugin import PAUSED, RunPlugin
-from ambient_runner.bridges.adk.questions import call_question, interrupt_of
+from ambient_runner.bridges.adk.instrumentation import PAUSED, RunPlugin
+from ambient_runner.bridges.adk.interrupts import call_question, interrupt_of
 from ambient_runner.bridges.adk.sessions import Sessions, paused_invocation
 from ambient_runner.bridges.adk.translate import Translator
+from ambient_runner.bridges.toolkit.turns import calls_of
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.events import (
     Cancelled,
@@ -19,7 +20,6 @@ from ambient_runner.protocol.events import (
     Success,
     ToolMessage,
 )
-from ambient_runner.protocol.turns import calls_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from google.genai import types
 
     from ambient_runner.bridges.adk.bridge import ADKBridge
-    from ambient_runner.bridges.adk.job import Job
+    from ambient_runner.bridges.adk.event_hooks import Stages
+    from ambient_runner.bridges.adk.run_input import Job
     from ambient_runner.bridges.adk.sessions import Place
-    from ambient_runner.bridges.adk.stages import Stages
-    from ambient_runner.bridges.state import StateStore
+    from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event, Interrupt, RunAgentInput, Terminal
 
 __all__ = ["AdkRun"]

@@ -12,11 +12,11 @@ from google.adk.events import Event, EventActions
 from google.genai import types
 
 from ambient_runner.bridges.adk.config import HIDDEN
-from ambient_runner.bridges.adk.content import call_part, parts_of, result_part, text_part, user_content
-from ambient_runner.bridges.adk.questions import CREDENTIAL, QUESTIONS, without_secrets
-from ambient_runner.bridges.adk.sync import Paused, live_events, plan, unanswered
+from ambient_runner.bridges.adk.interrupts import CREDENTIAL, QUESTIONS, without_secrets
+from ambient_runner.bridges.adk.messages import call_part, parts_of, result_part, text_part, user_content
+from ambient_runner.bridges.adk.session_sync import Paused, live_events, plan, unanswered
+from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, UserTurn
 from ambient_runner.projections.state import is_hidden
-from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, UserTurn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from google.adk.runners import Runner
     from google.adk.sessions import Session
 
-    from ambient_runner.bridges.adk.sync import Memory, Plan
+    from ambient_runner.bridges.adk.session_sync import Memory, Plan
+    from ambient_runner.bridges.toolkit.turns import Turn
     from ambient_runner.protocol.events import AssistantMessage
-    from ambient_runner.protocol.turns import Turn
 
 __all__ = ["Place", "Sessions", "paused_invocation"]
 

@@ -11,12 +11,12 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.adk.arguments import GrowingArguments
-from ambient_runner.bridges.adk.content import is_failure, shown_result
-from ambient_runner.bridges.adk.questions import INTERNAL, QUESTIONS, is_provisional
+from ambient_runner.bridges.adk.interrupts import INTERNAL, QUESTIONS, is_provisional
+from ambient_runner.bridges.adk.messages import is_failure, shown_result
+from ambient_runner.bridges.adk.streamed_arguments import GrowingArguments
 from ambient_runner.bridges.adk.usage import Usage
-from ambient_runner.bridges.plain import json_or_text
-from ambient_runner.protocol.compose import Composer, random_id
+from ambient_runner.bridges.toolkit.composer import Composer, random_id
+from ambient_runner.bridges.toolkit.json_values import json_or_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from google.adk.events import Event as AdkEvent
     from google.genai import types
 
-    from ambient_runner.bridges.state import StateStore
+    from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
 
 __all__ = ["Translator"]

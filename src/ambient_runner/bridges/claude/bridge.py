@@ -11,11 +11,11 @@ from ambient_runner.errors import ConfigError, needing
 with needing("claude_agent_sdk", install="ambient-runner[claude]"):
     from claude_agent_sdk.types import PermissionMode, SettingSource
 
-    from ambient_runner.bridges.claude.conversation import Conversation
+    from ambient_runner.bridges.claude.adapter import Conversation
 
 from ambient_runner.bridges.claude.config import ClaudeConfig
-from ambient_runner.bridges.claude.keeper import Keeper
-from ambient_runner.config.reading import nearest
+from ambient_runner.bridges.claude.shared import Keeper
+from ambient_runner.config.loader import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

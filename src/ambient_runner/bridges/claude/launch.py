@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from ambient_runner.bridges.claude.toolbox import PREFIX, SERVER, callable_tools
+from ambient_runner.bridges.claude.client_tools import PREFIX, SERVER, callable_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.config import ClaudeConfig
-    from ambient_runner.bridges.claude.record import Place
-    from ambient_runner.projections.redact import Secrets
+    from ambient_runner.bridges.claude.memory import Place
+    from ambient_runner.projections.redaction import Secrets
     from ambient_runner.protocol.events import RunAgentInput, Tool
 
 __all__ = ["Launch", "launch_of", "options_for"]

@@ -20,8 +20,8 @@ from claude_agent_sdk import CLIConnectionError, CLINotFoundError
 from claude_agent_sdk._internal._task_compat import spawn_detached
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-from ambient_runner.bridges.claude.guardian import MARK, end_marked, watch
-from ambient_runner.bridges.claude.handing import Handed
+from ambient_runner.bridges.claude.launch_files import Handed
+from ambient_runner.bridges.claude.orphan_reaper import MARK, end_marked, watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

@@ -21,11 +21,11 @@ from claude_agent_sdk import (
     ResultMessage,
 )
 
+from ambient_runner.bridges.claude.client_tools import SERVER, Calls, server_of
 from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost
+from ambient_runner.bridges.claude.interrupts import FULL, LATE, Question
 from ambient_runner.bridges.claude.launch import options_for
 from ambient_runner.bridges.claude.process import OwnedCli
-from ambient_runner.bridges.claude.questions import FULL, LATE, Question
-from ambient_runner.bridges.claude.toolbox import SERVER, Calls, server_of
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.launch import Launch
-    from ambient_runner.bridges.claude.parking import ParkingLot
-    from ambient_runner.bridges.claude.record import Place
+    from ambient_runner.bridges.claude.memory import Place
+    from ambient_runner.bridges.claude.shared import ParkingLot
     from ambient_runner.bridges.claude.translate import Made
     from ambient_runner.runs.run import Run
 

@@ -28,17 +28,17 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from ambient_runner.bridges.calls import free_id
-from ambient_runner.bridges.claude.toolbox import shown_name
+from ambient_runner.bridges.claude.client_tools import shown_name
+from ambient_runner.bridges.toolkit.tool_call_ids import free_id
+from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT
 from ambient_runner.protocol.events import Custom, DataSource, ImagePart, TextPart
-from ambient_runner.protocol.turns import EMPTY_RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from claude_agent_sdk import ContentBlock
 
-    from ambient_runner.protocol.compose import Composer
+    from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Content, ContentPart, Event
 
 __all__ = ["Made", "Translator", "result_content"]

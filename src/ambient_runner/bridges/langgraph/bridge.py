@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.hooks import call_hook, needed_arguments
+from ambient_runner.bridges.toolkit.callbacks import call_hook, needed_arguments
 from ambient_runner.errors import ConfigError, needing
 
 with needing("langgraph", "langchain_core", "langgraph_sdk", install="ambient-runner[langgraph]"):
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
 
-    from ambient_runner.bridges.langgraph.conversation import Conversation
-    from ambient_runner.bridges.langgraph.graphs import Graph, LocalGraph, place_of
-    from ambient_runner.bridges.langgraph.remote import RemoteGraph
+    from ambient_runner.bridges.langgraph.adapter import Conversation
+    from ambient_runner.bridges.langgraph.graph import Graph, LocalGraph, place_of
+    from ambient_runner.bridges.langgraph.remote_graph import RemoteGraph
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.predict import PredictStateMapping
+from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pydantic_core
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from ambient_runner.bridges.attachments import unreadable
-from ambient_runner.bridges.plain import json_text
+from ambient_runner.bridges.toolkit.content import unreadable
+from ambient_runner.bridges.toolkit.json_values import json_text
+from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
+from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -22,16 +24,14 @@ from ambient_runner.protocol.events import (
     UrlSource,
     VideoPart,
 )
-from ambient_runner.protocol.tools import clean_schema
-from ambient_runner.protocol.turns import AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from langchain_core.messages import BaseMessage
 
+    from ambient_runner.bridges.toolkit.turns import Result, Turn
     from ambient_runner.protocol.events import Content, ContentPart, Tool
-    from ambient_runner.protocol.turns import Result, Turn
 
 __all__ = [
     "is_object",

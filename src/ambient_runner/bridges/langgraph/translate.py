@@ -1,40 +1,56 @@
-"""What a LangGraph stream says, as AG-UI events. Pure: native events in, events out, nothing awaited.
+"""Translation of a LangGraph stream into AG-UI events. Pure: native events in, events out, nothing awaited.
 
-A native event is `(namespace, mode, data)`, as `astream` gives them with several modes and subgraphs. A subgraph is a lane, told as a
-subagent; a node is a step; a model's message is a `Speech`.
+A native event is `(namespace, mode, data)`, as `astream` yields them with several modes and subgraphs. A subgraph is a lane, shown as a
+subagent; a node is a step; a model's message is a `StreamedMessage`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
-from ambient_runner.bridges.langgraph.lanes import Lanes, Namespace
+from ambient_runner.bridges.langgraph.instrumentation import Silenced, named
+from ambient_runner.bridges.langgraph.interrupts import Question
 from ambient_runner.bridges.langgraph.messages import is_object, result_content, said_in
-from ambient_runner.bridges.langgraph.names import CallNames
-from ambient_runner.bridges.langgraph.predict import Predictions, mappings_of
-from ambient_runner.bridges.langgraph.questions import Question
-from ambient_runner.bridges.langgraph.signals import Silenced, named
-from ambient_runner.bridges.langgraph.speech import Call, Speech
+from ambient_runner.bridges.langgraph.predict_state import Predictions, mappings_of
+from ambient_runner.bridges.langgraph.streamed_message import Call, Speech
+from ambient_runner.bridges.langgraph.subagents import Lanes, Namespace
+from ambient_runner.bridges.langgraph.tool_call_ids import CallNames
 from ambient_runner.bridges.langgraph.usage import Usage
-from ambient_runner.protocol.compose import Composer, random_id
+from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.protocol.events import RunError, TextMessageContent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ambient_runner.bridges.langgraph.plan import Plan
-    from ambient_runner.bridges.state import StateStore
+    from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
-    from ambient_runner.protocol.open import Owner
+    from ambient_runner.protocol.open_items import Owner
 
-__all__ = ["Native", "Translator"]
+__all__ = ["Native", "Plan", "Translator"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What is known before the run begins."""
+
+    frontend: frozenset[str] = frozenset()
+    """Tools the client executes."""
+    messages: frozenset[str] = frozenset()
+    """Ids of the thread's messages: what has them has been told."""
+    open_calls: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Calls of earlier runs that may be answered now: the tool's name by the call's id."""
+    messages_key: str = "messages"
+    hidden: Collection[str] = ()
+    """Keys of the state that are never told."""
+    predictions: Sequence[Mapping[str, str]] = ()
+
 
 Native = tuple[Namespace, str, Any]
 """`(namespace, mode, data)`."""

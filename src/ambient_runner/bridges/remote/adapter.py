@@ -10,17 +10,17 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from ambient_runner.bridges.hooks import call_hook
 from ambient_runner.bridges.remote import errors
 from ambient_runner.bridges.remote.config import checked_headers, secret_values
 from ambient_runner.bridges.remote.translate import Translation
+from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.agui import input_from_agui
+from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.events import PROTOCOL_VERSION, Cancelled, RunFinished
 from ambient_runner.runs import metrics
+from ambient_runner.runs.loop_detection import VIA, via_of
 from ambient_runner.runs.run import Actor, run_if_any
-from ambient_runner.runs.via import VIA, via_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.dropped import MAX_EVENT
+from ambient_runner.protocol.limits import MAX_EVENT
+from ambient_runner.runs.loop_detection import VIA
 from ambient_runner.runs.run import Run
-from ambient_runner.runs.via import VIA
 
 __all__ = ["Headers", "RemoteLimits", "RemoteTimeouts", "checked_headers", "checked_url", "secret_values"]
 

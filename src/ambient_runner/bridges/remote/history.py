@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ambient_runner.projections.restated import restate
+from ambient_runner.projections.private_entries import restate
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
     ActivityMessage,

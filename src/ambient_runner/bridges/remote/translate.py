@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.remote.history import Conversation
 from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.dropped import is_dropped
 from ambient_runner.protocol.events import (
     OURS,
     Custom,
@@ -16,6 +15,7 @@ from ambient_runner.protocol.events import (
     RunStarted,
     UserMessage,
 )
+from ambient_runner.protocol.limits import is_dropped
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 

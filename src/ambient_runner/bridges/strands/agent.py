@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 from strands import Agent
 from strands.multiagent.base import MultiAgentBase
 
-from ambient_runner.bridges.hooks import call_hook, needed_arguments
+from ambient_runner.bridges.strands.adapter import Conversation
+from ambient_runner.bridges.strands.agent_clone import check_template, clone
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
-from ambient_runner.bridges.strands.conversation import Conversation
-from ambient_runner.bridges.strands.drivers import AgentDriver
-from ambient_runner.bridges.strands.orchestra import OrchestraDriver
-from ambient_runner.bridges.strands.spelling import warn_of_misspelt
-from ambient_runner.bridges.strands.template import check_template, clone
+from ambient_runner.bridges.strands.config_check import warn_of_misspelt
+from ambient_runner.bridges.strands.multi_agent import OrchestraDriver
+from ambient_runner.bridges.strands.single_agent import AgentDriver
+from ambient_runner.bridges.toolkit.callbacks import call_hook, needed_arguments
 from ambient_runner.errors import BridgeError, ConfigError
 from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.agui import input_from_agui
+from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import PROTOCOL_VERSION, MessagesSnapshot, RunError, RunStarted
 from ambient_runner.runs.framing import SNAPSHOT_HERE
 from ambient_runner.runs.isolate import isolate
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ag_ui.core import RunAgentInput
 
-    from ambient_runner.bridges.strands.ask import Driver
+    from ambient_runner.bridges.strands.driver import Driver
     from ambient_runner.protocol.events import Event
 
 __all__ = ["StrandsAgent"]

@@ -11,8 +11,8 @@ with needing("strands", install="ambient-runner[strands]"):
     from ambient_runner.bridges.strands.agent import StrandsAgent
 
 if TYPE_CHECKING:
+    from ambient_runner.bridges.strands.adapter import Conversation
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
-    from ambient_runner.bridges.strands.conversation import Conversation
 
 __all__ = ["StrandsBridge"]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ambient_runner.bridges.predict import PredictStateMapping
+from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
 
 if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput

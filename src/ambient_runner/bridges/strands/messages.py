@@ -8,8 +8,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.attachments import unreadable
-from ambient_runner.bridges.plain import json_or_text, json_text
+from ambient_runner.bridges.toolkit.content import unreadable
+from ambient_runner.bridges.toolkit.json_values import json_or_text, json_text
+from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -19,13 +20,12 @@ from ambient_runner.protocol.events import (
     UrlSource,
     VideoPart,
 )
-from ambient_runner.protocol.turns import EMPTY_RESULT, AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ambient_runner.bridges.toolkit.turns import Result, Turn
     from ambient_runner.protocol.events import Content, ContentPart, RunAgentInput
-    from ambient_runner.protocol.turns import Result, Turn
 
 __all__ = [
     "content_blocks",

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.strands.nodes import Nodes
+from ambient_runner.bridges.strands.subagents import Nodes
 from ambient_runner.protocol.events import TextMessageContent
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ambient_runner.protocol.compose import Composer
+    from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open import Owner
+    from ambient_runner.protocol.open_items import Owner
 
 __all__ = ["TOOL_RESULT", "Answered", "Called", "Plan", "Question", "Shared", "Translator"]
 

@@ -16,11 +16,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import LeaseLost, LedgerError, RunnerError
-from ambient_runner.ledger.sqlite.connect import begin, connect, ledger_error, prepare, primary_code
-from ambient_runner.ledger.sqlite.news import News, Reporter
+from ambient_runner.ledger.buffered_writer import Append
+from ambient_runner.ledger.sqlite.commands import Published, Writes
+from ambient_runner.ledger.sqlite.connection import begin, connect, ledger_error, prepare, primary_code
+from ambient_runner.ledger.sqlite.external_changes import News, Reporter
 from ambient_runner.ledger.sqlite.wal import Checkpointer
-from ambient_runner.ledger.sqlite.writes import Published, Writes
-from ambient_runner.ledger.writer import Append
 
 if TYPE_CHECKING:
     import asyncio

@@ -1,7 +1,7 @@
 """SqliteLedger: the contract over one database file, for any number of processes on one machine.
 
 Writing goes to the committing thread (`committer.py`), reading to a few pooled connections in worker threads
-(`reads.py`), live readers to `live.py`.
+(`queries.py`), live readers to `live.py`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import LeaseLost, LedgerError
-from ambient_runner.ledger.live import Bell, Hub, live_tail
-from ambient_runner.ledger.sqlite import reads
+from ambient_runner.ledger.buffered_writer import Append, Outbox, QueuedWriter, check_note
+from ambient_runner.ledger.fanout import Bell, Hub, live_tail
+from ambient_runner.ledger.sqlite import queries
 from ambient_runner.ledger.sqlite.committer import Committer, Job, Outcome
-from ambient_runner.ledger.sqlite.pool import Pool
+from ambient_runner.ledger.sqlite.read_pool import Pool
 from ambient_runner.ledger.sqlite.wal import truncate
 from ambient_runner.ledger.sqlite.workers import Worker
-from ambient_runner.ledger.writer import Append, Outbox, QueuedWriter, check_note
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         ThreadKey,
         Writer,
     )
-    from ambient_runner.ledger.live import Channel
-    from ambient_runner.ledger.sqlite.news import News
-    from ambient_runner.ledger.sqlite.writes import Lease, Published, Writes
+    from ambient_runner.ledger.fanout import Channel
+    from ambient_runner.ledger.sqlite.commands import Lease, Published, Writes
+    from ambient_runner.ledger.sqlite.external_changes import News
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class SqliteLedger:
 
     async def released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
         self._someone_cares()
-        free = partial(self._read, reads.is_free, self._worker, key, ticket)
+        free = partial(self._read, queries.is_free, self._worker, key, ticket)
         with anyio.move_on_after(timeout):
             try:
                 await self._bell.wait(key, free, _FREE_PATIENCE)
@@ -172,26 +172,26 @@ class SqliteLedger:
         return await self._do(lambda writes: writes.note(key, facts, expect))
 
     async def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        return await self._read(reads.thread, self._worker, key)
+        return await self._read(queries.thread, self._worker, key)
 
     async def threads(
         self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
     ) -> list[ThreadInfo]:
-        return await self._read(reads.threads, self._worker, tenant, owner, limit, before)
+        return await self._read(queries.threads, self._worker, tenant, owner, limit, before)
 
     async def run(self, key: ThreadKey, run: str) -> RunInfo | None:
-        return await self._read(reads.run, key, run)
+        return await self._read(queries.run, key, run)
 
     async def run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
-        return await self._read(reads.run_at, key, seq)
+        return await self._read(queries.run_at, key, seq)
 
     async def key_use(self, claim: KeyClaim) -> KeyUse | None:
-        return await self._read(reads.key_use, claim, time.time_ns() // 1_000_000)
+        return await self._read(queries.key_use, claim, time.time_ns() // 1_000_000)
 
     async def read(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
     ) -> list[Batch]:
-        return await self._read(reads.batches, key, epoch, after, until, limit)
+        return await self._read(queries.batches, key, epoch, after, until, limit)
 
     @asynccontextmanager
     async def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AsyncGenerator[Tail, None]:
@@ -202,10 +202,10 @@ class SqliteLedger:
             self._look_whether_anyone_cares()
 
     async def abandoned(self) -> list[RunInfo]:
-        return await self._read(reads.abandoned, self._worker)
+        return await self._read(queries.abandoned, self._worker)
 
     async def checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        return await self._read(reads.checkpoint, key, at)
+        return await self._read(queries.checkpoint, key, at)
 
     async def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
         await self._do(lambda writes: writes.trim(key, checkpoint))

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.ledger.sqlite.connect import connect, mapped_errors
+from ambient_runner.ledger.sqlite.connection import connect, mapped_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

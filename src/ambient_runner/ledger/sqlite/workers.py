@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ambient_runner.ledger.process import Process, is_gone, this_process
-from ambient_runner.ledger.sqlite.places import place_left
+from ambient_runner.ledger.process_identity import Process, is_gone, this_process
+from ambient_runner.ledger.sqlite.row_index import place_left
 
 if TYPE_CHECKING:
     import sqlite3

@@ -1,0 +1,1 @@
+"""What every bridge is built with, documented for authors of their own: see docs/how-to/bridge.md."""

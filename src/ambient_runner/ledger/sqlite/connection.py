@@ -1,0 +1,160 @@
+"""Opening the database file: who may read it, how it syncs, which schema it has. And the one place where sqlite3's errors become ours."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from contextlib import closing, contextmanager
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from ambient_runner.config.private_dir import make_private
+from ambient_runner.errors import ConfigError, LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+APPLICATION = 0x414D4252  # "AMBR"
+BUSY_PATIENCE = 5.0
+_BUSY_PAUSE = 0.0005
+_STATEMENTS = 256
+
+_SETTINGS = (
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",
+    # A commit must not pay for a checkpoint: `wal.py` makes them, on a thread of its own.
+    "wal_autocheckpoint = 0",
+)
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "The store is locked by another process.",
+    sqlite3.SQLITE_LOCKED: "The store is locked by another process.",
+    sqlite3.SQLITE_FULL: "The disk of the store is full.",
+    sqlite3.SQLITE_READONLY: "The store is read-only.",
+    sqlite3.SQLITE_IOERR: "The disk of the store failed.",
+    sqlite3.SQLITE_CORRUPT: "The store's file is damaged.",
+    sqlite3.SQLITE_NOTADB: "The store's file is not a SQLite database.",
+    sqlite3.SQLITE_CANTOPEN: "The store's file cannot be opened.",
+    sqlite3.SQLITE_TOOBIG: "An entry is too big for the store.",
+}
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's result code without its extension; 0 when the error is the driver's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def ledger_error(error: sqlite3.Error) -> LedgerError:
+    mapped = LedgerError(_REASONS.get(primary_code(error)))
+    mapped.__cause__ = error
+    return mapped
+
+
+@contextmanager
+def mapped_errors() -> Generator[None, None, None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise ledger_error(error) from error
+
+
+def prepare(path: Path) -> None:
+    """Make the file and its directory, for the owner only; bring the schema up to date. Raises: ConfigError, LedgerError."""
+    try:
+        make_private(path.parent)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise ConfigError(f"The store's file {path} cannot be opened: {error.strerror}.") from error
+    try:
+        with closing(connect(path)) as connection:
+            _check(connection, path)
+            _until_free(connection, "PRAGMA journal_mode = WAL")
+            _migrate(connection)
+    except sqlite3.Error as error:
+        if primary_code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            raise ConfigError(f"{path} is not a database of this program, or it is damaged.") from error
+        raise ledger_error(error) from error
+
+
+def connect(path: Path, *, reader: bool = False) -> sqlite3.Connection:
+    """A connection with our settings. Readers may be handed from thread to thread and wait for locks by themselves."""
+    connection = sqlite3.connect(
+        path,
+        timeout=BUSY_PATIENCE if reader else 0,
+        isolation_level=None,
+        check_same_thread=not reader,
+        cached_statements=_STATEMENTS,
+    )
+    try:
+        for setting in (*_SETTINGS, "query_only = ON") if reader else _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin writing. SQLite's own waiting backs off without a queue and starves; short pauses are fair between processes."""
+    _until_free(connection, "BEGIN IMMEDIATE")
+
+
+def _until_free(connection: sqlite3.Connection, statement: str) -> None:
+    deadline = time.monotonic() + BUSY_PATIENCE
+    while True:
+        try:
+            connection.execute(statement)
+        except sqlite3.OperationalError as error:
+            if primary_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_PAUSE * (0.5 + random.random()))  # noqa: S311  spreads processes, hides nothing
+        else:
+            return
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if application != APPLICATION and (application or tables):
+        raise ConfigError(f"{path} is a database of another program.")
+    if connection.execute("PRAGMA user_version").fetchone()[0] > len(_migrations()):
+        raise ConfigError(f"{path} was written by a newer version of this program.")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    begin(connection)
+    try:
+        # Read again: another process may have migrated while this one waited.
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        steps = _migrations()
+        for step in steps[version:]:
+            for statement in _statements(step):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        if version < len(steps):
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _migrations() -> list[str]:
+    """The numbered `.sql` files, in order. A released one is never edited: a change is one more file."""
+    folder = resources.files("ambient_runner.ledger.sqlite") / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [file.read_text(encoding="utf-8") for file in files]
+
+
+def _statements(script: str) -> Iterator[str]:
+    """`executescript` would commit; a migration is one transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

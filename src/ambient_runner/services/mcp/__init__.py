@@ -1,0 +1,1 @@
+"""MCP servers: their configuration and whether they answer."""

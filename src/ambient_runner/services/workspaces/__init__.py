@@ -1,0 +1,1 @@
+"""A workspace per thread: its folder, repositories, workflow and uploads."""

@@ -1,0 +1,120 @@
+"""Plans: what it takes to make a session say what a thread says."""
+
+from __future__ import annotations
+
+from google.adk.events import Event, EventActions
+from google.genai import types
+
+from ambient_runner.bridges.adk.session_sync import Memory, Paused, Plan, live_events, plan, read_memory, unanswered
+from ambient_runner.bridges.toolkit.turns import AssistantTurn, Call, Result, ResultsTurn, Turn, UserTurn
+from tests.bridges.adk.scripted import call, text
+
+
+def said(name: str, invocation: str, *parts: types.Part, author: str = "root", waits: str = "") -> Event:
+    return Event(
+        id=name,
+        author=author,
+        invocation_id=invocation,
+        content=types.Content(role="model", parts=list(parts) or [text(name)]),
+        long_running_tool_ids={waits} if waits else None,
+    )
+
+
+def asked(name: str, invocation: str) -> Event:
+    return said(name, invocation, author="user")
+
+
+def rewound(invocation: str) -> Event:
+    return Event(author="user", actions=EventActions(rewind_before_invocation_id=invocation))
+
+
+U1, A1 = UserTurn(id="u1", content="one"), AssistantTurn(ids=("a1",), text="1")
+U2, A2 = UserTurn(id="u2", content="two"), AssistantTurn(ids=("a2",), text="2")
+ONE = [asked("x1", "i1"), said("a1", "i1")]
+TWO = [*ONE, asked("x2", "i2"), said("a2", "i2")]
+AFTER_ONE = Memory(last="a1", since="u1")
+AFTER_TWO = Memory(last="a2", since="u2")
+
+
+def planned(events: list[Event], history: list[Turn], memory: Memory | None, *, continues: bool = True) -> Plan:
+    return plan(events, history, memory, is_continuation=continues)
+
+
+def test_a_session_in_step_is_left_alone() -> None:
+    assert planned(TWO, [U1, A1, U2, A2], AFTER_TWO) == Plan(kept=TWO)
+
+
+def test_a_lost_session_is_rebuilt() -> None:
+    assert planned([], [U1, A1, U2, A2], AFTER_TWO) == Plan(kept=[], before=[U1, A1, U2, A2])
+
+
+def test_what_another_replica_said_is_added() -> None:
+    assert planned(ONE, [U1, A1, U2, A2], AFTER_TWO) == Plan(kept=ONE, before=[U2, A2])
+
+
+def test_a_rewound_thread_cuts_the_session() -> None:
+    assert planned(TWO, [U1, A1], AFTER_ONE) == Plan(kept=ONE, rewind="i2")
+
+
+def test_a_thread_rewound_to_its_beginning_cuts_all_of_it() -> None:
+    assert planned(TWO, [], None) == Plan(kept=[], rewind="i1")
+
+
+def test_a_run_that_was_cut_short_is_said_again_as_far_as_it_came() -> None:
+    half = AssistantTurn(ids=("half",), text="ha")
+    cut = [*ONE, asked("x2", "i2")]
+    assert planned(cut, [U1, A1, U2, half], AFTER_ONE) == Plan(kept=ONE, rewind="i2", before=[U2, half])
+
+
+def test_what_a_cut_run_had_finished_is_kept() -> None:
+    half = AssistantTurn(ids=("half",), text="ha")
+    assert planned(TWO, [U1, A1, U2, A2, half], AFTER_ONE) == Plan(kept=TWO, before=[half])
+
+
+def test_what_clients_never_saw_is_kept_too() -> None:
+    """An agent that answers with data leaves no message: the memory alone says that its turn is known."""
+    assert planned(TWO, [U1, U2], AFTER_TWO) == Plan(kept=TWO)
+
+
+def test_a_session_that_was_there_first_is_adopted() -> None:
+    assert planned(TWO, [], None, continues=False) == Plan(kept=TWO)
+
+
+def test_notes_of_others_in_the_session_are_not_cut() -> None:
+    note = Event(author="system", invocation_id="n1", actions=EventActions(state_delta={"a": 1}))
+    assert planned([*ONE, note], [U1, A1], AFTER_ONE) == Plan(kept=[*ONE, note])
+
+
+def test_a_paused_invocation_of_a_lost_session_is_restored_in_its_place() -> None:
+    memory = Memory(last="a2", since="u2", paused=Paused(since="u2", events=[{"id": "a2"}]))
+    assert planned([], [U1, A1, U2, A2], memory) == Plan(kept=[], before=[U1, A1], paused=[{"id": "a2"}])
+
+
+def test_a_paused_invocation_that_went_wrong_is_restored_whole() -> None:
+    memory = Memory(last="a2", since="u2", paused=Paused(since="u2", events=[{"id": "a2"}]))
+    wrong = [*TWO, said("answer", "i2", author="user")]
+    assert planned(wrong, [U1, A1, U2, A2], memory) == Plan(kept=ONE, rewind="i2", paused=[{"id": "a2"}])
+
+
+def test_live_events_are_those_no_rewind_has_cut() -> None:
+    again = asked("x3", "i3")
+    assert live_events([*TWO, rewound("i2"), again]) == [*ONE, again]
+    assert live_events([*TWO, rewound("i1"), again]) == [again]
+    assert live_events([*TWO, rewound("i2"), again, rewound("i1")]) == []
+
+
+def test_calls_that_wait_in_the_session_get_the_threads_results() -> None:
+    waits = [asked("x1", "i1"), said("a1", "i1", call("ask", "l1"), call("look", "c1"), waits="l1")]
+    results = (
+        Result(call_id="l1", name="ask", content="no", given=False, is_error=True),
+        Result(call_id="c1", name="look", content="no", given=False, is_error=True),
+    )
+    calls = (Call(id="l1", name="ask", arguments="{}"), Call(id="c1", name="look", arguments="{}"))
+    history: list[Turn] = [U1, AssistantTurn(ids=("a1",), calls=calls), ResultsTurn(results=results)]
+    assert unanswered(waits, history) == [results[0]]
+
+
+def test_a_memory_nobody_understands_is_none() -> None:
+    assert read_memory({"last": 3}) is None
+    assert read_memory(None) is None
+    assert read_memory({"last": "a", "since": "u", "more": 1}) == Memory(last="a", since="u")

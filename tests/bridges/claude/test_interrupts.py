@@ -1,0 +1,272 @@
+"""What Claude asks a person: the process waits, and goes on with the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ambient_runner.bridges.claude.adapter import Conversation
+from ambient_runner.bridges.claude.interrupts import CANCELLED, FULL
+from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.protocol.events import encode_event
+from ambient_runner.runs.run import Run
+from tests.bridges.claude.mock import asked, heard
+from tests.bridges.claude.test_text import frame, spoken
+from tests.bridges.claude.test_tools import made
+from tests.bridges.claude.world import PAINT, children, claude, gone, no, yes
+from tests.world import events_of, request
+
+
+async def test_a_call_that_needs_permission_is_a_question_and_yes_carries_it_out(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        words = await thread.say("lynx runs")
+        pid = world.adapter().pid
+        question = thread.interrupts[0]
+        with pytest.raises(PendingInterrupts):
+            await thread.say("walrus remembers")
+        assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+        answered = await thread.resume(yes(question, {"approved": True}))
+        assert world.adapter().pid == pid
+        with pytest.raises(NothingToResume):
+            await thread.resume(yes(question, {"approved": True}))
+    assert frame(words) == ["CS", "CE", "MS", "RF"]
+    assert words[-1] == "RF asks tool_call"
+    assert (question.tool_call_id, question.message, question.metadata) == (
+        "call_run",
+        "Claude wants to use Bash.",
+        {"tool": "Bash"},
+    )
+    assert (frame(answered), spoken(answered)) == (["CR", "TS", "TE", "MS", "RF"], "It ran.")
+    assert (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+async def test_a_question_about_a_call_whose_id_was_used_before_names_that_call_and_so_does_its_result(
+    tmp_path: Path,
+) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        words = await thread.say("lynx runs")
+        assert made(words, "CS")[0].startswith("CS call_run~2 ")
+        assert thread.interrupts[0].tool_call_id == "call_run~2"
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": False, "message": "not twice"}))
+    assert made(answered, "CR") == ['CR call_run~2 "not twice" error']
+
+
+async def test_no_is_told_to_claude_and_nothing_is_done(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        words = await thread.resume(yes(thread.interrupts[0], {"approved": False, "message": "not today"}))
+    assert made(words, "CR") == ['CR call_run "not today" error']
+    assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+@pytest.mark.parametrize("payload", [None, "yes", {"approved": "true"}, {"approve": True}, []])
+async def test_what_is_not_clearly_a_yes_is_a_no(tmp_path: Path, payload: object) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        words = await thread.resume(yes(thread.interrupts[0], payload))
+    assert made(words, "CR") == [f'CR call_run "{CANCELLED}" error']
+
+
+async def test_a_person_may_change_what_is_done(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        edited = {"command": "echo changed > other.txt", "description": "a command"}
+        await thread.resume(yes(thread.interrupts[0], {"approved": True, "editedArgs": edited}))
+    assert (tmp_path / "work" / "t" / "other.txt").read_text() == "changed\n"
+    assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+async def test_always_is_for_this_process_alone_and_writes_no_settings(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        await thread.resume(yes(thread.interrupts[0], {"approved": True, "always": True}))
+        again = await thread.say("lynx repeats")
+    assert again[-1] == "RF success"
+    assert list((tmp_path / "work" / "t" / ".claude").glob("settings*")) == []
+
+
+async def test_a_question_of_claudes_own_is_answered_by_one_of_its_options(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        words = await thread.say("lynx wonders")
+        question = thread.interrupts[0]
+        answered = await thread.resume(yes(question, {"answers": {"Which colour?": "Blue"}}))
+    assert words[-1] == "RF asks input_required"
+    assert (question.message, question.tool_call_id) == ("Which colour?", "call_ask")
+    assert question.metadata is not None
+    assert [one["label"] for one in question.metadata["questions"][0]["options"]] == ["Red", "Blue"]
+    assert '"Which colour?"="Blue"' in made(answered, "CR")[0].replace("\\", "")
+    assert spoken(answered) == "Thanks."
+
+
+async def test_a_cancelled_question_is_a_no(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx wonders")
+        words = await thread.resume(no(thread.interrupts[0]))
+    assert made(words, "CR") == [f'CR call_ask "{CANCELLED}" error']
+    assert words[-1] == "RF success"
+
+
+async def test_a_question_inside_a_subagent_says_whose_it_is(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        words = await thread.say("otter sends away")
+        question = thread.interrupts[0]
+        answered = await thread.resume(yes(question, {"approved": False}))
+    lane = "subagent-call_away"
+    assert (question.subagent_run_id, question.tool_call_id) == (lane, "call_deep")
+    assert f"END SUB {lane} suspended" in words
+    assert made(answered, "SUB", "END") == [f"SUB {lane} general-purpose < call_away", f"END SUB {lane}"]
+    assert f'CR call_deep "{CANCELLED}" error @{lane}' in answered
+    assert answered[-1] == "RF success"
+
+
+async def test_a_question_nobody_answers_expires_and_the_next_message_works(tmp_path: Path) -> None:
+    async with claude(tmp_path, answer_timeout=1.0) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        expires = datetime.fromisoformat(thread.interrupts[0].expires_at or "")
+        assert expires - datetime.now().astimezone() < timedelta(seconds=2)
+        session = world.adapter()._session
+        assert session is not None
+        with anyio.fail_after(10):
+            for question in session.open_questions:
+                await asyncio.wait([question.answer])
+            await anyio.sleep((expires - datetime.now().astimezone()).total_seconds())
+        words = await thread.say("walrus remembers")
+    assert (spoken(words), words[-1]) == ("I remember.", "RF success")
+
+
+async def test_when_too_many_processes_wait_the_next_question_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async with claude(tmp_path, parked=1) as world:
+        first, second = world.thread("a"), world.thread("b")
+        await first.say("lynx runs")
+        refused = await second.say("lynx runs")
+        assert refused[-1] == "RF success"
+        assert made(refused, "CR") == [f'CR call_run "{FULL}" error']
+        answered = await first.resume(yes(first.interrupts[0], {"approved": True}))
+        assert answered[-1] == "RF success"
+        assert (await second.say("lynx wonders"))[-1] == "RF asks input_required"
+
+
+async def test_a_question_lapses_with_its_process_and_claude_asks_again(tmp_path: Path) -> None:
+    store = tmp_path / "threads.db"
+    async with claude(tmp_path, store=store) as world:
+        thread = world.thread()
+        await thread.say("walrus begins")
+        await thread.say("lynx runs")
+        lost = thread.interrupts[0]
+        processes = children()
+    await gone(processes)
+    async with claude(tmp_path, store=store) as world:
+        thread = world.thread()
+        again = await thread.resume(yes(lost, {"approved": True}))
+        assert again[0] == f'CUSTOM ambient:interrupt_lapsed {{"interruptIds": ["{lost.id}"]}}'
+        assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+        assert again[-1] == "RF asks tool_call"
+        done = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        assert done[-1] == "RF success"
+    assert (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+async def test_a_no_counts_also_when_the_process_is_gone(tmp_path: Path) -> None:
+    async with claude(tmp_path, idle=0) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        await world.hosted.evict()
+        await thread.resume(no(thread.interrupts[0]))
+    assert "The user declined what you asked for." in str(asked("lynx runs")["messages"])
+
+
+async def test_an_evicted_process_lapses_its_question_clearly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with claude(tmp_path, idle=0) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        lost = thread.interrupts[0]
+        await world.hosted.evict()
+        assert children() == []
+        assert [one.name for one in caplog.records if one.levelno == logging.WARNING] == [Conversation.__module__]
+        again = await thread.resume(yes(lost, {"approved": True}))
+        assert again[0].startswith("CUSTOM ambient:interrupt_lapsed")
+        assert again[-1] == "RF asks tool_call"
+
+
+async def test_a_process_that_is_killed_while_it_waits_leaves_no_unread_exception(tmp_path: Path) -> None:
+    """The loop would report one when the task is collected, and anyio's plugin fails the test."""
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        session = world.adapter()._session
+        assert session is not None
+        session.kill()
+        with anyio.fail_after(10):
+            while session.is_alive:
+                await anyio.sleep(0.02)
+        again = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        assert again[-1] == "RF asks tool_call"
+    del session
+    gc.collect()
+
+
+async def test_a_result_for_a_process_that_is_gone_is_told_to_the_next_one(tmp_path: Path) -> None:
+    store = tmp_path / "threads.db"
+    async with claude(tmp_path, store=store) as world:
+        thread = world.thread(tools=[PAINT])
+        await thread.say("walrus begins")
+        await thread.say("otter paints")
+    async with claude(tmp_path, store=store) as world:
+        words = await world.thread(tools=[PAINT]).answer(call_paint="walrus sums up, in teal")
+    assert (spoken(words), words[-1]) == ("All told.", "RF success")
+    assert heard("walrus sums up")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+    assert "otter paints" in str(asked("walrus sums up")["messages"][-1])
+
+
+async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answers(tmp_path: Path) -> None:
+    tokens = iter(["token-of-the-first-run", "token-of-the-second-run"])
+
+    def granted(run: Run) -> dict[str, str]:
+        token = next(tokens)
+        run.secrets.learn([token])
+        return {"TOKEN_NOW": token, "GREETING": "good-morning-to-you"}
+
+    async with claude(tmp_path, granted=granted, permission_mode="default") as world:
+        thread = world.thread()
+        await thread.say("otter prints")
+        answer = request(resume=[yes(thread.interrupts[0], {"approved": True})])
+        with anyio.fail_after(20):
+            stored = await events_of(world.runner, await world.runner.start(answer))
+    told = b"".join(encode_event(event) for event in stored)
+    assert b"TOKEN_NOW=[redacted]" in told
+    assert b"GREETING=good-morning-to-you" in told
+    assert b"token-of-the" not in told
+
+
+async def test_an_answer_reaches_the_process_that_asked_although_the_configuration_has_changed(tmp_path: Path) -> None:
+    context = {"system_prompt_append": "be brief"}
+    async with claude(tmp_path, context=context) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        pid = world.adapter().pid
+        context["system_prompt_append"] = "be verbose"
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        assert world.adapter().pid == pid
+        await thread.say("walrus remembers")
+        assert world.adapter().pid != pid
+    assert (made(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
+    assert (tmp_path / "work" / "t" / "ran.txt").exists()
+    assert "be verbose" in str(asked("walrus remembers"))

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
+
+from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.errors import ConfigError
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol.events import RunFinished
+from ambient_runner.runs.runner import Runner
+from tests.world import KEY, SETTINGS, events_of, request, user
+
+
+class Adapter:
+    """An adapter as the published ones are: `ag_ui.core` events from a plain async iterator."""
+
+    def __init__(self, context: PlatformContext) -> None:
+        self.context = context
+        self.runs = 0
+        self.closed = False
+
+    async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:
+        self.runs += 1
+        name = f"m-{id(self)}-{self.runs}"
+        yield TextMessageStartEvent(message_id=name, role="assistant")
+        yield TextMessageContentEvent(message_id=name, delta=f"run {self.runs}")
+        yield TextMessageEndEvent(message_id=name)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Bridge(PlatformBridge):
+    def __init__(self) -> None:
+        self.made: list[Adapter] = []
+
+    def capabilities(self) -> FrameworkCapabilities:
+        return FrameworkCapabilities()
+
+    def create_adapter(self, ctx: PlatformContext) -> Adapter:
+        self.made.append(Adapter(ctx))
+        return self.made[-1]
+
+
+@asynccontextmanager
+async def running(hosted: Hosted) -> AsyncGenerator[Runner, None]:
+    async with MemoryLedger() as ledger, Runner(ledger, {"agent": hosted}, SETTINGS) as runner:
+        yield runner
+
+
+async def one_run(runner: Runner, message: str, thread: str = "t") -> None:
+    events = await events_of(runner, await runner.start(request(user(message), thread=thread)))
+    assert isinstance(events[-1], RunFinished)
+
+
+async def test_an_adapter_is_made_once_per_thread_and_reused() -> None:
+    bridge = Bridge()
+    async with running(Hosted("agent", bridge)) as runner:
+        await one_run(runner, "u1")
+        await one_run(runner, "u2")
+        await one_run(runner, "u1", thread="other")
+    assert [adapter.runs for adapter in bridge.made] == [2, 1]
+    assert [adapter.context.session_id for adapter in bridge.made] == ["t", "other"]
+    assert all(adapter.closed for adapter in bridge.made)
+
+
+async def test_a_changed_configuration_rebuilds_it_between_runs_as_a_continuation() -> None:
+    bridge = Bridge()
+    models = iter(["small", "small", "large"])
+    hosted = Hosted("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
+    async with running(hosted) as runner:
+        for message in ("u1", "u2", "u3"):
+            await one_run(runner, message)
+        assert [(a.runs, a.closed) for a in bridge.made] == [(2, True), (1, False)]
+    assert [(a.context.model, a.context.is_continuation) for a in bridge.made] == [("small", False), ("large", True)]
+
+
+async def test_an_adapter_is_kept_for_the_run_it_waits_for_and_a_change_counts_from_the_next_one_on() -> None:
+    class Patient(Adapter):
+        def waits_for(self, input: RunAgentInput) -> bool:
+            return input.messages[-1].id == "answer"
+
+    class PatientBridge(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            self.made.append(Patient(ctx))
+            return self.made[-1]
+
+    bridge = PatientBridge()
+    models = iter(["small", "large", "large", "huge"])
+    hosted = Hosted("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
+    async with running(hosted) as runner:
+        for message in ("u1", "answer", "u2", "something else"):
+            await one_run(runner, message)
+    assert [(a.context.model, a.runs) for a in bridge.made] == [("small", 2), ("large", 1), ("huge", 1)]
+
+
+async def test_idle_adapters_are_given_up_and_made_again_as_a_continuation() -> None:
+    bridge = Bridge()
+    hosted = Hosted("agent", bridge, idle=0.0)
+    async with running(hosted) as runner:
+        await one_run(runner, "u1")
+        await hosted.evict()
+        assert bridge.made[0].closed
+        await one_run(runner, "u2")
+    assert [adapter.context.is_continuation for adapter in bridge.made] == [False, True]
+
+
+async def test_no_more_adapters_are_kept_than_allowed() -> None:
+    bridge = Bridge()
+    async with running(Hosted("agent", bridge, kept=2)) as runner:
+        for thread in ("a", "b", "c"):
+            await one_run(runner, "u1", thread=thread)
+        assert [adapter.closed for adapter in bridge.made] == [True, False, False]
+
+
+async def test_an_adapter_that_comes_when_all_others_are_running_is_not_closed_before_it_is_used() -> None:
+    release = anyio.Event()
+
+    class Holding(Adapter):
+        closed_at_start = False
+
+        async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:
+            self.closed_at_start = self.closed
+            if input.thread_id == "first":
+                await release.wait()
+            async for event in super().run(input):
+                yield event
+
+    class HoldingBridge(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            self.made.append(Holding(ctx))
+            return self.made[-1]
+
+    bridge = HoldingBridge()
+    async with running(Hosted("agent", bridge, kept=1)) as runner:
+        with anyio.fail_after(5):
+            first = await runner.start(request(user("u1"), thread="first"))
+            await anyio.wait_all_tasks_blocked()
+            await one_run(runner, "u1", thread="second")
+            release.set()
+            events = await events_of(runner, first)
+    assert isinstance(events[-1], RunFinished)
+    assert [(adapter.runs, adapter.closed_at_start) for adapter in bridge.made if isinstance(adapter, Holding)] == [
+        (1, False),
+        (1, False),
+    ]
+
+
+async def test_erasing_a_thread_gives_up_its_adapter() -> None:
+    bridge = Bridge()
+    async with running(Hosted("agent", bridge)) as runner:
+        await one_run(runner, "u1")
+        await runner.erase(KEY)
+        assert bridge.made[0].closed
+
+
+async def test_two_actors_never_share_an_adapter() -> None:
+    bridge = Bridge()
+    async with running(Hosted("agent", bridge)) as runner:
+        mine = request(user("u1"))
+        theirs = dataclasses.replace(mine, actor=dataclasses.replace(mine.actor, owner="bob"))
+        for one in (mine, theirs):
+            await events_of(runner, await runner.start(one))
+    assert len(bridge.made) == 2
+
+
+async def test_a_bridge_that_cannot_make_its_adapter_is_a_run_error_and_the_next_run_tries_again() -> None:
+    class Flaky(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            if not self.made:
+                self.made.append(Adapter(ctx))
+                raise RuntimeError("not yet")
+            return super().create_adapter(ctx)
+
+    async with running(Hosted("agent", Flaky())) as runner:
+        failed = await events_of(runner, await runner.start(request(user("u1"))))
+        await one_run(runner, "u2")
+    assert [type(event).__name__ for event in failed] == ["RunStarted", "MessagesSnapshot", "RunError"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "ä"])
+def test_an_agent_name_must_fit_in_a_url(name: str) -> None:
+    with pytest.raises(ConfigError):
+        Hosted(name, Bridge())

@@ -1,0 +1,532 @@
+"""No secret gets through, whole or in pieces, and nothing else is changed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import json
+import random
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
+from ambient_runner.protocol.events import (
+    ActivityDelta,
+    ActivitySnapshot,
+    AssistantMessage,
+    Custom,
+    FunctionCall,
+    Interrupt,
+    Interrupted,
+    MessagesSnapshot,
+    Raw,
+    ReasoningMessageContent,
+    ReasoningMessageEnd,
+    RunAgentInput,
+    RunError,
+    RunFinished,
+    RunStarted,
+    StateDelta,
+    StateSnapshot,
+    StepStarted,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallResult,
+    ToolCallStart,
+    UserMessage,
+    encode_event,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ambient_runner.protocol.events import Event
+
+SECRET = "sk-live-0123456789"
+
+
+def text(delta: str, message_id: str = "m", **more: Any) -> TextMessageContent:
+    return TextMessageContent(message_id=message_id, delta=delta, **more)
+
+
+def fed(redactor: Redactor, events: Iterable[Event]) -> list[Event]:
+    return [out for event in events for out in redactor.feed(event)]
+
+
+def through(event: Event, *secrets: str) -> Event:
+    (out,) = Redactor(secrets or (SECRET,)).feed(event)
+    return out
+
+
+def test_without_secrets_events_pass_untouched() -> None:
+    event = text("sk-")
+    assert Redactor([]).feed(event)[0] is event
+
+
+def test_a_harmless_delta_passes_as_the_same_object() -> None:
+    redactor = Redactor([SECRET])
+    events = [text("hello"), text(" world, how are you"), text("")]
+    assert all(redactor.feed(event)[0] is event for event in events)
+
+
+def test_a_secret_in_one_delta_is_replaced() -> None:
+    assert Redactor([SECRET]).feed(text(f"key {SECRET}!")) == (text(f"key {REDACTED}!"),)
+
+
+def test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent() -> None:
+    redactor = Redactor([SECRET])
+    events = [text("key sk-"), text("live-01"), text("23456789"), text(" ok"), TextMessageEnd(message_id="m")]
+    expected = [text("key "), text(REDACTED), text(" ok"), TextMessageEnd(message_id="m")]
+    assert fed(redactor, events) == expected
+    assert redactor.counts == {"TEXT_MESSAGE_CONTENT": 1}
+
+
+def reasoning(delta: str) -> ReasoningMessageContent:
+    return ReasoningMessageContent(message_id="m", delta=delta, timestamp=5)
+
+
+def arguments(delta: str) -> ToolCallArgs:
+    return ToolCallArgs(tool_call_id="m", delta=delta, subagent_run_id="s")
+
+
+@pytest.mark.parametrize(
+    ("make", "end"),
+    [
+        (text, TextMessageEnd(message_id="m")),
+        (reasoning, ReasoningMessageEnd(message_id="m")),
+        (arguments, ToolCallEnd(tool_call_id="m", subagent_run_id="s")),
+    ],
+)
+def test_what_is_held_back_comes_out_before_the_end_of_its_message(make: Callable[[str], Event], end: Event) -> None:
+    assert fed(Redactor([SECRET]), [make("so sk-li"), end]) == [make("so "), make("sk-li"), end]
+
+
+@pytest.mark.parametrize(
+    "terminal",
+    [
+        RunError(message="x"),
+        RunFinished(thread_id="t", run_id="r"),
+        MessagesSnapshot(messages=[UserMessage(id="u", content="hi")]),
+    ],
+)
+def test_what_is_held_back_comes_out_before_the_terminal(terminal: Event) -> None:
+    events = [text("sk-"), text("sk-l", "other"), terminal]
+    assert fed(Redactor([SECRET]), events) == [text("sk-"), text("sk-l", "other"), terminal]
+
+
+def test_a_secret_that_goes_on_after_the_place_of_a_snapshot_is_still_caught() -> None:
+    place = MessagesSnapshot(messages=[])
+    events = [text(SECRET[:9]), place, text(SECRET[9:]), TextMessageEnd(message_id="m")]
+    assert fed(Redactor([SECRET]), events) == [place, text(REDACTED), TextMessageEnd(message_id="m")]
+
+
+def test_a_secret_that_goes_on_after_a_tool_call_started_is_still_caught() -> None:
+    start = ToolCallStart(tool_call_id="c", tool_call_name="t", parent_message_id="m")
+    events = [text(SECRET[:9]), start, text(SECRET[9:]), TextMessageEnd(message_id="m")]
+    assert fed(Redactor([SECRET]), events) == [start, text(REDACTED), TextMessageEnd(message_id="m")]
+
+
+def test_metadata_of_a_delta_is_sent_although_its_text_is_held() -> None:
+    redactor = Redactor([SECRET])
+    assert redactor.feed(text("sk-", metadata={"k": SECRET})) == (text("", metadata={"k": REDACTED}),)
+    assert redactor.feed(TextMessageEnd(message_id="m")) == (text("sk-"), TextMessageEnd(message_id="m"))
+
+
+def test_a_secret_longer_than_any_window_is_held_whole() -> None:
+    secret = "".join(chr(97 + i % 26) + str(i) for i in range(200))
+    events = [*(text(one) for one in secret), TextMessageEnd(message_id="m")]
+    assert fed(Redactor([secret]), events) == [text(REDACTED), TextMessageEnd(message_id="m")]
+
+
+def test_short_values_are_not_secrets() -> None:
+    assert Redactor(["1234567"]).redact_text("1234567") == "1234567"
+
+
+def test_a_value_inside_the_replacement_is_not_a_secret() -> None:
+    assert Redactor(["redacted", SECRET]).redact_text(f"redacted {SECRET}") == f"redacted {REDACTED}"
+
+
+def test_secrets_that_overlap_become_one_replacement() -> None:
+    redactor = Redactor(["xxABCDEFGH", "ABCDEFGHthe-long-rest"])
+    assert redactor.redact_text("<xxABCDEFGHthe-long-rest>") == f"<{REDACTED}>"
+
+
+def test_a_secret_that_begins_another_is_found_alone_and_within() -> None:
+    redactor = Redactor(["password", "password-and-more"])
+    assert redactor.redact_text("password password-and-more passwords") == f"{REDACTED} {REDACTED} {REDACTED}s"
+
+
+@pytest.mark.parametrize(
+    ("ascii_only", "respelled"),
+    [
+        (True, {}),
+        (False, {}),
+        (True, {"/": "\\/"}),
+        (True, {"00f6": "00F6", "20ac": "20AC", "d83d": "D83D", "de00": "DE00"}),
+        (False, {"<": "\\u003c"}),
+    ],
+)
+def test_arguments_are_searched_for_the_escaped_value(ascii_only: bool, respelled: dict[str, str]) -> None:
+    secret = 'pa"ss/<wörd\n€😀'
+    source = json.dumps({"k": secret}, ensure_ascii=ascii_only)
+    for usual, other in respelled.items():
+        source = source.replace(usual, other)
+    assert json.loads(source) == {"k": secret}
+    events = [*(arguments(one) for one in source), ToolCallEnd(tool_call_id="m")]
+    out = fed(Redactor([secret]), events)
+    assert json.loads("".join(one.delta for one in out if isinstance(one, ToolCallArgs))) == {"k": REDACTED}
+
+
+def test_json_inside_json_is_searched_too() -> None:
+    secret = 'pa"ssword'
+    source = json.dumps({"body": json.dumps({"k": secret})})
+    assert json.loads(json.loads(Redactor([secret]).redact_text(source))["body"]) == {"k": REDACTED}
+
+
+S = SECRET
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (RunError(message=f"x {S}", code=S), RunError(message=f"x {REDACTED}", code=REDACTED)),
+        (Raw(event={"a": [S, 1, None], S: 1}), Raw(event={"a": [REDACTED, 1, None], REDACTED: 1})),
+        (Custom(name=S, value=S), Custom(name=REDACTED, value=REDACTED)),
+        (StepStarted(step_name=S, raw_event={"k": S}), StepStarted(step_name=REDACTED, raw_event={"k": REDACTED})),
+        (StateSnapshot(snapshot={S: S}), StateSnapshot(snapshot={REDACTED: REDACTED})),
+        (
+            StateDelta(delta=[{"op": "add", "path": f"/{S}", "value": {"a": S}}]),
+            StateDelta(delta=[{"op": "add", "path": f"/{REDACTED}", "value": {"a": REDACTED}}]),
+        ),
+        (
+            ActivityDelta(message_id="a", activity_type="t", patch=[{"op": "copy", "from": f"/{S}", "path": "/b"}]),
+            ActivityDelta(
+                message_id="a", activity_type="t", patch=[{"op": "copy", "from": f"/{REDACTED}", "path": "/b"}]
+            ),
+        ),
+        (
+            ActivitySnapshot(message_id="a", activity_type="t", content={"x": S}),
+            ActivitySnapshot(message_id="a", activity_type="t", content={"x": REDACTED}),
+        ),
+        (
+            ToolCallStart(tool_call_id=f"c-{S}", tool_call_name=S),
+            ToolCallStart(tool_call_id=f"c-{REDACTED}", tool_call_name=REDACTED),
+        ),
+        (
+            ToolCallResult(message_id="r", tool_call_id=f"c-{S}", content=S),
+            ToolCallResult(message_id="r", tool_call_id=f"c-{REDACTED}", content=REDACTED),
+        ),
+        (
+            RunFinished(
+                thread_id=S,
+                run_id=S,
+                result={"k": S},
+                outcome=Interrupted(interrupts=[Interrupt(id="i", reason="tool_call", message=S)]),
+            ),
+            RunFinished(
+                thread_id=S,
+                run_id=S,
+                result={"k": REDACTED},
+                outcome=Interrupted(interrupts=[Interrupt(id="i", reason="tool_call", message=REDACTED)]),
+            ),
+        ),
+        (
+            MessagesSnapshot(
+                messages=[
+                    UserMessage(id="u", content=S),
+                    AssistantMessage(
+                        id="a", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments=f'"{S}"'))]
+                    ),
+                ]
+            ),
+            MessagesSnapshot(
+                messages=[
+                    UserMessage(id="u", content=REDACTED),
+                    AssistantMessage(
+                        id="a",
+                        tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments=f'"{REDACTED}"'))],
+                    ),
+                ]
+            ),
+        ),
+        (
+            RunStarted(
+                thread_id="t",
+                run_id="r",
+                input=RunAgentInput(thread_id=S, run_id="r", messages=[UserMessage(id="u", content=S)], state={"k": S}),
+            ),
+            RunStarted(
+                thread_id="t",
+                run_id="r",
+                input=RunAgentInput(
+                    thread_id=S, run_id="r", messages=[UserMessage(id="u", content=REDACTED)], state={"k": REDACTED}
+                ),
+            ),
+        ),
+    ],
+)
+def test_every_string_of_an_event_is_searched_names_and_pointers_included(event: Event, expected: Event) -> None:
+    assert through(event) == expected
+
+
+@pytest.mark.parametrize("word", ["assistant", "function", "TEXT_MESSAGE_START", "developer"])
+def test_a_secret_that_is_a_word_of_the_grammar_does_not_break_it(word: str) -> None:
+    events: list[Event] = [
+        TextMessageStart(message_id="m", role="developer"),
+        MessagesSnapshot(
+            messages=[
+                AssistantMessage(id="a", tool_calls=[ToolCall(id="c", function=FunctionCall(name="f", arguments=""))])
+            ]
+        ),
+    ]
+    assert fed(Redactor([word]), events) == events
+
+
+def test_ids_are_replaced_alike_everywhere_so_references_hold() -> None:
+    events = [
+        TextMessageStart(message_id=f"m-{SECRET}"),
+        text("a", f"m-{SECRET}"),
+        text("b", f"m-{SECRET}"),
+        TextMessageEnd(message_id=f"m-{SECRET}"),
+    ]
+    assert fed(Redactor([SECRET]), events) == [
+        TextMessageStart(message_id=f"m-{REDACTED}"),
+        text("a", f"m-{REDACTED}"),
+        text("b", f"m-{REDACTED}"),
+        TextMessageEnd(message_id=f"m-{REDACTED}"),
+    ]
+
+
+def test_an_event_that_cannot_be_encoded_is_searched_all_the_same() -> None:
+    event = Custom(name="x", value={"text": SECRET, "object": object})
+    assert through(event) == Custom(name="x", value={"text": REDACTED, "object": object})
+
+
+def test_values_are_redacted_without_changing_the_argument() -> None:
+    value = {"a": [f"x{SECRET}", {"b": SECRET}], "n": 1.5, "t": True, "z": None}
+    before = json.dumps(value)
+    redactor = Redactor(Secrets([SECRET]))
+    expected = {"a": [f"x{REDACTED}", {"b": REDACTED}], "n": 1.5, "t": True, "z": None}
+    assert redactor.redact_value(value) == expected
+    assert json.dumps(value) == before
+    assert redactor.counts == {"value": 2}
+
+
+def test_what_is_learned_in_the_middle_of_a_message_is_found_even_where_its_head_came_before() -> None:
+    secrets = Secrets([SECRET])
+    redactor = Redactor(secrets)
+    before = fed(
+        redactor, [text("your token is sk-"), ToolCallStart(tool_call_id="c1", tool_call_name="fresh-token-1")]
+    )
+    secrets.learn(["sk-fresh-token", "fresh-token-1"])
+    after = fed(
+        redactor, [text("fresh-token ok"), ToolCallEnd(tool_call_id="fresh-token-1"), TextMessageEnd(message_id="m")]
+    )
+    assert before[0] == text("your token is ")
+    assert after == [
+        text(f"{REDACTED} ok"),
+        ToolCallEnd(tool_call_id=REDACTED),
+        TextMessageEnd(message_id="m"),
+    ]
+
+
+def test_an_id_that_was_harmless_is_looked_at_again_once_more_is_known() -> None:
+    secrets = Secrets([SECRET])
+    redactor = Redactor(secrets)
+    fed(redactor, [text("a", "fresh-token"), text("b", "fresh-token")])
+    secrets.learn(["fresh-token"])
+    assert fed(redactor, [text("c", "fresh-token")]) == [text("c", REDACTED)]
+
+
+def test_what_one_run_learns_is_told_and_other_runs_do_not_look_for_it() -> None:
+    heard: list[str] = []
+    server = Secrets([SECRET], heard.extend)
+    mine, other = server.child(), server.child()
+    mine.learn(["fresh-token", SECRET])
+    mine.learn(["fresh-token"])
+    said = f"fresh-token {SECRET}"
+    assert Redactor(mine).redact_text(said) == f"{REDACTED} {REDACTED}"
+    assert [Redactor(one).redact_text(said) for one in (other, server)] == [f"fresh-token {REDACTED}"] * 2
+    assert heard == ["fresh-token"]
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 1024, 1025, 10_000])
+def test_a_long_secret_is_found_whole_and_in_its_stream(length: int) -> None:
+    secret = "".join(random.Random(length).choices("abcdefghijklmnopqrstuvwxyz", k=length))
+    assert Redactor([secret]).redact_text(f"<{secret}>").replace(REDACTED, "") == "<>"
+    pieces = [secret[at : at + 7] for at in range(0, length, 7)]
+    told = fed(Redactor([secret]), [text("<"), *map(text, pieces), text(">"), TextMessageEnd(message_id="m")])
+    assert "".join(event.delta for event in told if isinstance(event, TextMessageContent)).replace(REDACTED, "") == "<>"
+
+
+def test_a_key_file_does_not_cost_its_square() -> None:
+    lines = ("".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=64)) for seed in range(400))
+    tracemalloc.start()
+    try:
+        secrets = Secrets(["\n".join(lines)])
+        assert tracemalloc.get_traced_memory()[1] < 100 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert secrets.needles
+
+
+def merged_replacement(source: str, secrets: set[str]) -> str:
+    """The rule spelled out the slow way: mark every character of every occurrence, join occurrences that overlap."""
+    spans = [(at, at + len(one)) for at in range(len(source)) for one in secrets if source.startswith(one, at)]
+    out, end = "", 0
+    for start, stop in sorted(spans):
+        if start < end:
+            end = max(end, stop)
+            continue
+        out += source[end:start] + REDACTED
+        end = stop
+    return out + source[end:]
+
+
+def random_secrets(rng: random.Random, alphabet: str) -> set[str]:
+    secrets = {"".join(rng.choices(alphabet, k=rng.randint(8, 20))) for _ in range(rng.randint(1, 4))}
+    one = rng.choice(sorted(secrets))
+    secrets.add(one + "".join(rng.choices(alphabet, k=3)))
+    secrets.add(one[rng.randint(0, 3) :] + "".join(rng.choices(alphabet, k=8)))
+    return {secret for secret in secrets if len(secret) >= 8}
+
+
+def random_text(rng: random.Random, alphabet: str, secrets: set[str]) -> str:
+    known = sorted(secrets)
+    pieces = [
+        rng.choice(known) if rng.random() < 0.4 else rng.choice(known)[: rng.randint(0, 12)]
+        for _ in range(rng.randint(0, 8))
+    ]
+    return "".join(piece + "".join(rng.choices(alphabet, k=rng.randint(0, 4))) for piece in pieces)
+
+
+def split(rng: random.Random, source: str) -> list[str]:
+    cuts = sorted(rng.randint(0, len(source)) for _ in range(rng.randint(0, 12)))
+    return [source[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(source)], strict=True)]
+
+
+def interleaved(rng: random.Random, texts: dict[str, str]) -> list[Event]:
+    """Every text as the deltas of one message, call or reasoning, mixed with each other and ended in turn."""
+    queues = {name: _lane(name, split(rng, source)) for name, source in texts.items()}
+    events: list[Event] = []
+    while queues:
+        name = rng.choice(sorted(queues))
+        events.append(queues[name].pop(0))
+        if not queues[name]:
+            del queues[name]
+        if rng.random() < 0.1:
+            events.append(Raw(event={"n": 1}))
+    return events
+
+
+def _lane(name: str, deltas: list[str]) -> list[Event]:
+    match name[0]:
+        case "t":
+            return [*(text(one, name) for one in deltas), TextMessageEnd(message_id=name)]
+        case "r":
+            contents = (ReasoningMessageContent(message_id=name, delta=one) for one in deltas)
+            return [*contents, ReasoningMessageEnd(message_id=name)]
+        case _:
+            return [*(ToolCallArgs(tool_call_id=name, delta=one) for one in deltas), ToolCallEnd(tool_call_id=name)]
+
+
+def joined(events: Iterable[Event]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for event in events:
+        match event:
+            case TextMessageContent() | ReasoningMessageContent():
+                found[event.message_id] = found.get(event.message_id, "") + event.delta
+            case ToolCallArgs():
+                found[event.tool_call_id] = found.get(event.tool_call_id, "") + event.delta
+            case _:
+                pass
+    return found
+
+
+@pytest.mark.parametrize("alphabet", ["ab", "abcd", 'ab"\\/\né'])
+def test_random_texts_split_at_random_over_mixed_streams_come_out_as_if_redacted_whole(
+    alphabet: str, long: bool
+) -> None:
+    rng = random.Random(7)
+    for _ in range(2000 if long else 100):
+        secrets = random_secrets(rng, alphabet)
+        texts = {name: random_text(rng, alphabet, secrets) for name in ("t1", "t2", "r1", "c1")}
+        redactor = Redactor(secrets)
+        out = fed(redactor, interleaved(rng, texts))
+        whole = {name: Redactor(secrets).redact_text(source) for name, source in texts.items()}
+        assert {name: joined(out).get(name, "") for name in texts} == whole
+        assert not any(secret in result for secret in secrets for result in whole.values())
+        lines = [encode_event(event).decode() for event in out]
+        assert not any(json.dumps(secret, ensure_ascii=False)[1:-1] in line for secret in secrets for line in lines)
+
+
+def test_redacting_a_text_replaces_exactly_the_joined_occurrences() -> None:
+    rng = random.Random(11)
+    for _ in range(400):
+        secrets = random_secrets(rng, "abc")
+        source = random_text(rng, "abc", secrets)
+        assert Redactor(secrets).redact_text(source) == merged_replacement(source, secrets)
+
+
+def test_never_more_is_held_than_the_longest_secret_less_one() -> None:
+    rng = random.Random(3)
+    for _ in range(30):
+        secrets = random_secrets(rng, "ab")
+        source = random_text(rng, "ab", secrets)
+        redactor = Redactor(secrets)
+        for one in source:
+            redactor.feed(text(one))
+            held = sum(len(event.delta) for event in _held(redactor))
+            assert held < max(map(len, secrets)) + len(REDACTED)
+
+
+def _held(redactor: Redactor) -> list[TextMessageContent]:
+    """What a terminal would release now, without ending anything."""
+    twin = copy.deepcopy(redactor)
+    return [event for event in twin.flush() if isinstance(event, TextMessageContent)]
+
+
+@dataclasses.dataclass
+class Held:
+    value: str
+
+
+class Known(enum.Enum):
+    VALUE = SECRET
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Held(SECRET),
+        [Held(SECRET)],
+        {SECRET},
+        frozenset([SECRET]),
+        (SECRET,),
+        Known.VALUE,
+        msgspec.Raw(msgspec.json.encode([SECRET])),
+        {"a": [{"b": Held(SECRET)}]},
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_whatever_the_encoder_can_write_is_searched(value: Any) -> None:
+    """A dataclass, a set or an enum in an agent's event used to be written as it was, with the secret in it."""
+    (clean,) = Redactor([SECRET]).feed(Custom(name="x:y", value=value))
+    line = encode_event(clean)
+    assert SECRET.encode() not in line
+    assert REDACTED.encode() in line
+
+
+def test_what_cannot_be_written_is_left_for_the_writer_to_refuse() -> None:
+    event = Custom(name="x:y", value=[SECRET, object()])
+    (clean,) = Redactor([SECRET]).feed(event)
+    assert isinstance(clean, Custom)
+    assert clean.value[0] == REDACTED

@@ -1,0 +1,245 @@
+"""To and from `ag_ui.core`: the wire JSON of both sides is the same, for everything the grammar has."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import ag_ui.core as ag
+import msgspec
+import pydantic
+import pytest
+
+from ambient_runner.protocol.agui_models import Coercer, coerce, from_agui, input_from_agui, input_to_agui, to_agui
+from ambient_runner.protocol.events import (
+    EVENT_TYPES,
+    AssistantMessage,
+    BaseEvent,
+    Custom,
+    Event,
+    ReasoningEnd,
+    ReasoningMessageContent,
+    ReasoningMessageEnd,
+    ReasoningMessageStart,
+    ReasoningStart,
+    RunAgentInput,
+    RunFinished,
+    StateDelta,
+    StateSnapshot,
+    TextMessageContent,
+    ToolCallArgs,
+    UserMessage,
+    encode_event,
+    type_of,
+)
+from tests.protocol.samples import every_event, minimal, populated
+
+
+def official_json(model: pydantic.BaseModel) -> Any:
+    return json.loads(model.model_dump_json(by_alias=True))
+
+
+def our_json(value: object) -> Any:
+    return json.loads(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize("event", every_event(), ids=type_of)
+def test_an_event_has_the_same_wire_form_as_its_model_and_comes_back_equal(event: Event) -> None:
+    model = to_agui(event)
+    assert model.type.value == type_of(event)
+    assert not model.model_extra
+    assert official_json(model) == our_json(event)
+    assert from_agui(model) == event
+
+
+@pytest.mark.parametrize("given", [*minimal(RunAgentInput), *populated(RunAgentInput)])
+def test_a_run_input_has_the_same_wire_form_as_its_model_and_comes_back_equal(given: RunAgentInput) -> None:
+    model = input_to_agui(given)
+    defaults: dict[str, Any] = {"state": {}, "forwardedProps": {}}
+    assert official_json(model) == defaults | our_json(given)
+    assert our_json(input_from_agui(model)) == defaults | our_json(given)
+
+
+def test_the_samples_have_every_role_part_source_and_outcome() -> None:
+    (messages,) = [input_.messages for input_ in populated(RunAgentInput)]
+    roles = {message.__struct_config__.tag for message in messages}
+    assert roles == {"developer", "system", "assistant", "user", "tool", "activity", "reasoning"}
+    parts = [part for message in messages if isinstance(message, UserMessage) for part in message.content]
+    assert {part.__struct_config__.tag for part in parts if not isinstance(part, str)} == {
+        "text",
+        "image",
+        "audio",
+        "video",
+        "document",
+    }
+    outcomes = {event.outcome.__struct_config__.tag for event in populated(RunFinished) if event.outcome}
+    assert outcomes == {"success", "interrupt", "cancelled"}
+
+
+def test_an_adapter_finds_empty_objects_and_lists_where_the_client_sent_nothing() -> None:
+    model = input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[]))
+    assert (model.state, model.forwarded_props, model.tools, model.context, model.resume) == ({}, {}, [], [], None)
+
+
+def test_a_model_without_tools_becomes_an_input_with_none() -> None:
+    model = ag.RunAgentInput(thread_id="t", run_id="r", messages=[ag.AssistantMessage(id="a")])
+    assert input_from_agui(model) == RunAgentInput(thread_id="t", run_id="r", messages=[AssistantMessage(id="a")])
+
+
+@pytest.mark.parametrize(
+    ("model", "event"),
+    [
+        (
+            ag.TextMessageContentEvent(message_id="m", delta="d", timestamp=1, subagent_run_id="s"),
+            TextMessageContent(message_id="m", delta="d", timestamp=1, subagent_run_id="s"),
+        ),
+        (ag.ToolCallArgsEvent(tool_call_id="c", delta="d"), ToolCallArgs(tool_call_id="c", delta="d")),
+        (
+            ag.ReasoningMessageContentEvent(message_id="m", delta="d"),
+            ReasoningMessageContent(message_id="m", delta="d"),
+        ),
+        (
+            ag.TextMessageContentEvent(message_id="m", delta="d", metadata={"k": 1}),
+            TextMessageContent(message_id="m", delta="d", metadata={"k": 1}),
+        ),
+    ],
+)
+def test_a_delta_is_copied_whole(model: ag.BaseEvent, event: Event) -> None:
+    assert from_agui(model) == event
+
+
+def test_extra_fields_of_a_model_are_dropped() -> None:
+    extra: dict[str, Any] = {"mesage_id": "misspelled"}
+    assert from_agui(ag.TextMessageContentEvent(message_id="m", delta="d", **extra)) == TextMessageContent(
+        message_id="m", delta="d"
+    )
+    assert from_agui(ag.StateSnapshotEvent(snapshot={}, **extra)) == StateSnapshot(snapshot={})
+
+
+def test_a_subclass_of_a_model_is_read_as_its_parent() -> None:
+    class Shouting(ag.TextMessageContentEvent):
+        volume: int = 11
+
+    assert from_agui(Shouting(message_id="m", delta="d")) == TextMessageContent(message_id="m", delta="d")
+
+
+def test_python_values_become_json() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    event = from_agui(
+        ag.CustomEvent(name="n", value={"at": noon, "set": {1}, "model": ag.Context(description="d", value="v")})
+    )
+    assert event == Custom(
+        name="n", value={"at": "2026-01-01T12:00:00Z", "set": [1], "model": {"description": "d", "value": "v"}}
+    )
+
+
+def circle() -> list[Any]:
+    loop: list[Any] = []
+    loop.append(loop)
+    return loop
+
+
+@pytest.mark.parametrize("value", [object(), b"\xff", circle()], ids=["object", "bytes", "circle"])
+def test_a_value_that_is_not_json_is_a_value_error(value: object) -> None:
+    with pytest.raises(ValueError):
+        from_agui(ag.CustomEvent(name="n", value=value))
+    with pytest.raises(ValueError):
+        coerce({"type": "CUSTOM", "name": "n", "value": value})
+
+
+def test_a_raw_event_that_is_not_json_does_not_cost_the_event() -> None:
+    model = ag.TextMessageContentEvent(message_id="m", delta="d", raw_event=object())
+    assert from_agui(model) == TextMessageContent(message_id="m", delta="d")
+
+
+def test_a_model_mutated_into_nonsense_is_a_value_error() -> None:
+    model = ag.StateSnapshotEvent(snapshot={}, timestamp=1)
+    model.timestamp = "yesterday"  # type: ignore[assignment]
+    with pytest.raises(ValueError):
+        from_agui(model)
+
+
+def test_an_event_the_official_models_refuse_is_a_value_error() -> None:
+    with pytest.raises(ValueError):
+        to_agui(StateDelta(delta=[{"op": "add", "path": "no-slash", "value": 1}]))
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+def test_an_event_is_coerced_from_ours_from_a_model_and_from_its_members(kind: type[BaseEvent]) -> None:
+    for event in populated(kind):
+        assert coerce(event) is event
+        model = to_agui(coerce(event))
+        assert coerce(model) == event
+        assert coerce(msgspec.to_builtins(event)) == event
+        assert coerce(model.model_dump()) == event
+
+
+@pytest.mark.parametrize(
+    "nonsense", [None, "RUN_STARTED", 3, b"{}", BaseEvent, BaseEvent(), ag.Context(description="", value="")]
+)
+def test_what_is_no_event_is_refused(nonsense: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        coerce(nonsense)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"type": None},
+        {"type": "NO_SUCH_EVENT"},
+        {"type": "THINKING_ABOUT_IT"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": 3, "delta": "d"},
+        {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "tool"},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": {"type": "interrupt", "interrupts": []}},
+        {"type": "STATE_DELTA", "delta": [{"op": "explode", "path": "/a"}]},
+    ],
+)
+def test_malformed_members_are_a_value_error(members: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        coerce(members)
+
+
+def test_null_for_an_optional_member_means_absent() -> None:
+    members = {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "d", "timestamp": None, "rawEvent": None}
+    assert encode_event(coerce(members)) == b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"d"}'
+
+
+def test_a_reasoning_message_gets_the_role_the_protocol_asks_for() -> None:
+    members = {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "assistant"}
+    assert coerce(members) == ReasoningMessageStart(message_id="m")
+
+
+def test_a_model_of_another_copy_of_the_sdk_is_read_by_its_members() -> None:
+    class VendoredEvent(pydantic.BaseModel):
+        type: str = "CUSTOM"
+        name: str = "n"
+        value: int = 1
+
+    assert coerce(VendoredEvent()) == Custom(name="n", value=1)
+
+
+def test_retired_thinking_events_become_reasoning_under_one_id_per_message() -> None:
+    read = Coercer()
+    told = [
+        read({"type": "THINKING_START", "title": "lost"}),
+        read({"type": "THINKING_TEXT_MESSAGE_START", "timestamp": 5}),
+        read({"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "hm"}),
+        read({"type": "THINKING_TEXT_MESSAGE_END"}),
+        read({"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "again"}),
+        read({"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "!"}),
+        read({"type": "THINKING_END"}),
+    ]
+    span, message, other = (str(msgspec.to_builtins(told[at])["messageId"]) for at in (0, 1, 4))
+    assert len({span, message, other}) == 3
+    assert told == [
+        ReasoningStart(message_id=span),
+        ReasoningMessageStart(message_id=message, timestamp=5),
+        ReasoningMessageContent(message_id=message, delta="hm"),
+        ReasoningMessageEnd(message_id=message),
+        ReasoningMessageContent(message_id=other, delta="again"),
+        ReasoningMessageContent(message_id=other, delta="!"),
+        ReasoningEnd(message_id=span),
+    ]

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+from prometheus_client import REGISTRY
+
+from ambient_runner.config import Settings
+from ambient_runner.ledger.base import Checkpoint, ThreadKey
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.protocol.encode import PING
+from ambient_runner.protocol.events import TextMessageContent, TextMessageStart
+from ambient_runner.runs.run import Run
+from ambient_runner.runs.runner import Runner
+from ambient_runner.runs.view_cache import Life
+from ambient_runner.server.direct_send import direct
+from ambient_runner.server.end_conditions import Never, Until, UntilIdle, UntilRunEnds
+from ambient_runner.server.event_stream import EventStream
+from ambient_runner.server.runtime import Service
+from tests.scripts import forever, hello
+from tests.server.doors import service_with
+from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
+
+RESTLESS = dataclasses.replace(SETTINGS, heartbeat=0.05, slow_reader=0.2)
+
+
+class Client:
+    """The other end of an ASGI connection. It stops reading at `stalls_at`, for ever or until `goes_on`."""
+
+    def __init__(self, *, stalls_at: bytes | None = None) -> None:
+        self.body = b""
+        self.ended = False
+        self.leaves = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        self.stalled = asyncio.Event()
+        self._stalls_at = stalls_at
+        self._news = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            return
+        if self._stalls_at is not None and self._stalls_at in message["body"]:
+            self.stalled.set()
+            await self.goes_on.wait()
+        self.body += message["body"]
+        self.ended = not message.get("more_body", False)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def has(self, part: bytes, times: int = 1) -> None:
+        with anyio.fail_after(5):
+            while self.body.count(part) < times:
+                await self._news.wait()
+
+
+async def stream_of(
+    runner: Runner, settings: Settings = SETTINGS, *, until: Until | None = None, form: Any = "sse", **options: Any
+) -> tuple[EventStream, Service]:
+    """A stream of the thread from its beginning."""
+    info = await runner.ledger.thread(KEY)
+    assert info is not None
+    service = service_with(runner.agents, settings)
+    framer = Framer(info.epoch, form=form)
+    return (
+        EventStream(service, runner, Life(KEY, info.epoch), framer, after=0, until=until or Never(), **options),
+        service,
+    )
+
+
+async def answer(stream: EventStream, client: Client) -> None:
+    await stream({"type": "http"}, client.receive, client.send)
+
+
+async def answer_directly(stream: EventStream, client: Client) -> None:
+    await direct(stream)({"type": "http"}, client.receive, client.send)
+
+
+def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
+    """An agent that says a number after each step, alone, so that each is a batch of its own."""
+
+    async def script(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1")
+        for number, step in enumerate(steps):
+            await step.wait()
+            yield TextMessageContent(message_id="m1", delta=f"number {number}")
+
+    return ScriptedAgent(script)
+
+
+def slow_readers_cut() -> float:
+    return REGISTRY.get_sample_value("ambient_stream_slow_clients_closed_total") or 0.0
+
+
+async def test_a_silent_stream_is_pinged_again_and_again() -> None:
+    client = Client()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        stream, _ = await stream_of(runner, RESTLESS)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            await client.has(b"RUN_FINISHED")
+            quiet = anyio.current_time()
+            assert PING not in client.body
+            await client.has(PING, times=2)
+            assert anyio.current_time() - quiet >= 2 * RESTLESS.heartbeat * 0.9
+            client.leaves.set()
+
+
+@pytest.mark.parametrize("place", [PING, b"RUN_STARTED"], ids=["ping", "frame"])
+async def test_a_reader_that_stops_reading_is_cut(place: bytes) -> None:
+    client = Client(stalls_at=place)
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        stream, service = await stream_of(runner, RESTLESS)
+        before = slow_readers_cut()
+        with anyio.fail_after(5):
+            await answer(stream, client)
+    assert client.stalled.is_set()
+    assert slow_readers_cut() - before == 1
+    assert not client.ended
+    assert service.streams == set()
+
+
+@pytest.mark.parametrize("place", [PING, b"RUN_STARTED"], ids=["ping", "frame"])
+async def test_a_reader_that_goes_on_in_time_is_not_cut(place: bytes) -> None:
+    client = Client(stalls_at=place)
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        stream, _ = await stream_of(runner, dataclasses.replace(RESTLESS, slow_reader=5.0))
+        before = slow_readers_cut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            with anyio.fail_after(5):
+                await client.stalled.wait()
+            client.goes_on.set()
+            await client.has(b"RUN_FINISHED")
+            await client.has(PING)
+            client.leaves.set()
+    assert slow_readers_cut() == before
+
+
+async def test_a_client_that_leaves_ends_the_stream_and_is_reported_once() -> None:
+    client = Client()
+    reports: list[str] = []
+
+    async def report() -> None:
+        reports.append("left")
+
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        await runner.start(request(user("u1")))
+        stream, service = await stream_of(runner, on_disconnect=report)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            await client.has(b"TEXT_MESSAGE_CONTENT")
+            assert service.streams == {stream}
+            client.leaves.set()
+    assert reports == ["left"]
+    assert not client.ended
+    assert service.streams == set()
+
+
+async def test_a_client_that_stays_to_the_end_has_not_left() -> None:
+    client = Client()
+    reports: list[str] = []
+
+    async def report() -> None:
+        reports.append("left")
+
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        started = await runner.start(request(user("u1")))
+        stream, _ = await stream_of(runner, until=UntilRunEnds(started.run), on_disconnect=report)
+        with anyio.fail_after(5):
+            await answer(stream, client)
+    assert client.ended
+    assert client.body.count(b"data: ") == 7
+    assert reports == []
+
+
+async def test_an_idle_stream_that_is_finished_ends_at_once() -> None:
+    client = Client()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        stream, _ = await stream_of(runner)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            await client.has(b"RUN_FINISHED")
+            await anyio.wait_all_tasks_blocked()
+            stream.finish()
+    assert client.ended
+
+
+async def test_a_finished_stream_delivers_what_is_there_first() -> None:
+    client = Client(stalls_at=b"RUN_STARTED")
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        stream, _ = await stream_of(runner)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            with anyio.fail_after(5):
+                await client.stalled.wait()
+                await run_once(runner, user("u2"))
+            stream.finish()
+            client.goes_on.set()
+    assert client.ended
+    assert client.body.count(b'"RUN_FINISHED"') == 2
+
+
+async def test_a_stream_until_idle_waits_for_the_run_and_then_ends() -> None:
+    client = Client()
+    release = anyio.Event()
+
+    async def held(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1")
+        await release.wait()
+
+    async with runner_of(ScriptedAgent(held)) as runner:
+        await runner.start(request(user("u1")))
+        stream, _ = await stream_of(runner, until=UntilIdle(runner.ledger, KEY))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            await client.has(b"TEXT_MESSAGE_START")
+            assert not client.ended
+            release.set()
+    assert client.ended
+    assert b"RUN_FINISHED" in client.body
+
+
+class Forgetful(MemoryLedger):
+    """Drops everything when it is asked for a checkpoint: the retention of another process, at the worst moment."""
+
+    forgets = False
+
+    async def checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+        info = await self.thread(key)
+        if self.forgets and info is not None:
+            await self.trim(key, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
+        return await super().checkpoint(key, at)
+
+
+async def test_a_stream_ends_when_its_snapshot_can_no_longer_be_folded() -> None:
+    client = Client()
+    agent = ScriptedAgent(hello)
+    async with Forgetful() as ledger, Runner(ledger, {"agent": agent}, SETTINGS) as runner:
+        await run_once(runner, user("u1"))
+        await run_once(runner, user("u2"))
+        stream, _ = await stream_of(runner)
+        ledger.forgets = True
+        with anyio.fail_after(5):
+            await answer(stream, client)
+    assert client.ended
+    assert b"MESSAGES_SNAPSHOT" not in client.body
+
+
+async def test_a_reader_of_an_erased_thread_gets_nothing_of_its_next_life() -> None:
+    client = Client()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("mine"))
+        stream, _ = await stream_of(runner)
+        await runner.erase(KEY)
+        await run_once(runner, user("theirs"))
+        with anyio.fail_after(5):
+            await answer(stream, client)
+    assert (client.body, client.ended) == (b"", True)
+
+
+async def test_a_live_reader_ends_when_its_thread_is_erased() -> None:
+    client = Client()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("mine"))
+        stream, _ = await stream_of(runner)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(answer, stream, client)
+                await client.has(b"RUN_FINISHED")
+                await runner.erase(KEY)
+                await run_once(runner, user("theirs"))
+    assert client.ended
+    assert b"theirs" not in client.body
+
+
+async def test_ndjson_has_no_pings_but_a_client_that_leaves_is_noticed() -> None:
+    client = Client()
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        await run_once(runner, user("u1"))
+        stream, _ = await stream_of(runner, RESTLESS, form="ndjson")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, stream, client)
+            await client.has(b"RUN_FINISHED")
+            with anyio.move_on_after(3 * RESTLESS.heartbeat):
+                await client.has(PING)
+            client.leaves.set()
+    assert PING not in client.body
+    assert client.body.count(b"\n") == 7
+
+
+@pytest.mark.parametrize("stalls_at", [None, b"number 1"], ids=["quick", "slow"])
+async def test_a_direct_reader_gets_live_what_a_late_one_gets(stalls_at: bytes | None) -> None:
+    steps = [asyncio.Event() for _ in range(4)]
+    live, late = Client(stalls_at=stalls_at), Client()
+    async with runner_of(counting(steps)) as runner:
+        started = await runner.start(request(user("u1")))
+        stream, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_directly, stream, live)
+            await live.has(b"TEXT_MESSAGE_START")
+            steps[0].set()
+            await live.has(b"number 0")
+            steps[1].set()
+            if stalls_at:
+                with anyio.fail_after(5):
+                    await live.stalled.wait()
+            for step in steps[2:]:
+                step.set()
+            live.goes_on.set()
+        again, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        await answer(again, late)
+    assert live.body == late.body
+    assert [live.body.count(b'"delta":"number %d"' % number) for number in range(4)] == [1, 1, 1, 1]
+    assert live.ended
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "is cut"])
+async def test_a_direct_reader_that_stops_reading_harms_nobody(leaves: bool) -> None:
+    steps = [asyncio.Event() for _ in range(3)]
+    slow, other = Client(stalls_at=b"number 1"), Client()
+    async with runner_of(counting(steps)) as runner:
+        started = await runner.start(request(user("u1")))
+        stream, service = await stream_of(runner, RESTLESS, until=UntilRunEnds(started.run))
+        beside, _ = await stream_of(runner, until=UntilRunEnds(started.run))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_directly, stream, slow)
+            tasks.start_soon(answer_directly, beside, other)
+            for number, step in enumerate(steps):
+                step.set()
+                await other.has(b"number %d" % number)
+            with anyio.fail_after(5):
+                await slow.stalled.wait()
+            if leaves:
+                slow.leaves.set()
+    assert other.ended
+    assert b"RUN_FINISHED" in other.body
+    assert not slow.ended
+    assert b"number 1" not in slow.body
+    assert service.streams == set()

@@ -1,0 +1,184 @@
+"""What may not leave with a trace, and that a trace never harms a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import NoOpTracerProvider
+
+from ambient_runner.config import Settings, TracingSettings
+from ambient_runner.errors import ConfigError
+from ambient_runner.projections.redaction import Secrets
+from ambient_runner.protocol.events import (
+    Event,
+    RunError,
+    RunFinished,
+    RunStarted,
+    SubagentStarted,
+    TextMessageContent,
+    TokenUsage,
+)
+from ambient_runner.runs.run import Middleware, Run, RunHandler
+from ambient_runner.telemetry import tracing_of
+from ambient_runner.telemetry.span_text import LIMIT, Words, shown
+from ambient_runner.telemetry.span_writer import Pen
+from ambient_runner.telemetry.tracing import tracing
+from tests.scripts import hello
+from tests.telemetry.world import Spans, called, script_of, traced
+from tests.world import ScriptedAgent, run_once, runner_of, said, user
+
+SECRET = "sk-live-0123456789abcdef"
+SETTINGS = Settings(store="memory://", history="server", secrets=(SECRET,))
+
+
+async def test_no_secret_is_in_any_span_however_it_was_said() -> None:
+    script = script_of(
+        *said("m1", "the key is sk-live-01", "23456789abc", "def, keep it"),
+        *called("c1", "look", f'{{"key":"{SECRET}"}}', f"used {SECRET}"),
+        *called(f"c-{SECRET}", f"tool_{SECRET}", "{}", "x"),
+        *said(f"m-{SECRET}", "hi"),
+        SubagentStarted(subagent_run_id="s1", name=f"agent {SECRET}"),
+        RunError(message=f"{SECRET} was refused", code=SECRET),
+    )
+    async with traced(script, settings=SETTINGS) as (runner, spans):
+        await run_once(runner, user("u1", f"my key: {SECRET}"))
+    everything = str(spans.all)
+    assert SECRET not in everything
+    assert "the key is [redacted], keep it" in everything
+    assert everything.count("[redacted]") >= 9
+    assert spans.roots[0].error == "[redacted] was refused"
+
+
+async def test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too() -> None:
+    granted = "ghp-granted-to-this-run"
+
+    async def script(run: Run) -> AsyncGenerator[Any, None]:
+        run.secrets.learn([granted])
+        for event in [*said("m1", f"got {granted}"), *called("c1", "push", f'{{"token":"{granted}"}}', granted)]:
+            yield event
+
+    async with traced(script) as (runner, spans):
+        await run_once(runner, user("u1"))
+    assert granted not in str(spans.all)
+    assert "got [redacted]" in str(spans.all)
+
+
+async def test_without_content_no_words_leave() -> None:
+    words = ("question of a person", "answer of an agent", "argument", "outcome of a tool")
+    script = script_of(*said("m1", words[1]), *called("c1", "look", f'{{"a":"{words[2]}"}}', words[3]))
+    async with traced(script, content=False) as (runner, spans):
+        await run_once(runner, user("u1", words[0]))
+    assert spans.tree() == ["invoke_agent agent", "  chat", "  execute_tool look"]
+    assert [word for word in words if word in str(spans.all)] == []
+
+
+def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_not_halved() -> None:
+    room = 2 * LIMIT
+    for hidden in range(1, len(SECRET)):
+        words = Words()
+        for piece in ("x" * (room - hidden), SECRET, "y" * 100):
+            words.add(piece)
+        text = shown(str(words), Secrets([SECRET]), limit=3 * LIMIT)
+        assert text == "x" * (room - hidden) + "…"
+
+
+def test_a_text_is_bounded_after_redaction_and_marked_where_it_was_cut() -> None:
+    secrets = Secrets([SECRET])
+    assert shown("short", secrets) == "short"
+    assert shown("x" * LIMIT, secrets) == "x" * LIMIT
+    assert shown("x" * (LIMIT + 1), secrets) == "x" * (LIMIT - 1) + "…"
+    assert shown(SECRET * 600, secrets) == "[redacted]" * 600
+    words = Words()
+    for _ in range(10_000):
+        words.add("many words ")
+    assert len(str(words)) == 2 * LIMIT + 1
+
+
+async def test_text_that_utf8_cannot_hold_does_not_cost_the_batch() -> None:
+    lone = "half \ud83d a face"
+    script = script_of(*said("m1", lone), *called("c1", "look\ud83d", "{}", lone))
+    async with traced(script) as (runner, spans):
+        await run_once(runner, user("u1"))
+    str(spans.all).encode()
+    assert "half ? a face" in str(spans.all)
+
+
+async def test_it_makes_no_event_and_changes_none() -> None:
+    usage = [TokenUsage(model="m", input_tokens=1)]
+    events = [
+        *said("m1", "let me ", "see"),
+        *called("c1", "look", '{"a":1}', "found"),
+        RunFinished(thread_id="t", run_id="r", usage=usage, result={"x": 1}),
+    ]
+
+    async def seen_with(*middleware: Middleware) -> list[Event]:
+        seen: list[Event] = []
+
+        def watching(handler: RunHandler) -> RunHandler:
+            async def handle(run: Run) -> AsyncGenerator[Event, None]:
+                async for event in handler(run):
+                    seen.append(event)
+                    yield event
+
+            return handle
+
+        async with runner_of(ScriptedAgent(script_of(*events)), middleware=[watching, *middleware]) as runner:
+            await run_once(runner, user("u1"))
+        return seen
+
+    plain = await seen_with()
+    traced_too = await seen_with(tracing(Spans().provider, content=True))
+    assert traced_too[1:] == plain[1:]
+    assert isinstance(traced_too[0], RunStarted)
+
+
+async def test_tracing_that_fails_is_logged_once_and_the_run_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Pen.begin
+
+    def failing(self: Pen, name: str, *args: Any, **options: Any) -> Any:
+        if name == "chat":
+            raise ValueError(name)
+        return begin(self, name, *args, **options)
+
+    monkeypatch.setattr(Pen, "begin", failing)
+    async with traced(hello) as (runner, _):
+        events = await run_once(runner, user("u1"))
+    assert [event.delta for event in events if isinstance(event, TextMessageContent)] == ["hel", "lo"]
+    assert isinstance(events[-1], RunFinished)
+    failures = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in failures] == ["Failed while tracing a run"]
+
+
+async def test_it_can_be_switched_off_as_opentelemetry_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with traced(hello) as (runner, spans):
+        events = await run_once(runner, user("u1"))
+    assert isinstance(events[-1], RunFinished)
+    assert spans.all == []
+
+
+def test_a_provider_that_is_not_the_sdks_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        tracing(NoOpTracerProvider())
+
+
+def test_settings_that_name_no_place_trace_nothing() -> None:
+    assert tracing_of(TracingSettings(content=True)) is None
+
+
+async def test_two_servers_may_trace_with_one_provider() -> None:
+    spans = Spans()
+    async with (
+        runner_of(ScriptedAgent(hello), middleware=[tracing(spans.provider)]) as one,
+        runner_of(ScriptedAgent(hello), middleware=[tracing(spans.provider)]) as two,
+    ):
+        await run_once(one, user("u1"))
+        await run_once(two, user("u1"))
+    assert spans.tree() == ["invoke_agent agent", "  chat"] * 2
+    assert isinstance(spans.provider, TracerProvider)
