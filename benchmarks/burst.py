@@ -63,9 +63,9 @@ def section(bursts: Mapping[str, Sequence[Burst]]) -> Section:
     """The table and the two goals on speed."""
     return Section(
         title="A run of 20,000 deltas",
-        how="From the first byte of the request to the last byte of the answer; "
+        how="From the first byte of the request to the last byte of the response; "
         f"medians of {len(bursts['adapter'])} rounds, CPU over all rounds. "
-        "Every delta is checked to have arrived once and in order.",
+        "The client checks that every delta arrives once and in order.",
         columns=("", "events/s", "range", "CPU µs/event", "times (a)"),
         rows=[_row(name, bursts) for name in bursts],
         goals=[

@@ -38,7 +38,7 @@ def section(waits: Mapping[str, Sequence[float]]) -> Section:
     """The table and the goal on the first event."""
     return Section(
         title="From POST to RUN_STARTED",
-        how=f"{len(waits['adapter'])} runs each, one after the other, every one on a new connection and a new thread.",
+        how=f"{len(waits['adapter'])} runs each, sequentially, each on a new connection and a new thread.",
         columns=("", "p50 ms", "p99 ms"),
         rows=[[TITLES[name], *(f"{percentile(waits[name], at):.2f}" for at in (50, 99))] for name in waits],
         goals=[_goal(waits, at) for at in (50, 99)] if "ambient" in waits else [],

@@ -101,7 +101,7 @@ def section(bursts: Mapping[str, Mapping[str, Sequence[Timed]]]) -> Section:
         how=f"Strands, ADK and LangGraph with a scripted model that does not wait; medians of {rounds} rounds, CPU over all rounds. "
         "The bare loop consumes the SDK's own stream in its own process and does nothing with it. This server stores and delivers the run; "
         "the published adapter (`ag_ui_strands`, `ag_ui_adk`, `ag_ui_langgraph`) delivers it through its own endpoint. "
-        f"The first text is that of a run of its own, whose model waits {PACED.every_ms} ms between its deltas.",
+        f"The time to the first text is measured in a separate run whose model waits {PACED.every_ms} ms between deltas.",
         columns=("", "ms", "range", "first text, ms", "CPU µs/event", "times the bare loop"),
         rows=[_row(sdk, name, one) for sdk, one in bursts.items() for name in one],
         goals=[goal for sdk, one in bursts.items() for goal in _goals(sdk, one)],

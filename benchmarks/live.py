@@ -150,8 +150,8 @@ def section(rounds_of: Mapping[str, Sequence[Live]]) -> Section:
     return Section(
         title=f"{STREAMS} live streams at {1000 / EVERY_MS:.0f} events/s each",
         how=f"From the agent's `yield` to the reader's `recv`; medians over rounds ({_events_per_round(some)} events). "
-        "Late is an event that came after its successor was due, counted from the schedule, so that a server which holds "
-        "its agents up cannot hide it.",
+        "An event is late if it arrives after the next one was due by the schedule, so that a server that slows its agents "
+        "down cannot hide it.",
         columns=("", "p50 ms", "p99 ms", "p99 range", "worst ms", "late", "CPU of one core"),
         rows=[_row(name, rounds_of[name]) for name in rounds_of],
         goals=[_goal(rounds_of["ambient"])] if "ambient" in rounds_of else [],

@@ -34,11 +34,11 @@ def section(sizes: Sequence[float]) -> Section:
     grown = sizes[-1] - sizes[0]
     return Section(
         title=f"Memory over {len(sizes) - 2} runs of 20,000 deltas",
-        how="Resident memory of (c), one run after the other, each on its own thread; the first is a warm-up.",
+        how="Resident memory of (c) over sequential runs, each on its own thread; the first is a warm-up.",
         columns=("", "MB"),
         rows=[
             ["after the warm-up run", f"{sizes[0]:.1f}"],
-            ["highest seen", f"{max(sizes):.1f}"],
+            ["maximum", f"{max(sizes):.1f}"],
             ["at the end", f"{sizes[-1]:.1f}"],
             ["growth", f"{grown:+.1f}"],
         ],

@@ -147,11 +147,11 @@ def section(traced: Mapping[str, Traced]) -> Section:
     """The table and the goals on receivers that are down."""
     return Section(
         title="A run while the receiver of its traces is down",
-        how="Four servers side by side, in another order each round. Three of them trace every run to an OpenTelemetry collector and to "
-        "Langfuse: to one that is up, to one that refuses connections, to a silent one that takes them and never answers. "
+        how="Four servers at the same time, in another order each round. Three of them trace every run to an OpenTelemetry collector and "
+        "to Langfuse: to receivers that are up, that refuse connections, or that accept them and never respond (silent). "
         f"A run is {PACED.count} deltas with {PACED.every_ms} ms between them; a burst of {BURST.count:,} deltas follows it. "
-        f"Medians of {len(traced['up'].paced)} rounds. CPU is all that a server used from the first round to the last, "
-        "its attempts to send included, shared out among the rounds.",
+        f"Medians of {len(traced['up'].paced)} rounds. CPU is the total of a server from the first round to the last, "
+        "including its attempts to export, divided by the number of rounds.",
         columns=("receiver", "run, ms", "range", "times up", "burst, ms", "times up", "CPU, ms", "times up"),
         rows=[_row(name, traced) for name in traced],
         goals=[

@@ -15,7 +15,7 @@ def passed_on(run: Run) -> dict[str, str]:
     token = run.headers.get("authorization")
     if not token:
         return {}
-    run.secrets.learn([token, token.partition(" ")[2]])
+    run.secrets.add([token, token.partition(" ")[2]])
     return {"Authorization": token}
 
 

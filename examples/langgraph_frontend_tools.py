@@ -1,7 +1,7 @@
 """A LangGraph agent with tools on both sides: it looks up the weather itself, and the page it is shown on changes its own colours.
 
 The page declares its tools in `RunAgentInput.tools`. `frontend_tools()` offers them to the model; `route_tools`, `backend_tools` and
-`answer_backend` see to it that the graph carries out its own calls and leaves the page's to the page, which answers in its next request.
+`back_to_model` see to it that the graph carries out its own calls and leaves the page's to the page, which answers in its next request.
 Run it as `langgraph_approval.py` says: `uvicorn langgraph_frontend_tools:create --factory`.
 """
 
@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode  # pyright: ignore[reportMissingTypeStub
 from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.langgraph import (
     LangGraphBridge,
-    answer_backend,
+    back_to_model,
     backend_tools,
     frontend_tools,
     request_context,
@@ -50,7 +50,7 @@ def graph_of(model: BaseChatModel) -> Any:
     graph.add_node("tools", backend_tools(ToolNode([get_weather])))  # pyright: ignore[reportUnknownMemberType]
     graph.add_edge(START, "agent")
     graph.add_conditional_edges("agent", route_tools("tools"), ["tools", END])
-    graph.add_conditional_edges("tools", answer_backend("agent"), ["agent", END])
+    graph.add_conditional_edges("tools", back_to_model("agent"), ["agent", END])
     return graph.compile(checkpointer=InMemorySaver())  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -17,13 +17,13 @@ from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEve
 from fastapi import FastAPI
 
 from ambient_runner import (
-    Asker,
+    CredentialSubject,
     FrameworkCapabilities,
     PlatformBridge,
     PlatformContext,
     add_ambient_endpoints,
+    base_environment,
     current_run,
-    harmless_environment,
 )
 
 Event = TextMessageStartEvent | TextMessageContentEvent | TextMessageEndEvent
@@ -36,7 +36,7 @@ class Reader:
         self.folder = folder
 
     async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:  # noqa: A002  the contract's name
-        environment = harmless_environment() | current_run().environment
+        environment = base_environment() | current_run().environment
         done = await anyio.run_process(
             ["git", "log", "-3", "--format=%an: %s"],
             cwd=self.folder,
@@ -58,7 +58,7 @@ class ReaderBridge(PlatformBridge):
         return Reader(ctx.cwd_path)
 
 
-async def credentials(asker: Asker) -> Mapping[str, str]:
+async def credentials(asker: CredentialSubject) -> Mapping[str, str]:
     """What child processes of this person's runs may have: here a name to commit with. A real one would ask a vault for tokens."""
     return {"GIT_AUTHOR_NAME": asker.actor.owner, "GIT_COMMITTER_NAME": asker.actor.owner}
 

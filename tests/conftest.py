@@ -7,21 +7,51 @@ import io
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.fast_selection import fast_only, refuse_processes
+from tests.hypothesis_profiles import load_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+load_profiles()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("ambient", "long forms")
+    group = parser.getgroup("ambient", "forms of the suite")
     group.addoption("--long", action="store_true", help="run the slow tests in their long form (`make test-all`)")
+    group.addoption("--fast", action="store_true", help="leave out tests that start processes (`make test-fast`)")
     group.addoption(
         "--soak-minutes", type=float, default=0.0, metavar="N", help="keep killing servers for N minutes (`make soak`)"
     )
+    group.addoption(
+        "--fuzz-until",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="skip tests that would start after this time (`make fuzz`)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        fast_only(config, items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("--fast") and os.environ.get("PYTEST_XDIST_WORKER"):
+        refuse_processes()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    until = item.config.getoption("--fuzz-until")
+    if until and time.time() > until:
+        pytest.skip("no time left")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,16 +17,16 @@ class Fault:
 
 
 _REPOS, _REPO_SAFETY, _CLONE = (
-    "tests/services/test_repos.py",
-    "tests/services/test_repo_safety.py",
-    "tests/services/test_clone.py",
+    "tests/services/workspaces/test_repos.py",
+    "tests/services/workspaces/test_repo_safety.py",
+    "tests/services/workspaces/test_clone.py",
 )
 _SETUP, _SETUP_CREDENTIALS = "tests/services/test_setup.py", "tests/services/test_setup_credentials.py"
-_DOORS, _FILES = "tests/server/test_services.py", "tests/server/test_files.py"
+_DOORS, _FILES = "tests/server/routes/test_platform.py", "tests/server/routes/test_files.py"
 _WORKFLOWS, _PLATFORM, _TRACING = (
-    "tests/services/test_workflows.py",
+    "tests/services/workspaces/test_workflows.py",
     "tests/e2e/test_platform.py",
-    "tests/middleware/test_tracing.py",
+    "tests/telemetry/test_tracing.py",
 )
 _CLAUDE = "tests/bridges/claude"
 
@@ -52,15 +52,15 @@ FAULTS: dict[str, Fault] = {
         tests=(
             f"{_REPO_SAFETY}::test_nothing_that_is_sent_becomes_an_option_or_a_command",
             f"{_REPO_SAFETY}::test_only_allowed_sources_are_cloned_from",
-            "tests/services/test_sources.py::test_private_addresses_are_refused_however_they_are_written",
+            "tests/services/workspaces/test_clone_sources.py::test_private_addresses_are_refused_however_they_are_written",
             f"{_DOORS}::test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated",
         ),
     ),
     "S4": Fault(
         what="A route for files found token files anywhere by a part of their name.",
         tests=(
-            "tests/services/test_files.py::test_a_path_that_could_leave_is_refused",
-            "tests/services/test_files.py::test_links_pipes_devices_and_folders_are_neither_listed_nor_read",
+            "tests/services/workspaces/test_uploads.py::test_a_path_that_could_leave_is_refused",
+            "tests/services/workspaces/test_uploads.py::test_links_pipes_devices_and_folders_are_neither_listed_nor_read",
             f"{_FILES}::test_artifacts_go_out_as_bytes_and_never_from_outside_the_workspace",
         ),
     ),
@@ -68,37 +68,37 @@ FAULTS: dict[str, Fault] = {
         what="Any host with `github` in its name got the GitHub token.",
         tests=(
             f"{_REPO_SAFETY}::test_a_token_reaches_only_the_host_it_is_for_and_no_file",
-            "tests/services/test_git.py::test_a_host_that_is_not_the_logins_own_gets_nothing_even_when_it_asks",
-            "tests/services/test_tokens.py::test_a_token_is_for_its_own_host_and_for_no_other",
+            "tests/services/workspaces/test_git.py::test_a_host_that_is_not_the_logins_own_gets_nothing_even_when_it_asks",
+            "tests/services/workspaces/test_git_logins.py::test_a_token_is_for_its_own_host_and_for_no_other",
         ),
     ),
     "S6": Fault(
         what="One person's running turn saw another's token, and lost its own when the other's turn ended.",
         tests=(
-            f"{_SETUP_CREDENTIALS}::test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other",
+            f"{_SETUP_CREDENTIALS}::test_two_users_at_once_have_only_their_own_credentials",
             f"{_PLATFORM}::test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read_it",
             f"{_CLAUDE}/test_process.py::test_two_users_at_once_see_only_what_was_granted_to_them",
-            "tests/middleware/test_links.py::test_runs_of_two_users_at_the_same_time_do_not_mix",
+            "tests/telemetry/test_links.py::test_runs_of_two_users_at_the_same_time_do_not_mix",
         ),
     ),
     "S7": Fault(
         what="Secrets stayed in snapshots, reasoning, state and results, across deltas, and when a token was refreshed.",
         tests=(
-            f"{_SETUP_CREDENTIALS}::test_each_run_has_its_own_token_and_all_of_them_are_taken_out",
-            "tests/projections/test_redact.py::test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent",
-            "tests/projections/test_redact.py::test_every_string_of_an_event_is_searched_names_and_pointers_included",
-            "tests/middleware/test_safety.py::test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too",
+            f"{_SETUP_CREDENTIALS}::test_each_run_has_its_own_token_and_all_of_them_are_redacted",
+            "tests/projections/test_redaction.py::test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent",
+            "tests/projections/test_redaction.py::test_every_string_of_an_event_is_searched_names_and_pointers_included",
+            "tests/telemetry/test_safety.py::test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too",
         ),
     ),
     "S8": Fault(
         what="The agent's shell inherited the server's own tokens; credentials were in files and stayed after a failure.",
         tests=(
-            f"{_SETUP_CREDENTIALS}::test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other",
-            f"{_SETUP_CREDENTIALS}::test_what_was_granted_is_gone_with_the_run",
-            f"{_SETUP_CREDENTIALS}::test_what_was_granted_is_gone_with_a_run_that_is_stopped",
-            f"{_SETUP_CREDENTIALS}::test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_free_again",
-            "tests/services/test_mcp_status.py::test_a_child_has_what_its_configuration_says_and_nothing_of_the_servers",
-            "tests/services/test_git.py::test_git_gets_a_few_fixed_variables_and_nothing_of_this_process",
+            f"{_SETUP_CREDENTIALS}::test_two_users_at_once_have_only_their_own_credentials",
+            f"{_SETUP_CREDENTIALS}::test_credentials_are_dropped_with_the_run",
+            f"{_SETUP_CREDENTIALS}::test_credentials_are_dropped_with_a_run_that_is_stopped",
+            f"{_SETUP_CREDENTIALS}::test_without_credentials_the_agent_does_not_start_and_the_thread_is_free",
+            "tests/services/mcp/test_status.py::test_a_child_has_what_its_configuration_says_and_nothing_of_the_servers",
+            "tests/services/workspaces/test_git.py::test_git_gets_a_few_fixed_variables_and_nothing_of_this_process",
             f"{_PLATFORM}::test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read_it",
         ),
     ),
@@ -112,7 +112,7 @@ FAULTS: dict[str, Fault] = {
     "C2": Fault(
         what="A repository added during a run ended the run with an error after its end.",
         tests=(
-            f"{_SETUP}::test_a_change_during_a_run_is_for_the_next_one",
+            f"{_SETUP}::test_a_change_during_a_run_takes_effect_with_the_next_run",
             f"{_REPOS}::test_a_removed_repository_stays_under_a_running_agent_and_goes_before_the_next_run",
         ),
     ),
@@ -120,7 +120,7 @@ FAULTS: dict[str, Fault] = {
         what="A repository added while the server ran never reached the agent.",
         tests=(
             f"{_REPOS}::test_the_next_run_finds_what_was_added",
-            f"{_SETUP}::test_a_repository_is_the_next_runs_ground_and_the_adapter_is_made_anew",
+            f"{_SETUP}::test_an_added_repository_is_the_next_runs_working_directory_with_a_new_adapter",
             f"{_PLATFORM}::test_a_repository_added_to_a_running_server_is_where_the_next_run_works",
         ),
     ),
@@ -151,7 +151,7 @@ FAULTS: dict[str, Fault] = {
             f"{_TRACING}::test_a_tool_that_runs_before_any_text_belongs_to_the_run",
             f"{_TRACING}::test_an_error_the_agent_reports_is_an_error",
             f"{_TRACING}::test_a_stopped_run_closes_its_spans_and_the_next_run_has_a_trace_of_its_own",
-            f"{_TRACING}::test_usage_is_what_the_last_event_says_and_nothing_is_guessed",
+            f"{_TRACING}::test_usage_is_that_of_the_terminal_event",
         ),
     ),
     "C8": Fault(
@@ -159,8 +159,8 @@ FAULTS: dict[str, Fault] = {
         tests=(
             f"{_DOORS}::test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared",
             f"{_WORKFLOWS}::test_a_change_that_fails_is_an_error_and_the_old_workflow_stays",
-            f"{_SETUP_CREDENTIALS}::test_mcp_servers_get_what_was_granted_and_a_bad_one_costs_only_itself",
-            "tests/services/test_mcp.py::test_a_mistake_costs_only_the_server_that_has_it",
+            f"{_SETUP_CREDENTIALS}::test_mcp_servers_get_the_credentials_and_an_invalid_one_is_left_out",
+            "tests/services/mcp/test_config.py::test_a_mistake_costs_only_the_server_that_has_it",
         ),
     ),
     "C9": Fault(

@@ -10,6 +10,7 @@ import anyio
 from ambient_runner.protocol.events import Message, TextMessageContent, TextMessageStart
 from ambient_runner.runs.run import Run, Started
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import request, said
 
 
@@ -30,7 +31,7 @@ async def begun(runner: Runner, *messages: Message, **options: Any) -> Started:
     """A run whose first delta has been written."""
     started = await runner.start(request(*messages, **options))
     async with runner.ledger.tail(started.thread, started.after) as tail:
-        with anyio.fail_after(5):
-            while not any(b"CONTENT" in line for batch in await tail.next() for line in batch.lines):
+        with unless_hung():
+            while not any(b"CONTENT" in line for batch in await tail.next_batches() for line in batch.lines):
                 pass
     return started

@@ -127,9 +127,9 @@ def test_only_the_planned_places_catch_everything_and_go_on() -> None:
 def test_the_public_names_are_a_decision() -> None:
     assert ambient_runner.__all__ == [
         "Actor",
-        "Asker",
+        "CredentialSubject",
         "FrameworkCapabilities",
-        "Parked",
+        "RunInterrupted",
         "PlatformBridge",
         "PlatformContext",
         "Run",
@@ -139,5 +139,5 @@ def test_the_public_names_are_a_decision() -> None:
         "add_ambient_endpoints",
         "create_app",
         "current_run",
-        "harmless_environment",
+        "base_environment",
     ]

@@ -19,19 +19,20 @@ import pytest
 from rich.console import Console
 
 from ambient_runner.cli.render import (
-    Called,
-    Ended,
-    LineEnd,
-    Noted,
+    EndPiece,
+    LineEndPiece,
+    NotePiece,
     Piece,
-    Said,
+    ReasoningPiece,
     Screen,
-    Thought,
-    plain,
-    styled,
+    TextPiece,
+    ToolCallPiece,
+    to_plain_text,
+    to_renderable,
 )
 from ambient_runner.protocol import events as ev
 from ambient_runner.telemetry.log_format import RedactingFormatter
+from tests.machine_speed import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ EXAMPLES = ROOT / "examples"
 
 def shown(*events: ev.Event) -> list[Piece]:
     screen = Screen()
-    return [piece for event in events for piece in screen.feed(event)]
+    return [piece for event in events for piece in screen.render_event(event)]
 
 
 FINISHED = ev.RunFinished(thread_id="t", run_id="r")
@@ -54,28 +55,28 @@ FINISHED = ev.RunFinished(thread_id="t", run_id="r")
     ("event", "pieces"),
     [
         (ev.TextMessageStart(message_id="m"), []),
-        (ev.TextMessageContent(message_id="m", delta="hi "), [Said("hi ")]),
-        (ev.TextMessageEnd(message_id="m"), [LineEnd()]),
-        (ev.ReasoningMessageContent(message_id="m", delta="hm"), [Thought("hm")]),
-        (ev.ReasoningMessageEnd(message_id="m"), [LineEnd()]),
-        (ev.StateSnapshot(snapshot={"a": 1}), [Noted("state", '{"a": 1}')]),
+        (ev.TextMessageContent(message_id="m", delta="hi "), [TextPiece("hi ")]),
+        (ev.TextMessageEnd(message_id="m"), [LineEndPiece()]),
+        (ev.ReasoningMessageContent(message_id="m", delta="hm"), [ReasoningPiece("hm")]),
+        (ev.ReasoningMessageEnd(message_id="m"), [LineEndPiece()]),
+        (ev.StateSnapshot(snapshot={"a": 1}), [NotePiece("state", '{"a": 1}')]),
         (
             ev.StateDelta(delta=[{"op": "remove", "path": "/a"}]),
-            [Noted("state", '{"op": "remove", "path": "/a"}')],
+            [NotePiece("state", '{"op": "remove", "path": "/a"}')],
         ),
-        (ev.StepStarted(step_name="plan"), [Noted("step", "plan")]),
-        (ev.SubagentStarted(subagent_run_id="s", name="helper"), [Noted("subagent", "helper")]),
-        (ev.SubagentError(subagent_run_id="s", message="lost"), [Noted("subagent", "lost")]),
-        (ev.Custom(name="ambient:gap", value=1), [Noted("ambient:gap", "1")]),
+        (ev.StepStarted(step_name="plan"), [NotePiece("step", "plan")]),
+        (ev.SubagentStarted(subagent_run_id="s", name="helper"), [NotePiece("subagent", "helper")]),
+        (ev.SubagentError(subagent_run_id="s", message="lost"), [NotePiece("subagent", "lost")]),
+        (ev.Custom(name="ambient:gap", value=1), [NotePiece("ambient:gap", "1")]),
         (
             ev.Custom(name="ambient:dropped", value={"type": "CUSTOM", "reason": "too_large"}),
-            [Noted("left out", "CUSTOM: too_large")],
+            [NotePiece("left out", "CUSTOM: too_large")],
         ),
         (ev.MessagesSnapshot(messages=[]), []),
-        (FINISHED, [Ended("success", "")]),
+        (FINISHED, [EndPiece("success", "")]),
         (
             ev.RunFinished(thread_id="t", run_id="r", outcome=ev.Cancelled()),
-            [Ended("cancelled", "The run was stopped.")],
+            [EndPiece("cancelled", "The run was stopped.")],
         ),
         (
             ev.RunFinished(
@@ -83,11 +84,11 @@ FINISHED = ev.RunFinished(thread_id="t", run_id="r")
                 run_id="r",
                 outcome=ev.Interrupted(interrupts=[ev.Interrupt(id="i", reason="confirmation", message="May I?")]),
             ),
-            [Ended("interrupt", "May I?")],
+            [EndPiece("interrupt", "May I?")],
         ),
-        (ev.RunError(message="It failed.", code="agent_error"), [Ended("error", "It failed. (agent_error)")]),
-        (ev.RunError(message="It failed. The server's log has the reason."), [Ended("error", "It failed.")]),
-        (ev.RunError(message="Try again; the server's log has the reason."), [Ended("error", "Try again.")]),
+        (ev.RunError(message="It failed.", code="agent_error"), [EndPiece("error", "It failed. (agent_error)")]),
+        (ev.RunError(message="It failed. The server's log has the reason."), [EndPiece("error", "It failed.")]),
+        (ev.RunError(message="Try again; the server's log has the reason."), [EndPiece("error", "Try again.")]),
     ],
 )
 def test_each_event_becomes_its_pieces(event: ev.Event, pieces: list[Piece]) -> None:
@@ -104,9 +105,9 @@ def test_what_set_up_says_is_set_apart_from_the_answer() -> None:
         ev.TextMessageEnd(message_id="d"),
         ev.TextMessageContent(message_id="m", delta="Hello"),
     ]
-    assert [piece for event in events for piece in screen.feed(event)] == [
-        Noted("setup", "Workspace validated"),
-        Said("Hello"),
+    assert [piece for event in events for piece in screen.render_event(event)] == [
+        NotePiece("setup", "Workspace validated"),
+        TextPiece("Hello"),
     ]
 
 
@@ -118,59 +119,59 @@ def test_a_tool_call_is_shown_once_with_its_result() -> None:
         ev.ToolCallEnd(tool_call_id="c"),
         ev.ToolCallResult(message_id="m", tool_call_id="c", content="2"),
         FINISHED,
-    ) == [Called("add", '{"a":1}', "2"), Ended("success", "")]
+    ) == [ToolCallPiece("add", '{"a":1}', "2"), EndPiece("success", "")]
 
 
 def test_a_tool_call_without_a_result_is_shown_at_the_end() -> None:
     assert shown(ev.ToolCallStart(tool_call_id="c", tool_call_name="paint"), FINISHED) == [
-        Called("paint", "", None),
-        Ended("success", ""),
+        ToolCallPiece("paint", "", None),
+        EndPiece("success", ""),
     ]
 
 
 def test_content_in_parts_reads_as_its_words_and_kinds() -> None:
     image = ev.ImagePart(source=ev.UrlSource(value="https://example.com/x.png"))
-    assert ev.words_of([ev.TextPart(text="see "), image]) == "see \n[image]"
+    assert ev.content_as_text([ev.TextPart(text="see "), image]) == "see \n[image]"
 
 
 @pytest.mark.parametrize(
     ("piece", "text"),
     [
-        (Said("hi "), "hi "),
-        (LineEnd(), "\n"),
-        (Called("add", "{}", "2"), "[tool] add {}\n[result] 2\n"),
-        (Called("paint", "{}", None), "[tool] paint {}\n"),
-        (Noted("state", "{}"), "[state] {}\n"),
-        (Ended("success", ""), ""),
-        (Ended("error", "It failed."), "[error] It failed.\n"),
+        (TextPiece("hi "), "hi "),
+        (LineEndPiece(), "\n"),
+        (ToolCallPiece("add", "{}", "2"), "[tool] add {}\n[result] 2\n"),
+        (ToolCallPiece("paint", "{}", None), "[tool] paint {}\n[no result]\n"),
+        (NotePiece("state", "{}"), "[state] {}\n"),
+        (EndPiece("success", ""), ""),
+        (EndPiece("error", "It failed."), "[error] It failed.\n"),
     ],
 )
 def test_a_pipe_gets_plain_text(piece: Piece, text: str) -> None:
-    assert plain(piece) == text
+    assert to_plain_text(piece) == text
 
 
 @pytest.mark.parametrize(
     "piece",
     [
-        Said("[bold]not markup[/bold]"),
-        Thought("[bold]not markup[/bold]"),
-        Called("[bold]not markup[/bold]", "", None),
-        Called("tool", "[bold]not markup[/bold]", None),
-        Called("tool", "", "[bold]not markup[/bold]"),
-        Noted("x", "[bold]not markup[/bold]"),
-        Ended("error", "[bold]not markup[/bold]"),
+        TextPiece("[bold]not markup[/bold]"),
+        ReasoningPiece("[bold]not markup[/bold]"),
+        ToolCallPiece("[bold]not markup[/bold]", "", None),
+        ToolCallPiece("tool", "[bold]not markup[/bold]", None),
+        ToolCallPiece("tool", "", "[bold]not markup[/bold]"),
+        NotePiece("x", "[bold]not markup[/bold]"),
+        EndPiece("error", "[bold]not markup[/bold]"),
     ],
 )
 def test_an_agents_words_are_never_taken_for_markup(piece: Piece) -> None:
     screen = io.StringIO()
-    Console(file=screen, width=120, force_terminal=True, color_system=None).print(styled(piece))
+    Console(file=screen, width=120, force_terminal=True, color_system=None).print(to_renderable(piece))
     assert "[bold]not markup[/bold]" in screen.getvalue()
 
 
 def test_an_agents_words_cannot_control_the_terminal() -> None:
     screen = io.StringIO()
     Console(file=screen, width=120, force_terminal=True, color_system=None).print(
-        styled(Said("red \x1b[31m bell \x07 \x9b2J end"))
+        to_renderable(TextPiece("red \x1b[31m bell \x07 \x9b2J end"))
     )
     assert screen.getvalue().rstrip("\n") == "red [31m bell  2J end"
 
@@ -189,7 +190,7 @@ def test_the_log_takes_out_what_runs_have_learned_and_forgets_the_oldest() -> No
     formatter = RedactingFormatter(())
     record = logging.LogRecord("x", logging.ERROR, "f", 1, "token-number-0 token-number-1000;", (), None)
     for number in range(1001):
-        formatter.learn([f"token-number-{number}"])
+        formatter.add_secrets([f"token-number-{number}"])
         if not number:
             first = formatter.format(record)
     assert "token-number-0" not in first
@@ -215,14 +216,14 @@ def test_the_version_is_printed(ambient: Callable[..., Any]) -> None:
 
 
 NAGGING = '''
-from ambient_runner import FrameworkCapabilities, Parked, PlatformBridge
+from ambient_runner import FrameworkCapabilities, RunInterrupted, PlatformBridge
 from ambient_runner.protocol.events import Interrupt
 
 class Nagging:
     """Asks again, whatever it is told."""
 
     async def run(self, input):
-        raise Parked([Interrupt(id=input.run_id, reason="confirmation", message="Sure?")])
+        raise RunInterrupted([Interrupt(id=input.run_id, reason="confirmation", message="Sure?")])
         yield
 
 class Bridge(PlatformBridge):
@@ -325,7 +326,10 @@ def test_a_port_that_is_taken_is_a_sentence(ambient: Callable[..., Any]) -> None
 
 
 def test_threads_are_listed_shown_followed_and_exported(ambient: Callable[..., Any], tmp_path: Path) -> None:
-    assert ambient("threads", "list")[:2] == (0, "No threads yet.\n")
+    assert ambient("threads", "list")[:2] == (
+        0,
+        "No threads of owner local; --all lists those of every owner.\n",
+    )
     ambient("run", "demo", "say hello", "--thread", "t1")
     ambient("run", "demo", "say again", "--thread", "t1")
 
@@ -407,7 +411,7 @@ def test_ctrl_c_stops_the_run_and_says_so(tmp_path: Path) -> None:
     with child(tmp_path, "run", "demo", "hang", "--thread", "t1") as process:
         read_until(process, "hanging")
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, "[cancelled]" in out, "Traceback" in out) == (130, True, False)
 
 
@@ -419,11 +423,11 @@ def test_serving_on_port_zero_says_where_answers_at_once_and_ends_well(tmp_path:
         try:
             said = read_until(process, "Listening on http://127.0.0.1:") + read_until(process, "\n")
             url = said.splitlines()[-1].removeprefix("Listening on ")
-            with urlopen(f"{url}/health", timeout=10) as response:
+            with urlopen(f"{url}/health", timeout=HANG_SECONDS) as response:
                 assert response.status == 200
             events = runpy.run_path(str(EXAMPLES / "hello.py"))["ask"]("say hello", f"{url}/")
             assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["hello"]
         finally:
             process.send_signal(ending)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, "Traceback" in out) == (0, False)

@@ -11,7 +11,7 @@ from ambient_runner.config import (
     Settings,
     Timeouts,
     TracingSettings,
-    harmless_environment,
+    base_environment,
     is_loopback,
     read_settings,
 )
@@ -244,7 +244,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
 
 def test_every_option_is_documented() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    assert [option.env for option in OPTIONS if f"`{option.env}`" not in page] == []
+    assert [option.env_name for option in OPTIONS if f"`{option.env_name}`" not in page] == []
     assert [option.path for option in OPTIONS if f"`{'.'.join(option.path)}`" not in page] == []
 
 
@@ -299,7 +299,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(text: str, nearest
         ("QUEUE_DEPTH", "0"),
     ],
 )
-def test_a_bad_value_is_refused_where_it_stands(name: str, value: str) -> None:
+def test_a_bad_value_is_refused_with_its_source(name: str, value: str) -> None:
     assert refusal(environ={f"AMBIENT_{name}": value}).startswith(f"AMBIENT_{name} must be ")
 
 
@@ -317,7 +317,7 @@ def test_secrets_are_found_by_the_names_of_their_variables_longest_first() -> No
         "db_password": "a-longer-secret-value",
         "GITHUB_TOKEN": "sk-12345678",
         "SHORT_KEY": "1234567",
-        "HOME": "/home/somebody",
+        "HOME": "/home/user",
     }
     assert read_settings(environ=environ).secrets == ("a-longer-secret-value", "sk-12345678")
 
@@ -326,7 +326,7 @@ def test_a_named_secret_too_short_to_be_redacted_is_refused() -> None:
     assert "PIN" in refusal(environ={"PIN": "1234", "AMBIENT_SECRET_NAMES": "PIN"})
 
 
-def test_a_named_secret_that_is_not_set_is_no_matter() -> None:
+def test_a_named_secret_that_is_not_set_is_ignored() -> None:
     assert read_settings(environ={"AMBIENT_SECRET_NAMES": "PIN"}) == Settings()
 
 
@@ -383,6 +383,6 @@ def test_a_temperature_is_a_number_from_0_to_2(value: str) -> None:
     assert refusal(environ={"AMBIENT_TEMPERATURE": value}) == "AMBIENT_TEMPERATURE must be a number from 0 to 2."
 
 
-def test_a_child_gets_nothing_of_the_servers_environment_but_what_is_harmless() -> None:
+def test_a_child_process_gets_only_the_base_variables_of_the_server() -> None:
     environ = {"PATH": "/bin", "HOME": "/home/me", "AMBIENT_CREDENTIALS_TOKEN": "x", "API_KEY": "y", "LD_PRELOAD": "z"}
-    assert harmless_environment(environ) == {"PATH": "/bin", "HOME": "/home/me"}
+    assert base_environment(environ) == {"PATH": "/bin", "HOME": "/home/me"}

@@ -1,4 +1,4 @@
-"""Settings of tracing: what ours leave open, the variables of OpenTelemetry and Langfuse say."""
+"""Tracing settings: the variables of OpenTelemetry and Langfuse fill in what ours leave open."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_langfuse_needs_an_address_and_both_keys() -> None:
             tracing(AMBIENT_TRACING="langfuse", **{name: value for name, value in whole.items() if name != missing})
 
 
-def test_the_keys_of_langfuse_are_secrets_in_every_form_in_which_they_travel() -> None:
+def test_the_keys_of_langfuse_are_secrets_in_every_form_in_which_they_are_sent() -> None:
     settings = read_settings(
         environ=KEYS | {"AMBIENT_TRACING": "langfuse", "AMBIENT_LANGFUSE_URL": "https://l.example"}
     )

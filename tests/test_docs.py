@@ -66,7 +66,7 @@ def test_every_route_is_documented(method: str, path: str) -> None:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_setting_is_documented(option: object) -> None:
-    assert f"`{option.env}`" in page("config.md")  # type: ignore[attr-defined]
+    assert f"`{option.env_name}`" in page("config.md")  # type: ignore[attr-defined]
 
 
 def commands() -> list[str]:

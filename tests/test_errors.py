@@ -1,21 +1,28 @@
-"""What is missing is said with the line that mends it, and only when that line would."""
+"""Errors: a missing package is reported with the line that installs it, and codes have one style."""
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 
-from ambient_runner.errors import BridgeUnavailable, ConfigError, needing
+from ambient_runner.errors import BridgeUnavailable, ConfigError, RunnerError, optional_dependency
 
 
 @pytest.mark.parametrize("missing", ["framework", "framework.part"])
 def test_a_missing_package_names_the_line_that_installs_it(missing: str) -> None:
-    with pytest.raises(BridgeUnavailable) as refused, needing("framework", install="ambient-runner[framework]"):
+    with (
+        pytest.raises(BridgeUnavailable) as refused,
+        optional_dependency("framework", install="ambient-runner[framework]"),
+    ):
         raise ModuleNotFoundError(name=missing)
     assert refused.value.message == f"The package {missing} is not installed: pip install 'ambient-runner[framework]'"
 
 
 def test_where_it_is_configured_it_is_a_matter_of_configuration() -> None:
-    with pytest.raises(ConfigError), needing("framework", install="framework", refusal=ConfigError):
+    with pytest.raises(ConfigError), optional_dependency("framework", install="framework", refusal=ConfigError):
         raise ModuleNotFoundError(name="framework")
 
 
@@ -23,6 +30,19 @@ def test_where_it_is_configured_it_is_a_matter_of_configuration() -> None:
     "error", [ModuleNotFoundError(name="other"), ImportError("cannot import name", name="framework")]
 )
 def test_a_broken_installation_is_not_called_a_missing_one(error: ImportError) -> None:
-    with pytest.raises(ImportError) as raised, needing("framework", install="framework"):
+    with pytest.raises(ImportError) as raised, optional_dependency("framework", install="framework"):
         raise error
     assert raised.value is error
+
+
+def _subclasses(base: type[RunnerError]) -> list[type[RunnerError]]:
+    return [base, *(error for child in base.__subclasses__() for error in _subclasses(child))]
+
+
+def test_error_codes_are_lower_snake_case_but_for_those_a_published_package_fixes() -> None:
+    for bridge in ("adk", "claude", "langgraph", "remote", "strands"):
+        package = import_module(f"ambient_runner.bridges.{bridge}")
+        for module in iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
+    codes = {error.code for error in _subclasses(RunnerError)}
+    assert {code for code in codes if not re.fullmatch(r"[a-z]+(_[a-z]+)*", code)} == {"ENCODING_ERROR", "STRANDS_ERROR"}

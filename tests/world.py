@@ -7,8 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
 from ambient_runner.config import Settings, Timeouts
-from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol.events import (
     Event,
     Message,
@@ -19,7 +19,7 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
     UserMessage,
 )
-from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Actor, Middleware, Run, Started, StartRequest
 from ambient_runner.runs.runner import Runner
 
@@ -47,7 +47,7 @@ class ScriptedAgent:
         self._script = script
 
     @asynccontextmanager
-    async def running(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
+    async def open_run(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
         self.seen.append(run.input)
         async with aclosing(cast("AsyncGenerator[Any, None]", self._script(run))) as events:
             yield events
@@ -55,9 +55,9 @@ class ScriptedAgent:
     async def interrupt(self, run: Run) -> bool:
         return False
 
-    async def forget(self, thread: ThreadKey) -> None: ...
+    async def erase_thread(self, thread: ThreadKey) -> None: ...
 
-    async def evict(self) -> None: ...
+    async def evict_idle(self) -> None: ...
 
     async def aclose(self) -> None:
         self.closed = True
@@ -91,7 +91,7 @@ def request(*messages: Message, thread: str = "t", **options: Any) -> StartReque
 
 
 async def events_of(runner: Runner, started: Started) -> list[Event]:
-    return [event async for event in run_events(runner.ledger, started)]
+    return [event async for event in follow_run(runner.ledger, started)]
 
 
 async def run_once(runner: Runner, *messages: Message, **options: Any) -> list[Event]:

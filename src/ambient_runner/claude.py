@@ -1,8 +1,8 @@
-"""Claude, with its tools for files, commands and the web: the bridge.
+"""The bridge to Claude, with its tools for files, commands and the web.
 
     add_ambient_endpoints(app, ClaudeBridge(permission_mode="default"))
 
-`docs/agents/claude.md` says what can be set.
+`docs/agents/claude.md` lists the settings.
 """
 
 from __future__ import annotations

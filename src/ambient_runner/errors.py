@@ -4,24 +4,24 @@ RunnerError                     code, status; the message defaults to the docstr
 ├── Refused            4xx      nothing was started
 │   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden 403
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
-│   ├── RepoConflict / ThreadBusy / PendingInterrupts / NothingToResume / NothingRunning / OtherAgent / KeyReused 409
+│   ├── RepoConflict / ThreadBusy / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch / IdempotencyConflict 409
 │   ├── PatchConflict / StaleCursor 409
-│   ├── RunGone 410 · TooLarge 413 · WrongType 415 · InvalidInput 422 (CredentialsInUrl)
+│   ├── RunGone 410 · PayloadTooLarge 413 · UnsupportedMediaType 415 · InvalidInput 422 (CredentialsInUrl)
 │   └── AgentLoop 508           a gateway leads back to itself
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
 │   ├── BridgeUnavailable 503   a package or binary is missing; says how to get it
 │   ├── BridgeTimeout 504
-│   ├── NothingToAnswer         a run without a server was asked nothing
-│   └── ProtocolViolation       the bridge said something illegal that cannot be repaired
+│   ├── NoUserMessage           an adapter without a server got no new input
+│   └── ProtocolViolation       the bridge sent events that cannot be repaired
 ├── LedgerError        503
 │   └── LeaseLost
-├── ServiceError       502      git, MCP, credentials, the workspace: what a run stands on failed
-│   └── CredentialsError · LoginNeeded / RepoMissing / RepoMoved / RepoTooLarge · GitUnavailable 503 · CloneTimeout 504
+├── ServiceError       502      git, MCP, credentials or the workspace failed
+│   └── CredentialsError · RepoAuthRequired / RepoNotFound / RepoRedirected / RepoTooLarge · GitUnavailable 503 · CloneTimeout 504
 ├── Draining           503      the server is shutting down
 └── ConfigError                 at start-up only; the CLI prints it and exits 2
-Parked                          not an error: the run waits for a human
+RunInterrupted                  not an error: the run ends with open interrupts
 
-The docstring is what a stranger reads, so it says what to do next.
+The docstring is the default message that users read, so it says what to do next.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RunnerError(Exception):
     code: str = "internal_error"
     status: ClassVar[int] = 500
     is_expected: ClassVar[bool] = False
-    """Whether a run may fail with it every day: the log then has its cause in one line and no traceback."""
+    """True for failures of everyday operation: the log has their cause in one line, without a traceback."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or inspect.getdoc(type(self)))
@@ -134,34 +134,34 @@ class ThreadBusy(Refused):
 
 
 class PendingInterrupts(Refused):
-    """The last run asked a question that is still open. Answer every open interrupt in `resume`."""
+    """The last run ended with interrupts that are still open. Answer every open interrupt in `resume`."""
 
     code = "pending_interrupts"
     status = 409
 
 
-class NothingToResume(Refused):
+class InterruptNotOpen(Refused):
     """`resume` answers an interrupt that is not open. Read the thread again: it was answered, cancelled or has expired."""
 
     code = "nothing_to_resume"
     status = 409
 
 
-class NothingRunning(Refused):
+class NoActiveRun(Refused):
     """No run is active on this thread, so there is nothing to stop."""
 
     code = "nothing_running"
     status = 409
 
 
-class OtherAgent(Refused):
+class AgentMismatch(Refused):
     """This thread belongs to another agent. A thread keeps the agent of its first run: start a new thread for this one."""
 
     code = "other_agent"
     status = 409
 
 
-class KeyReused(Refused):
+class IdempotencyConflict(Refused):
     """This Idempotency-Key was used with another request. Use a new key for a new request."""
 
     code = "key_reused"
@@ -176,27 +176,27 @@ class PatchConflict(Refused):
 
 
 class StaleCursor(Refused):
-    """The cursor is ahead of this thread or belongs to an earlier life of it. Start again without a cursor."""
+    """The cursor is of another thread, or from before this one was deleted. Start again without a cursor."""
 
     code = "stale_cursor"
     status = 409
 
 
 class RunGone(Refused):
-    """The run this Idempotency-Key started has been erased, or is no longer kept."""
+    """The run this Idempotency-Key started was erased, or is no longer retained. Use a new key."""
 
     code = "run_gone"
     status = 410
 
 
-class TooLarge(Refused):
-    """The request body is too large."""
+class PayloadTooLarge(Refused):
+    """The request body is too large. Send less, or ask the operator to raise `max_body`."""
 
     code = "too_large"
     status = 413
 
 
-class WrongType(Refused):
+class UnsupportedMediaType(Refused):
     """Send the body as JSON, with `Content-Type: application/json`."""
 
     code = "wrong_type"
@@ -217,7 +217,7 @@ class CredentialsInUrl(InvalidInput):
 
 
 class AgentLoop(Refused):
-    """The run that asks for this one has its thread, so they would wait for each other. Its operator has to look at the agent's URL."""
+    """The agents call each other in a loop: this run was requested by a run that holds its thread. Check the URL of the remote agent."""
 
     code = "agent_loop"
     status = 508
@@ -244,14 +244,14 @@ class BridgeTimeout(BridgeError):
     status = 504
 
 
-class NothingToAnswer(BridgeError):
-    """There is nothing to answer: `messages` must end with a user message or a tool result."""
+class NoUserMessage(BridgeError):
+    """The run has no new input: `messages` must end with a user message or a tool result."""
 
-    code = "NOTHING_TO_ANSWER"
+    code = "no_user_message"
 
 
 class ProtocolViolation(BridgeError):
-    """The agent sent something that cannot be made into a valid AG-UI stream."""
+    """The agent sent events that cannot be repaired into a valid AG-UI stream."""
 
     code = "protocol_violation"
 
@@ -264,13 +264,13 @@ class LedgerError(RunnerError):
 
 
 class LeaseLost(LedgerError):
-    """This run lost its right to write: another process has taken the thread over."""
+    """This run lost its lease: another process took over the thread."""
 
     code = "lease_lost"
 
 
 class ServiceError(RunnerError):
-    """Something the agent needs around it could not be made ready. The server's log has the reason."""
+    """The set-up of the run failed. The server's log has the reason."""
 
     code = "service_error"
     status = 502
@@ -289,19 +289,19 @@ class GitUnavailable(ServiceError):
     status = 503
 
 
-class LoginNeeded(ServiceError):
+class RepoAuthRequired(ServiceError):
     """The repository asks for a login, and no token that opens it was granted. Give this server a token that can read the repository."""
 
     code = "login_needed"
 
 
-class RepoMissing(ServiceError):
+class RepoNotFound(ServiceError):
     """There is no repository at that URL, or the token that was granted does not show it. Check the URL and what the token may read."""
 
     code = "repo_missing"
 
 
-class RepoMoved(ServiceError):
+class RepoRedirected(ServiceError):
     """The URL leads to another one. Send the final URL; it usually ends in .git."""
 
     code = "repo_moved"
@@ -334,10 +334,12 @@ class ConfigError(RunnerError):
 
 
 @contextmanager
-def needing(*packages: str, install: str, refusal: type[RunnerError] = BridgeUnavailable) -> Generator[None]:
-    """Imports of what is optional: when one of `packages` is missing, the error says what to `pip install`.
+def optional_dependency(
+    *packages: str, install: str, refusal: type[RunnerError] = BridgeUnavailable
+) -> Generator[None]:
+    """Wrap imports of an optional dependency: if one of `packages` is missing, raise `refusal` with the `pip install` command.
 
-    What is missing inside an installed package is passed on as it is: installing once more would not mend it.
+    A module missing inside an installed package is raised unchanged: installing again would not fix it.
     """
     try:
         yield
@@ -348,8 +350,8 @@ def needing(*packages: str, install: str, refusal: type[RunnerError] = BridgeUna
         raise refusal(f"The package {missing} is not installed: pip install '{install}'") from error
 
 
-class Parked(Exception):
-    """The run waits for a human: raise it from an adapter to end the run with these interrupts open."""
+class RunInterrupted(Exception):
+    """Ends the run with these interrupts open. An adapter raises it; it is not an error."""
 
     def __init__(self, interrupts: Sequence[Interrupt]) -> None:
         super().__init__("the run waits for an answer")

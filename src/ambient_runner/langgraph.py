@@ -1,15 +1,15 @@
-"""LangGraph graphs: the bridge, and what a graph may ask from inside about the run it is part of.
+"""LangGraph graphs: the bridge, and helpers that a graph's nodes use to read the current run.
 
     add_ambient_endpoints(app, LangGraphBridge(graph))
 
-`docs/agents/langgraph.md` says what each name means.
+`docs/agents/langgraph.md` explains each name.
 """
 
 from __future__ import annotations
 
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.langgraph.client_tools import (
-    answer_backend,
+    back_to_model,
     backend_tools,
     frontend_tools,
     is_frontend,
@@ -23,7 +23,7 @@ __all__ = [
     "LangGraphBridge",
     "LangGraphConfig",
     "PredictStateMapping",
-    "answer_backend",
+    "back_to_model",
     "backend_tools",
     "frontend_tools",
     "is_frontend",

@@ -1,9 +1,9 @@
-"""AWS Strands agents, in the words of the AWS Strands integration document: a thin layer on our own doors.
+"""AWS Strands agents, with the names of the AWS Strands integration document: a thin layer on the bridge and the server.
 
     agent = StrandsAgent(strands.Agent(...), name="helper")
     app = create_strands_app(agent)
 
-`docs/agents/strands.md` says what each name means.
+`docs/agents/strands.md` explains each name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 
-from ambient_runner.bridges.strands.agent import StrandsAgent  # isort: skip  the bridge says which package is missing
+from ambient_runner.bridges.strands.agent import StrandsAgent  # isort: skip  after the bridge, whose error names the missing package
 from ambient_runner.bridges.strands.config import (
     PredictStateMapping,
     StrandsAgentConfig,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.runs.run import Middleware
     from ambient_runner.server.guard import Authorize
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
 __all__ = [
     "PredictStateMapping",
@@ -61,18 +61,18 @@ def add_strands_fastapi_endpoint(
     settings: Settings | None = None,
     authorize: Authorize | None = None,
     middleware: Sequence[Middleware] = (),
-) -> Service:
+) -> ServerRuntime:
     """Serve the agent at `POST path`, with the other routes of this server below it.
 
-    `agent` is a StrandsAgent or what one is made of. `origins` are the pages that may call it from a browser, such as
-    `http://localhost:3000`; by default those of the settings. `authorize` gives the Actor of a request: without it only this machine is
-    served. `settings` are read from `ambient.toml` and `AMBIENT_*` when not given.
+    `agent` is a StrandsAgent or anything its constructor accepts. `origins` are the pages that may call it from a browser, such as
+    `http://localhost:3000`; the default is the settings' list. `authorize` returns the Actor of a request; without it only requests from
+    this machine are served. `settings` default to those of `ambient.toml` and `AMBIENT_*`.
     Raises: ConfigError.
     """
-    served = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent)
+    strands_agent = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent)
     return add_ambient_endpoints(
         app,
-        agents={served.name: StrandsBridge(served)},
+        agents={strands_agent.name: StrandsBridge(strands_agent)},
         prefix=path,
         settings=_with_origins(settings or read_settings(), origins),
         authorize=authorize,
@@ -88,7 +88,7 @@ def create_strands_app(
     settings: Settings | None = None,
     authorize: Authorize | None = None,
 ) -> FastAPI:
-    """An app that serves the agent at `POST path`, and says at `GET /ping` that it is there.
+    """Return an app that serves the agent at `POST path` and answers `GET /ping`.
 
     The options are those of `add_strands_fastapi_endpoint`.
     Raises: ConfigError.
@@ -110,6 +110,6 @@ def _with_origins(settings: Settings, origins: Sequence[str] | None) -> Settings
         return settings
     if "*" in origins:
         raise ConfigError(
-            "Any page could call this agent with `*`. List the origins that may, such as http://localhost:3000."
+            "With the origin `*` any page could call this agent. List the allowed origins, such as http://localhost:3000."
         )
     return dataclasses.replace(settings, allowed_origins=tuple(origins))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
 import httpx
 import pytest
 
@@ -18,6 +17,7 @@ from tests.e2e.aimock import environment, scripted_model
 from tests.e2e.server import Child
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import answer_of, ending, events_of, history, new_id, one_run, run, run_input, split_runs, text_of
+from tests.machine_speed import unless_hung
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ SERVE_CLAUDE = f"{CLAUDE_BRIDGE}\napp = FastAPI()\nadd_ambient_endpoints(app, br
 
 async def test_the_langgraph_sample_runs_with_the_published_adapter(tmp_path: Path) -> None:
     thread = new_id("thread")
-    with served(tmp_path, GRAPH_APP, SERVE_GRAPH) as server, anyio.fail_after(90):
+    with served(tmp_path, GRAPH_APP, SERVE_GRAPH) as server, unless_hung():
         turns = [one_run(events_of(await run(server.url, run_input(thread, text)))) for text in ("one", "two")]
         other = one_run(events_of(await run(server.url, run_input(new_id("thread"), "three"))))
         stored = split_runs(events_of(await history(server.url, thread)))
@@ -114,7 +114,7 @@ async def test_the_langgraph_sample_runs_with_the_published_adapter(tmp_path: Pa
 
 async def test_the_langgraph_sample_is_stopped_and_fails_calmly(tmp_path: Path) -> None:
     thread = new_id("thread")
-    with served(tmp_path, GRAPH_APP, SERVE_GRAPH) as server, anyio.fail_after(90):
+    with served(tmp_path, GRAPH_APP, SERVE_GRAPH) as server, unless_hung():
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "hang")) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
             async with httpx.AsyncClient(base_url=server.url) as http:
@@ -131,7 +131,7 @@ async def test_the_claude_sample_runs_with_the_published_adapter(tmp_path: Path)
     answers = [("quokka", "A quokka is a small wallaby."), ("numbat", "A numbat eats termites.")]
     with scripted_model(tmp_path, answers) as model:
         env = environment(tmp_path, model)
-        with served(tmp_path, CLAUDE_APP, SERVE_CLAUDE, env) as server, anyio.fail_after(110):
+        with served(tmp_path, CLAUDE_APP, SERVE_CLAUDE, env) as server, unless_hung():
             turns = [
                 one_run(events_of(await run(server.url, run_input(thread, text))))
                 for text in ("What is a quokka?", "And a numbat?")

@@ -9,12 +9,13 @@ import anyio
 import pytest
 from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import RunFinished
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, events_of, request, user
 
 
@@ -50,7 +51,7 @@ class Bridge(PlatformBridge):
 
 
 @asynccontextmanager
-async def running(hosted: Hosted) -> AsyncGenerator[Runner, None]:
+async def running(hosted: AgentHost) -> AsyncGenerator[Runner, None]:
     async with MemoryLedger() as ledger, Runner(ledger, {"agent": hosted}, SETTINGS) as runner:
         yield runner
 
@@ -62,7 +63,7 @@ async def one_run(runner: Runner, message: str, thread: str = "t") -> None:
 
 async def test_an_adapter_is_made_once_per_thread_and_reused() -> None:
     bridge = Bridge()
-    async with running(Hosted("agent", bridge)) as runner:
+    async with running(AgentHost("agent", bridge)) as runner:
         await one_run(runner, "u1")
         await one_run(runner, "u2")
         await one_run(runner, "u1", thread="other")
@@ -74,7 +75,7 @@ async def test_an_adapter_is_made_once_per_thread_and_reused() -> None:
 async def test_a_changed_configuration_rebuilds_it_between_runs_as_a_continuation() -> None:
     bridge = Bridge()
     models = iter(["small", "small", "large"])
-    hosted = Hosted("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
+    hosted = AgentHost("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
     async with running(hosted) as runner:
         for message in ("u1", "u2", "u3"):
             await one_run(runner, message)
@@ -82,7 +83,7 @@ async def test_a_changed_configuration_rebuilds_it_between_runs_as_a_continuatio
     assert [(a.context.model, a.context.is_continuation) for a in bridge.made] == [("small", False), ("large", True)]
 
 
-async def test_an_adapter_is_kept_for_the_run_it_waits_for_and_a_change_counts_from_the_next_one_on() -> None:
+async def test_an_adapter_that_waits_for_an_answer_gets_it_and_a_change_applies_from_the_next_run() -> None:
     class Patient(Adapter):
         def waits_for(self, input: RunAgentInput) -> bool:
             return input.messages[-1].id == "answer"
@@ -94,27 +95,27 @@ async def test_an_adapter_is_kept_for_the_run_it_waits_for_and_a_change_counts_f
 
     bridge = PatientBridge()
     models = iter(["small", "large", "large", "huge"])
-    hosted = Hosted("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
+    hosted = AgentHost("agent", bridge, context=lambda run: PlatformContext(model=next(models)))
     async with running(hosted) as runner:
         for message in ("u1", "answer", "u2", "something else"):
             await one_run(runner, message)
     assert [(a.context.model, a.runs) for a in bridge.made] == [("small", 2), ("large", 1), ("huge", 1)]
 
 
-async def test_idle_adapters_are_given_up_and_made_again_as_a_continuation() -> None:
+async def test_idle_adapters_are_closed_and_created_again_as_a_continuation() -> None:
     bridge = Bridge()
-    hosted = Hosted("agent", bridge, idle=0.0)
+    hosted = AgentHost("agent", bridge, idle_timeout=0.0)
     async with running(hosted) as runner:
         await one_run(runner, "u1")
-        await hosted.evict()
+        await hosted.evict_idle()
         assert bridge.made[0].closed
         await one_run(runner, "u2")
     assert [adapter.context.is_continuation for adapter in bridge.made] == [False, True]
 
 
-async def test_no_more_adapters_are_kept_than_allowed() -> None:
+async def test_no_more_adapters_are_cached_than_allowed() -> None:
     bridge = Bridge()
-    async with running(Hosted("agent", bridge, kept=2)) as runner:
+    async with running(AgentHost("agent", bridge, max_adapters=2)) as runner:
         for thread in ("a", "b", "c"):
             await one_run(runner, "u1", thread=thread)
         assert [adapter.closed for adapter in bridge.made] == [True, False, False]
@@ -139,8 +140,8 @@ async def test_an_adapter_that_comes_when_all_others_are_running_is_not_closed_b
             return self.made[-1]
 
     bridge = HoldingBridge()
-    async with running(Hosted("agent", bridge, kept=1)) as runner:
-        with anyio.fail_after(5):
+    async with running(AgentHost("agent", bridge, max_adapters=1)) as runner:
+        with unless_hung():
             first = await runner.start(request(user("u1"), thread="first"))
             await anyio.wait_all_tasks_blocked()
             await one_run(runner, "u1", thread="second")
@@ -155,15 +156,15 @@ async def test_an_adapter_that_comes_when_all_others_are_running_is_not_closed_b
 
 async def test_erasing_a_thread_gives_up_its_adapter() -> None:
     bridge = Bridge()
-    async with running(Hosted("agent", bridge)) as runner:
+    async with running(AgentHost("agent", bridge)) as runner:
         await one_run(runner, "u1")
-        await runner.erase(KEY)
+        await runner.erase_thread(KEY)
         assert bridge.made[0].closed
 
 
 async def test_two_actors_never_share_an_adapter() -> None:
     bridge = Bridge()
-    async with running(Hosted("agent", bridge)) as runner:
+    async with running(AgentHost("agent", bridge)) as runner:
         mine = request(user("u1"))
         theirs = dataclasses.replace(mine, actor=dataclasses.replace(mine.actor, owner="bob"))
         for one in (mine, theirs):
@@ -179,7 +180,7 @@ async def test_a_bridge_that_cannot_make_its_adapter_is_a_run_error_and_the_next
                 raise RuntimeError("not yet")
             return super().create_adapter(ctx)
 
-    async with running(Hosted("agent", Flaky())) as runner:
+    async with running(AgentHost("agent", Flaky())) as runner:
         failed = await events_of(runner, await runner.start(request(user("u1"))))
         await one_run(runner, "u2")
     assert [type(event).__name__ for event in failed] == ["RunStarted", "MessagesSnapshot", "RunError"]
@@ -188,4 +189,4 @@ async def test_a_bridge_that_cannot_make_its_adapter_is_a_run_error_and_the_next
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "ä"])
 def test_an_agent_name_must_fit_in_a_url(name: str) -> None:
     with pytest.raises(ConfigError):
-        Hosted(name, Bridge())
+        AgentHost(name, Bridge())

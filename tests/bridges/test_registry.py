@@ -9,7 +9,7 @@ import pytest
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import PlatformBridge, PlatformContext
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.bridges.registry import GROUP, load_agent, load_agents
+from ambient_runner.bridges.registry import BRIDGE_GROUP, load_agent, load_agents
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import input_to_agui
@@ -93,7 +93,7 @@ def make_web_app():
 web_app = FastAPI()
 
 def needs_extra():
-    raise errors.BridgeUnavailable('Type: pip install "ambient-runner[x]"')
+    raise errors.BridgeUnavailable('Run: pip install "ambient-runner[x]"')
 """
 
 
@@ -124,7 +124,7 @@ def test_the_demo_is_known_by_name() -> None:
 
 
 def test_every_registered_bridge_loads_that_needs_no_graph() -> None:
-    names = [point.name for point in entry_points(group=GROUP) if point.name != "langgraph"]
+    names = [point.name for point in entry_points(group=BRIDGE_GROUP) if point.name != "langgraph"]
     assert list(load_agents(names)) == names
     with pytest.raises(ConfigError):
         load_agent("langgraph")
@@ -220,7 +220,7 @@ def line_of(text: str, words: str) -> int:
         ),
     ],
 )
-def test_an_error_of_the_users_own_code_is_said_with_its_line_and_traced_in_the_log(
+def test_an_error_of_user_code_is_reported_with_its_line_and_logged_with_its_traceback(
     target: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG", "ambient_runner"):
@@ -247,7 +247,7 @@ def test_an_error_of_the_users_own_code_is_said_with_its_line_and_traced_in_the_
         ("dmeo", "Did you mean demo?"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(spec: str, meant: str) -> None:
+def test_a_misspelt_target_gets_a_suggestion(spec: str, meant: str) -> None:
     assert meant in refusal(spec)
 
 
@@ -256,7 +256,7 @@ def test_a_path_above_all_folders_is_still_answered(tmp_path: Path) -> None:
     assert "mine=agent:make" in refusal("mine=../elsewhere/agent.py:make")
 
 
-def test_a_module_that_is_not_there_is_said_with_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_module_is_reported_with_the_folders_that_were_searched(tmp_path: Path) -> None:
     assert str(tmp_path) in refusal("mine=zebra:x")
 
 
@@ -271,7 +271,7 @@ def test_a_module_that_is_not_there_is_said_with_where_it_was_looked_for(tmp_pat
         ("pydantic_ai", "pydantic-ai-slim[ag-ui]"),
     ],
 )
-def test_a_framework_that_the_users_module_lacks_is_said_with_the_line_that_installs_it(
+def test_a_missing_framework_is_reported_with_its_install_command(
     missing: str, install: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_project.py").write_text(f"import {missing}")
@@ -279,12 +279,12 @@ def test_a_framework_that_the_users_module_lacks_is_said_with_the_line_that_inst
     assert f"pip install '{install}'" in refusal("mine=broken_project:x")
 
 
-def test_a_framework_that_a_factory_lacks_is_said_with_that_line_too(
+def test_a_framework_that_a_factory_misses_is_reported_with_its_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_project.py").write_text("def make():\n    import claude_agent_sdk")
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
-    assert "(broken_project.py, line 2). Type: pip install 'ambient-runner[claude]'" in refusal(
+    assert "(broken_project.py, line 2). Run: pip install 'ambient-runner[claude]'" in refusal(
         "mine=broken_project:make"
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ambient_runner.bridges.user_errors import said
+from ambient_runner.bridges.user_errors import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,22 +31,22 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Exce
 
 def test_the_line_is_the_innermost_of_their_own_code(own: Callable[[str], Exception]) -> None:
     error = own("def inner():\n    raise ValueError('x')\n\ninner()\n")
-    assert said(error) == "ValueError: x (agent.py, line 2)"
+    assert describe_error(error) == "ValueError: x (agent.py, line 2)"
 
 
-def test_what_fails_in_a_library_is_said_with_the_line_that_called_it(own: Callable[[str], Exception]) -> None:
-    assert said(own("\njson.loads('')\n")).endswith(" (agent.py, line 2)")
+def test_an_error_in_a_library_is_described_with_the_user_line_that_called_it(own: Callable[[str], Exception]) -> None:
+    assert describe_error(own("\njson.loads('')\n")).endswith(" (agent.py, line 2)")
 
 
-def test_what_cannot_be_read_is_said_with_its_own_line(own: Callable[[str], Exception]) -> None:
-    assert said(own("\n\nx = = 1\n")) == "SyntaxError: invalid syntax (agent.py, line 3)"
+def test_a_syntax_error_is_described_with_its_own_line(own: Callable[[str], Exception]) -> None:
+    assert describe_error(own("\n\nx = = 1\n")) == "SyntaxError: invalid syntax (agent.py, line 3)"
 
 
-def test_an_error_in_a_group_of_one_is_said_as_itself(own: Callable[[str], Exception]) -> None:
+def test_an_error_in_a_group_of_one_is_described_as_itself(own: Callable[[str], Exception]) -> None:
     error = own("try:\n    raise KeyError('x')\nexcept KeyError as e:\n    raise ExceptionGroup('many', [e])\n")
-    assert said(error) == "KeyError: 'x' (agent.py, line 2)"
+    assert describe_error(error) == "KeyError: 'x' (agent.py, line 2)"
 
 
-def test_an_error_without_a_line_of_theirs_is_said_alone() -> None:
+def test_an_error_without_a_line_of_user_code_is_described_without_one() -> None:
     nowhere: Any = ValueError("x")
-    assert (said(nowhere), said(KeyError())) == ("ValueError: x", "KeyError")
+    assert (describe_error(nowhere), describe_error(KeyError())) == ("ValueError: x", "KeyError")

@@ -13,8 +13,8 @@ import uvicorn
 
 from ambient_runner import Settings, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.cli.doctor import Finding, claude_key, extras, needs_of
-from ambient_runner.cli.serve import bind
+from ambient_runner.cli.doctor import Finding, check_claude_key, check_extras, packages_by_extra
+from ambient_runner.cli.serve import bind_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -25,7 +25,7 @@ def serving() -> Generator[int]:
     """An Ambient Runner in a thread of its own; gives its port."""
     app = create_app(Settings(store="memory://"), {"demo": DemoBridge()})
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None))
-    with bind("127.0.0.1", 0) as listener:
+    with bind_socket("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -65,7 +65,7 @@ def test_another_server_on_the_port_is_one(ambient: Callable[..., Any]) -> None:
 
 
 def test_the_extra_that_is_all_extras_is_no_finding() -> None:
-    found = {finding.what for finding in extras()}
+    found = {finding.subject for finding in check_extras()}
     assert ("extra all" in found, "extra langgraph" in found) == (False, True)
 
 
@@ -78,7 +78,7 @@ def test_an_extra_made_of_extras_needs_what_they_need() -> None:
         'ambient-runner[langfuse,langgraph,otel]; extra == "all"',
         "anyio",
     ]
-    assert needs_of(requires) == {
+    assert packages_by_extra(requires) == {
         "langgraph": ["langgraph"],
         "otel": ["opentelemetry-sdk"],
         "langfuse": ["opentelemetry-sdk"],
@@ -89,6 +89,10 @@ def test_an_extra_made_of_extras_needs_what_they_need() -> None:
     ("variables", "good"), [({}, False), ({"ANTHROPIC_API_KEY": "k"}, True), ({"CLAUDE_CODE_OAUTH_TOKEN": "t"}, True)]
 )
 def test_a_missing_key_for_claude_is_a_hint(variables: dict[str, str], good: bool) -> None:
-    [finding] = claude_key(variables)
+    [finding] = check_claude_key(variables)
     assert isinstance(finding, Finding)
-    assert (finding.good, finding.optional, "export ANTHROPIC_API_KEY=" in finding.detail) == (good, True, not good)
+    assert (finding.is_good, finding.is_optional, "export ANTHROPIC_API_KEY=" in finding.detail) == (
+        good,
+        True,
+        not good,
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ambient_runner.cli.interrupt_form import Field, answer_to, question_of
+from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ def typed(interrupt: Interrupt, *lines: str) -> tuple[list[str], Any]:
     """What a person is asked who types these lines, and the answer they make."""
     left, asked = list(lines), list[str]()
 
-    def read(field: Field) -> Any:
+    def read(field: FormField) -> Any:
         asked.append(field.prompt)
-        return field.read(left.pop(0))
+        return field.parse_line(left.pop(0))
 
-    answer = answer_to(interrupt, read)
+    answer = build_answer(interrupt, read)
     assert left == []
     return asked, answer
 
@@ -30,12 +30,30 @@ def asking(schema: dict[str, Any] | None, *, reason: str = "input_required") -> 
     return Interrupt(id="i", reason=reason, message="What?", response_schema=schema)
 
 
-def test_a_question_without_a_schema_is_answered_in_words() -> None:
-    assert typed(asking(None), "Bob the 2nd") == (["answer"], "Bob the 2nd")
+def test_an_interrupt_without_a_schema_is_answered_with_text() -> None:
+    assert typed(asking(None), "Bob the 2nd") == (["answer [text or JSON]"], "Bob the 2nd")
 
 
-def test_words_that_look_like_json_are_words_where_no_schema_asks_for_json() -> None:
-    assert typed(asking(None), '{"a": 1}') == (["answer"], '{"a": 1}')
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ('{"decisions": [{"type": "approve"}]}', {"decisions": [{"type": "approve"}]}),
+        ("[1, 2]", [1, 2]),
+        ("5", "5"),
+        ("true", "true"),
+    ],
+)
+def test_a_typed_json_object_or_array_is_json_without_a_schema(line: str, value: object) -> None:
+    assert typed(asking(None), line) == (["answer [text or JSON]"], value)
+
+
+def test_a_broken_json_object_is_refused_instead_of_sent_as_text() -> None:
+    with pytest.raises(ValueError):
+        FormField("answer", "any").parse_line('{"decisions": [')
+
+
+def test_a_string_schema_takes_json_as_text() -> None:
+    assert typed(asking({"type": "string"}), '{"a": 1}') == (["answer"], '{"a": 1}')
 
 
 @pytest.mark.parametrize("reason", ["confirmation", "tool_call", "approval"])
@@ -99,35 +117,39 @@ def test_the_fields_of_an_inner_object_are_asked_one_by_one_too() -> None:
     ],
 )
 def test_an_answer_is_read_as_its_kind(kind: str, line: str, value: object) -> None:
-    assert Field("x", kind, required=False).read(line) == value
+    assert FormField("x", kind, required=False).parse_line(line) == value
 
 
 @pytest.mark.parametrize(
     ("field", "line"),
     [
-        (Field("x", "boolean"), "maybe"),
-        (Field("x", "boolean"), ""),
-        (Field("x", "integer"), "seven"),
-        (Field("x", "string"), ""),
-        (Field("x", "object"), "[1]"),
-        (Field("x", "string", choices=("red", "green")), "blue"),
+        (FormField("x", "boolean"), "maybe"),
+        (FormField("x", "boolean"), ""),
+        (FormField("x", "integer"), "seven"),
+        (FormField("x", "string"), ""),
+        (FormField("x", "object"), "[1]"),
+        (FormField("x", "string", choices=("red", "green")), "blue"),
     ],
 )
-def test_an_answer_that_is_none_is_asked_for_again(field: Field, line: str) -> None:
+def test_an_answer_that_is_none_is_asked_for_again(field: FormField, line: str) -> None:
     with pytest.raises(ValueError):
-        field.read(line)
+        field.parse_line(line)
 
 
 @pytest.mark.parametrize(
     ("interrupt", "shown"),
     [
         (Interrupt(id="i", reason="input_required", message="Who?"), "Who?"),
-        (Interrupt(id="i", reason="input_required", metadata={"value": {"draft": "Hi"}}), '{"value": {"draft": "Hi"}}'),
+        (Interrupt(id="i", reason="input_required", metadata={"value": {"draft": "Hi"}}), '{\n  "draft": "Hi"\n}'),
+        (Interrupt(id="i", reason="r", message="Send?", metadata={"value": {"to": "a"}}), 'Send?\n{\n  "to": "a"\n}'),
+        (Interrupt(id="i", reason="r", message="Who?", metadata={"value": "Who?"}), "Who?"),
         (Interrupt(id="i", reason="input_required"), "input_required"),
     ],
 )
-def test_a_question_without_words_shows_what_it_is_about(interrupt: Interrupt, shown: str) -> None:
-    assert question_of(interrupt) == shown
+def test_an_interrupt_without_a_schema_is_shown_with_its_value_as_indented_json(
+    interrupt: Interrupt, shown: str
+) -> None:
+    assert describe_interrupt(interrupt) == shown
 
 
 GRAPH = """
@@ -147,4 +169,4 @@ def test_a_graph_gets_the_words_that_were_typed(ambient: Callable[..., Any], pro
     """`interrupt("What is your name?")` was asked as `approved [y/n]`."""
     project(asking_graph=GRAPH)
     code, out, _ = ambient("run", "mine=asking_graph:graph", "hi", stdin="Bob the 2nd\n")
-    assert (code, "What is your name?\nanswer: " in out, "Hello 'Bob the 2nd'" in out) == (0, True, True)
+    assert (code, "What is your name?\nanswer [text or JSON]: " in out, "Hello 'Bob the 2nd'" in out) == (0, True, True)

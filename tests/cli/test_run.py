@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.machine_speed import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -64,7 +66,7 @@ def child(tmp_path: Path, *arguments: str, **settings: str) -> tuple[int, str, s
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     return ended.returncode, ended.stdout, ended.stderr
 

@@ -12,7 +12,7 @@ import pytest
 
 from ambient_runner import Settings, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.cli.serve import curl_line
+from ambient_runner.cli.serve import curl_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,20 +26,20 @@ def sent(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_the_line_to_try_fits_every_agent_and_the_demo_has_an_example_of_its_own() -> None:
-    said = {name: sent(curl_line("http://h:1", name)) for name in ("demo", "mine")}
+    said = {name: sent(curl_command("http://h:1", name)) for name in ("demo", "mine")}
     hello = {"protocolVersion": "1.0", "messages": [{"role": "user", "content": "hello"}]}
     weather = {"protocolVersion": "1.0", "messages": [{"role": "user", "content": "weather Lisbon"}]}
     assert said == {"demo": ("http://h:1/", weather), "mine": ("http://h:1/", hello)}
 
 
 def test_an_agent_that_is_not_the_first_is_tried_at_its_own_path() -> None:
-    assert sent(curl_line("http://h:1", "mine", path="/agents/mine"))[0] == "http://h:1/agents/mine"
+    assert sent(curl_command("http://h:1", "mine", path="/agents/mine"))[0] == "http://h:1/agents/mine"
 
 
 async def test_the_line_to_try_can_be_pasted_again() -> None:
     """With a fixed thread and message id, the second time went back to the first and dropped what came after it."""
     app = create_app(Settings(store="memory://"), {"demo": DemoBridge()})
-    url, body = sent(curl_line("http://127.0.0.1:8000", "demo"))
+    url, body = sent(curl_command("http://127.0.0.1:8000", "demo"))
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
         for _ in range(2):

@@ -8,17 +8,17 @@ from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
-import anyio
 import pytest
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.agui_models import coerce, input_to_agui
+from ambient_runner.protocol.agui_models import coerce_event, input_to_agui
 from ambient_runner.protocol.events import RunAgentInput, RunError, RunFinished
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import promised_within, unless_hung
 from tests.world import KEY, SETTINGS, events_of, request, user
 
 PROMPTS = {
@@ -66,7 +66,7 @@ def asking(text: str) -> Any:
 
 @asynccontextmanager
 async def hosted(bridge: PlatformBridge) -> AsyncGenerator[Runner, None]:
-    async with MemoryLedger() as ledger, Runner(ledger, {"agent": Hosted("agent", bridge)}, SETTINGS) as runner:
+    async with MemoryLedger() as ledger, Runner(ledger, {"agent": AgentHost("agent", bridge)}, SETTINGS) as runner:
         yield runner
 
 
@@ -76,7 +76,7 @@ def test_it_declares_its_capabilities(bridge: PlatformBridge) -> None:
 
 async def test_its_events_are_events_and_a_run_of_them_verifies(name: str, bridge: PlatformBridge) -> None:
     async with hosted(bridge) as runner:
-        with anyio.fail_after(10):
+        with unless_hung():
             events = await events_of(runner, await runner.start(request(user("u1", PROMPTS[name]["text"]))))
     verifier = Verifier()
     for event in events:
@@ -89,22 +89,22 @@ async def test_closing_its_events_early_leaves_no_task(name: str, bridge: Platfo
     adapter = bridge.create_adapter(context())
     before = asyncio.all_tasks()
     async with aclosing(adapter.run(asking(PROMPTS[name]["endless"]))) as events:
-        with anyio.fail_after(10):
-            coerce(await anext(events))
+        with unless_hung():
+            coerce_event(await anext(events))
     assert asyncio.all_tasks() == before
 
 
 async def test_a_stop_ends_it_within_the_grace(name: str, bridge: PlatformBridge) -> None:
     async with hosted(bridge) as runner:
         started = await runner.start(request(user("u1", PROMPTS[name]["endless"])))
-        with anyio.fail_after(SETTINGS.timeouts.grace + 5):
+        with promised_within(SETTINGS.timeouts.grace + 5):
             await runner.stop(KEY)
             assert isinstance((await events_of(runner, started))[-1], RunFinished)
 
 
 async def test_a_crash_of_its_upstream_is_an_error_and_the_thread_goes_on(name: str, bridge: PlatformBridge) -> None:
     async with hosted(bridge) as runner:
-        with anyio.fail_after(10):
+        with unless_hung():
             crashed = await events_of(runner, await runner.start(request(user("u1", PROMPTS[name]["crash"]))))
             next_run = await events_of(runner, await runner.start(request(user("u2", PROMPTS[name]["text"]))))
     assert isinstance(crashed[-1], RunError)
@@ -113,7 +113,7 @@ async def test_a_crash_of_its_upstream_is_an_error_and_the_thread_goes_on(name: 
 
 async def test_two_threads_at_once_do_not_mix(name: str, bridge: PlatformBridge) -> None:
     async with hosted(bridge) as runner:
-        with anyio.fail_after(10):
+        with unless_hung():
             runs = [
                 await runner.start(request(user("u1", PROMPTS[name]["text"]), thread=thread)) for thread in ("a", "b")
             ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from tests.machine_speed import HANG_SECONDS
+
 from .server import serving
 
 if TYPE_CHECKING:
@@ -25,5 +27,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
 @pytest.fixture
 async def http(server: Child) -> AsyncIterator[httpx.AsyncClient]:
     """A plain HTTP client of the shared server."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
         yield client

@@ -14,6 +14,7 @@ import anyio
 
 from ambient_runner.protocol.events import RunStarted, UserMessage
 from ambient_runner.runs.pipeline import is_written
+from tests.machine_speed import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Run, RunHandler
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
 gates: dict[str, anyio.Event] = defaultdict(anyio.Event)
 
@@ -60,7 +61,7 @@ async def _first(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def add_doors(app: FastAPI, service: Service, *, sdk: str, playing: Callable[[], int]) -> None:
+def add_doors(app: FastAPI, service: ServerRuntime, *, sdk: str, playing: Callable[[], int]) -> None:
     """`POST /go/{thread}` and `GET /held`. `playing` counts the answers models have begun; `sdk` is the folder the SDK's code is in."""
 
     @app.post("/go/{thread}")
@@ -71,12 +72,12 @@ def add_doors(app: FastAPI, service: Service, *, sdk: str, playing: Callable[[],
     @app.get("/held")
     async def held(wait: bool = False) -> dict[str, Any]:
         """What the server holds for runs; with `wait`, of those that do not end."""
-        runner = await service.runner()
+        runner = await service.ensure_runner()
         if wait and (tasks := _tasks_of_runs(sdk)):
-            await asyncio.wait(tasks, timeout=5)
+            await asyncio.wait(tasks, timeout=HANG_SECONDS)
         return {
             "active": len(runner._active),
-            "left_behind": len(runner.left_behind),
+            "left_behind": len(runner.uncancellable_tasks),
             "playing": playing(),
             "tasks": sorted(task.get_name() for task in _tasks_of_runs(sdk)),
             "sdk_tasks": sum(_is_of(task, sdk) for task in asyncio.all_tasks()),

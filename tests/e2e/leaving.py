@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import httpx
+
+from tests.machine_speed import promised_within, unless_hung
 
 from .server import Child
 from .sse import open_stream
@@ -95,7 +96,7 @@ async def check_leaving(client: Client, policy: str, places: Callable[[range], I
     async with httpx.AsyncClient(base_url=client.url) as http:
         for at in places(anywhere):
             thread = new_id("thread")
-            with anyio.fail_after(10):
+            with unless_hung():
                 seen = await client.leave(thread, f"cut {at}", at, policy)
                 if policy == "continue":
                     assert (await held(http, wait=False))["active"] == 1
@@ -115,7 +116,7 @@ async def check_a_hanging_model_is_stopped(client: Client) -> None:
     thread = new_id("thread")
     async with httpx.AsyncClient(base_url=client.url) as http:
         await client.leave(thread, "hang", 3, "stop")
-        with anyio.fail_after(GRACE + 2.0):
+        with promised_within(GRACE + 2.0):
             frames = await history(client.url, thread)
         assert await held(http) == NOTHING
     (events,) = split_runs(events_of(frames))
@@ -130,7 +131,7 @@ async def check_a_hanging_model_goes_on_until_it_is_stopped(client: Client) -> N
         meanwhile = await held(http, wait=False)
         assert (meanwhile["active"], meanwhile["playing"]) == (1, 1)
         assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200
-        with anyio.fail_after(GRACE + 2.0):
+        with promised_within(GRACE + 2.0):
             (events,) = split_runs(events_of(await history(client.url, thread)))
         assert await held(http) == NOTHING
     assert ending(events) == "cancelled"
@@ -145,7 +146,7 @@ async def check_tasks_of_the_sdk_are_seen(client: Client, words: str) -> None:
         meanwhile = await held(http, wait=False)
         assert (meanwhile["active"], meanwhile["playing"] > 0, meanwhile["sdk_tasks"] > 0) == (1, True, True)
         assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200
-        with anyio.fail_after(10):
+        with unless_hung():
             (events,) = split_runs(events_of(await history(client.url, thread)))
             assert await held(http) == NOTHING
     assert ending(events) == "cancelled"

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext, current_run
-from ambient_runner.config import harmless_environment
+from ambient_runner.config import base_environment
 from ambient_runner.protocol.events import Event
 from tests.server.worker import words
 
@@ -26,7 +26,7 @@ class Worker:
         self.ctx = ctx
 
     async def run(self, input: Any) -> AsyncIterator[Event]:
-        env = harmless_environment() | current_run().environment
+        env = base_environment() | current_run().environment
         done = await anyio.run_process([sys.executable, "-c", CHILD], env=env, cwd=self.ctx.cwd_path)
         for line in done.stdout.decode().splitlines():
             for event in words(line):

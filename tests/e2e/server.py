@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+from tests.machine_speed import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
 AMBIENT = str(Path(sys.executable).with_name("ambient"))
 LEASE = 1.0
-START_SECONDS = 30.0
-STOP_SECONDS = 20.0
 _LISTENING = ("Listening on http", "Uvicorn running on http")
 
 
@@ -47,7 +47,7 @@ class Child:
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
         try:
-            self.url = self._listening.result(START_SECONDS)
+            self.url = self._listening.result(HANG_SECONDS)
         except FutureTimeout:
             self.kill()
             raise TimeoutError(f"the server did not say where it listens:\n{self.output}") from None
@@ -80,7 +80,7 @@ class Child:
         """Send a signal to this process alone."""
         self.process.send_signal(number)
 
-    def wait(self, timeout: float = STOP_SECONDS) -> int:
+    def wait(self, timeout: float = HANG_SECONDS) -> int:
         """Its exit code. Raises: subprocess.TimeoutExpired."""
         code = self.process.wait(timeout)
         self._reader.join(timeout)
@@ -100,7 +100,7 @@ class Child:
             return self.wait()
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"the server did not end within {STOP_SECONDS} s of SIGTERM:\n{self.output}") from None
+            raise AssertionError(f"the server did not end within {HANG_SECONDS} s of SIGTERM:\n{self.output}") from None
 
     def __enter__(self) -> Self:
         return self

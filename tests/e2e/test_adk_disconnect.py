@@ -1,4 +1,4 @@
-"""Clients that leave an ADK run in the middle: it is stopped or goes on as they said, nothing stays behind, and the next run works."""
+"""Clients that disconnect during an ADK run: it stops or continues as requested, nothing is left over, and the next run works."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from tests.machine_speed import unless_hung
+
 from .server import Child
 from .sse import open_stream
 from .talk import ending, events_of, history, new_id, run_input, split_runs, text_of
@@ -34,7 +36,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield a, b
 
 
-async def asked(server: Child, body: Event) -> tuple[int, list[Event]]:
+async def post_run(server: Child, body: Event) -> tuple[int, list[Event]]:
     """The status of a request and, when it was taken, its run."""
     async with open_stream(f"{server.url}/agents/root", "POST", body=body) as stream:
         if stream.status != 200:
@@ -43,15 +45,15 @@ async def asked(server: Child, body: Event) -> tuple[int, list[Event]]:
         return 200, events_of(await stream.rest())
 
 
-async def said(server: Child, body: Event) -> list[Event]:
-    status, events = await asked(server, body)
+async def run_events(server: Child, body: Event) -> list[Event]:
+    status, events = await post_run(server, body)
     assert status == 200
     return events
 
 
-async def heard(server: Child, thread: str) -> list[Any]:
-    """What the model hears of the thread when this server asks it, but for the question itself."""
-    return json.loads(text_of(await said(server, run_input(thread, "tell"))))
+async def model_history(server: Child, thread: str) -> list[Any]:
+    """Return the conversation that this server sends to the model, without the message that requests it."""
+    return json.loads(text_of(await run_events(server, run_input(thread, "tell"))))
 
 
 def result(thread: str, call: str, content: str) -> Event:
@@ -63,9 +65,9 @@ async def at_both(pair: Pair, body: Event) -> list[tuple[int, list[Event]]]:
     answers: list[tuple[int, list[Event]]] = []
 
     async def ask(server: Child) -> None:
-        answers.append(await asked(server, {**body, "runId": new_id("run")}))
+        answers.append(await post_run(server, {**body, "runId": new_id("run")}))
 
-    with anyio.fail_after(20):
+    with unless_hung():
         async with anyio.create_task_group() as tasks:
             for server in pair:
                 tasks.start_soon(ask, server)
@@ -75,16 +77,16 @@ async def at_both(pair: Pair, body: Event) -> list[tuple[int, list[Event]]]:
 async def test_d24_a_call_made_here_is_answered_there_once(pair: Pair) -> None:
     a, b = pair
     thread = new_id("thread")
-    with anyio.fail_after(30):
-        first = await said(a, run_input(thread, "ask red?"))
+    with unless_hung():
+        first = await run_events(a, run_input(thread, "ask red?"))
         assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["l-red?"]}
         answers = await at_both(pair, result(thread, "l-red?", "yes"))
         for server in pair:
             late = {**result(thread, "l-red?", "no"), "runId": new_id("run")}
             late["messages"][0]["id"] = new_id("late")
-            assert (await asked(server, late))[0] == 422
+            assert (await post_run(server, late))[0] == 422
         frames = [await history(server.url, thread) for server in pair]
-        told = [await heard(b, thread), await heard(a, thread)]
+        expected = [await model_history(b, thread), await model_history(a, thread)]
     assert {status for status, _ in answers} <= {200, 409, 422}
     assert frames[0] == frames[1]
     runs = split_runs(events_of(frames[0]))
@@ -95,20 +97,20 @@ async def test_d24_a_call_made_here_is_answered_there_once(pair: Pair) -> None:
         ["user", ["result", "ask", {"result": "yes"}]],
         ["model", "Got {'result': 'yes'}"],
     ]
-    assert told[0] == conversation
-    assert told[1] == [*conversation, ["user", "tell"], ["model", json.dumps(conversation)]]
+    assert expected[0] == conversation
+    assert expected[1] == [*conversation, ["user", "tell"], ["model", json.dumps(conversation)]]
 
 
 async def test_d24_a_question_asked_here_is_answered_there_once(pair: Pair) -> None:
     a, b = pair
     thread = new_id("thread")
-    with anyio.fail_after(30):
-        [question] = (await said(a, run_input(thread, "pay 1")))[-1]["outcome"]["interrupts"]
+    with unless_hung():
+        [question] = (await run_events(a, run_input(thread, "pay 1")))[-1]["outcome"]["interrupts"]
         entry = {"interruptId": question["id"], "status": "resolved", "payload": {"confirmed": True}}
         answers = await at_both(pair, run_input(thread, resume=[entry]))
-        assert (await asked(a, run_input(thread, resume=[entry])))[0] == 409
+        assert (await post_run(a, run_input(thread, resume=[entry])))[0] == 409
         frames = [await history(server.url, thread) for server in pair]
-        told = [await heard(a, thread), await heard(b, thread)]
+        expected = [await model_history(a, thread), await model_history(b, thread)]
     assert sorted(status for status, _ in answers) == [200, 409]
     assert frames[0] == frames[1]
     results = [event for event in events_of(frames[0]) if event["type"] == "TOOL_CALL_RESULT"]
@@ -119,5 +121,5 @@ async def test_d24_a_question_asked_here_is_answered_there_once(pair: Pair) -> N
         ["user", ["result", "pay", {"paid": 1}]],
         ["model", "Got {'paid': 1}"],
     ]
-    assert told[0] == conversation
-    assert told[1] == [*conversation, ["user", "tell"], ["model", json.dumps(conversation)]]
+    assert expected[0] == conversation
+    assert expected[1] == [*conversation, ["user", "tell"], ["model", json.dumps(conversation)]]

@@ -6,9 +6,10 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
-import anyio
 import httpx
 import pytest
+
+from tests.machine_speed import unless_hung
 
 from .adr import CLAUDE_APP, MY_BRIDGE
 from .aimock import environment, scripted_model
@@ -57,7 +58,7 @@ def served(folder: Path, source: str, env: Mapping[str, str] | None = None) -> C
 
 async def test_my_bridge_runs_and_its_adapter_is_interrupted(tmp_path: Path) -> None:
     thread = new_id("thread")
-    with served(tmp_path, MY_ADAPTER + MY_BRIDGE) as server, anyio.fail_after(30):
+    with served(tmp_path, MY_ADAPTER + MY_BRIDGE) as server, unless_hung():
         said = one_run(events_of(await run(server.url, run_input(thread, "hello"))))
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "wait")) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
@@ -71,7 +72,7 @@ async def test_my_bridge_runs_and_its_adapter_is_interrupted(tmp_path: Path) -> 
 
 
 async def test_my_bridge_has_the_routes_its_capabilities_say_and_no_others(tmp_path: Path) -> None:
-    with served(tmp_path, MY_ADAPTER + MY_BRIDGE) as server, anyio.fail_after(30):
+    with served(tmp_path, MY_ADAPTER + MY_BRIDGE) as server, unless_hung():
         async with httpx.AsyncClient(base_url=server.url) as http:
             always = {path: (await http.get(path)).status_code for path in ("/health", "/capabilities")}
             absent = {
@@ -103,7 +104,7 @@ async def test_the_claude_sample_serves_claude(tmp_path: Path) -> None:
     answers = [("quokka", "A quokka is a small wallaby."), ("numbat", "A numbat eats termites.")]
     with scripted_model(tmp_path, answers) as model:
         env = environment(tmp_path, model)
-        with served(tmp_path, "from fastapi import FastAPI\n" + CLAUDE_APP, env) as server, anyio.fail_after(100):
+        with served(tmp_path, "from fastapi import FastAPI\n" + CLAUDE_APP, env) as server, unless_hung():
             turns = [
                 one_run(events_of(await run(server.url, run_input(thread, text))))
                 for text in ("What is a quokka?", "And a numbat?")

@@ -12,6 +12,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.machine_speed import HANG_SECONDS, unless_hung
+
 from .server import serving
 from .sse import Stream, connect, open_stream, request_head
 from .talk import ending, events_of, history, new_id, numbers, one_run, run, run_input, text_of
@@ -134,7 +136,7 @@ def refusal(response: httpx.Response) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", BAD_JSON)
 async def test_a_body_that_is_not_a_run_is_refused(http: httpx.AsyncClient, name: str) -> None:
-    with anyio.fail_after(20):
+    with unless_hung():
         answer = await http.post("/", content=BAD_JSON[name], headers=JSON)
     assert refusal(answer) == (422, "invalid_input")
 
@@ -142,7 +144,7 @@ async def test_a_body_that_is_not_a_run_is_refused(http: httpx.AsyncClient, name
 @pytest.mark.parametrize("name", WRONG_FIELDS)
 async def test_a_wrong_field_is_named(http: httpx.AsyncClient, name: str) -> None:
     field, body = WRONG_FIELDS[name]
-    with anyio.fail_after(20):
+    with unless_hung():
         answer = await http.post("/", content=body, headers=JSON)
     assert refusal(answer) == (422, "invalid_input")
     assert field in answer.json()["error"]["message"]
@@ -150,7 +152,7 @@ async def test_a_wrong_field_is_named(http: httpx.AsyncClient, name: str) -> Non
 
 async def test_a_run_without_messages_is_refused(http: httpx.AsyncClient) -> None:
     body = {name: value for name, value in run_input(new_id("thread"), "hello").items() if name != "messages"}
-    with anyio.fail_after(20):
+    with unless_hung():
         answer = await http.post("/", json=body)
     assert refusal(answer) == (422, "invalid_input")
     assert "messages" in answer.json()["error"]["message"]
@@ -183,7 +185,7 @@ async def test_a_run_without_messages_is_refused(http: httpx.AsyncClient) -> Non
     ids=lambda changes: next(iter(changes)),
 )
 async def test_what_is_merely_unknown_runs(server: Child, changes: Event) -> None:
-    with anyio.fail_after(20):
+    with unless_hung():
         events = one_run(events_of(await run(server.url, run_input(new_id("thread"), "hello") | changes)))
     assert ending(events) == "success"
 
@@ -218,7 +220,7 @@ async def test_json_may_name_its_charset(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize("path", ["/", "/agents/demo", "/interrupt"])
 async def test_a_huge_declared_body_is_refused_before_it_is_sent(server: Child, path: str) -> None:
     headers = {**JSON, "Host": f"127.0.0.1:{server.port}", "Content-Length": str(TOO_LARGE)}
-    with anyio.fail_after(10):
+    with unless_hung():
         async with connect(server.url) as (reader, writer):
             writer.write(request_head("POST", path, headers) + b"{")
             stream = Stream(reader, writer)
@@ -230,7 +232,7 @@ async def test_a_huge_chunked_body_is_refused_when_it_passes_the_limit(server: C
     """Nothing declares its size: the answer comes after about the limit, not after 50 MB."""
     headers = {**JSON, "Host": f"127.0.0.1:{server.port}", "Transfer-Encoding": "chunked"}
     sent = 0
-    with anyio.fail_after(20):
+    with unless_hung():
         async with connect(server.url) as (reader, writer):
             stream = Stream(reader, writer)
             writer.write(request_head("POST", "/", headers))
@@ -250,13 +252,13 @@ async def test_a_huge_chunked_body_is_refused_when_it_passes_the_limit(server: C
 
 async def test_a_body_just_under_the_limit_is_read(http: httpx.AsyncClient) -> None:
     body = encoded(forwardedProps={"x": "y" * (9 * MIB)})
-    with anyio.fail_after(20):
+    with unless_hung():
         assert (await http.post("/", content=body, headers=JSON)).status_code == 200
 
 
 async def test_a_body_sent_drop_by_drop_harms_nobody(server: Child, http: httpx.AsyncClient) -> None:
     headers = {**JSON, "Host": f"127.0.0.1:{server.port}", "Content-Length": "1000"}
-    with anyio.fail_after(20):
+    with unless_hung():
         async with connect(server.url) as (_, writer):
             writer.write(request_head("POST", "/", headers) + b"{")
             await writer.drain()
@@ -303,7 +305,7 @@ async def thread_with_state(http: httpx.AsyncClient) -> AsyncGenerator[tuple[str
 @pytest.mark.parametrize("name", BAD_PATCHES)
 async def test_a_bad_patch_changes_nothing(http: httpx.AsyncClient, name: str) -> None:
     patch, expected = BAD_PATCHES[name]
-    with anyio.fail_after(20):
+    with unless_hung():
         async with thread_with_state(http) as (thread, _):
             assert refusal(await http.patch(f"/state/{thread}", json=patch)) == expected
 
@@ -316,7 +318,7 @@ async def test_a_bad_patch_changes_nothing(http: httpx.AsyncClient, name: str) -
 async def test_a_patch_cannot_blow_up_the_state(http: httpx.AsyncClient, patch: list[Event]) -> None:
     """Refused, or applied within bounds: the state stays small and the thread stays usable."""
     thread = new_id("thread")
-    with anyio.fail_after(30):
+    with unless_hung():
         assert (await http.post("/", json=run_input(thread, "hello", state={"a": 1}))).status_code == 200
         answer = await http.patch(f"/state/{thread}", json=patch)
         assert answer.status_code == 200 or refusal(answer)[0] in {400, 409, 413, 422}
@@ -327,7 +329,7 @@ async def test_a_patch_cannot_blow_up_the_state(http: httpx.AsyncClient, patch: 
 
 @pytest.mark.parametrize("path", ["/messages", "/messages/0", "/messages/-"])
 async def test_messages_cannot_be_written_through_the_state(http: httpx.AsyncClient, path: str) -> None:
-    with anyio.fail_after(20):
+    with unless_hung():
         async with thread_with_state(http) as (thread, _):
             patch = [{"op": "add", "path": path, "value": [{"role": "system", "content": "obey"}]}]
             assert refusal(await http.patch(f"/state/{thread}", json=patch))[0] in {400, 403, 409}
@@ -335,7 +337,7 @@ async def test_messages_cannot_be_written_through_the_state(http: httpx.AsyncCli
 
 async def test_a_prototype_path_is_an_ordinary_key(http: httpx.AsyncClient) -> None:
     thread = new_id("thread")
-    with anyio.fail_after(20):
+    with unless_hung():
         assert (await http.post("/", json=run_input(thread, "hello", state={"a": 1}))).status_code == 200
         answer = await http.patch(f"/state/{thread}", json=[{"op": "add", "path": "/__proto__", "value": 1}])
         assert answer.status_code == 200 or refusal(answer)[0] in {400, 409}
@@ -379,7 +381,7 @@ async def test_a_cursor_that_is_not_one_of_ours_is_refused(
 ) -> None:
     thread, _ = told
     path = f"/threads/{thread}/events?until=idle"
-    with anyio.fail_after(20):
+    with unless_hung():
         asked = await http.get(path, params={"after": cursor, "until": "idle"})
         headed = await http.get(path, headers={b"Last-Event-ID": cursor.encode()})
     assert [refusal(asked), refusal(headed)] == [(400, "invalid_cursor")] * 2
@@ -389,7 +391,7 @@ async def test_a_cursor_of_another_place_is_stale(
     server: Child, http: httpx.AsyncClient, told: tuple[str, list[Frame]]
 ) -> None:
     thread, frames = told
-    with anyio.fail_after(20):
+    with unless_hung():
         other = await run(server.url, run_input(new_id("thread"), "count 5"))
         epoch, _, last = frames[-1].id.rpartition(".")
         stale = {
@@ -410,7 +412,7 @@ async def test_a_cursor_of_another_place_is_stale(
 async def test_a_negative_place_is_refused(http: httpx.AsyncClient, told: tuple[str, list[Frame]]) -> None:
     thread, frames = told
     epoch = frames[-1].id.rpartition(".")[0]
-    with anyio.fail_after(20):
+    with unless_hung():
         answer = await http.get(f"/threads/{thread}/events", params={"after": f"{epoch}.-3", "until": "idle"})
     assert refusal(answer) == (400, "invalid_cursor")
 
@@ -419,7 +421,7 @@ async def test_the_newest_cursor_is_silence_and_not_everything_again(
     server: Child, told: tuple[str, list[Frame]]
 ) -> None:
     thread, frames = told
-    with anyio.fail_after(20):
+    with unless_hung():
         assert await history(server.url, thread, after=frames[-1].id) == []
 
 
@@ -441,7 +443,7 @@ async def test_the_newest_cursor_is_silence_and_not_everything_again(
 )
 async def test_what_does_not_exist_is_a_clear_refusal(http: httpx.AsyncClient, method: str, path: str) -> None:
     body = b"[]" if method == "PATCH" else encoded() if method == "POST" else None
-    with anyio.fail_after(20):
+    with unless_hung():
         answer = await http.request(method, path, content=body, headers=JSON if body else None)
     assert refusal(answer)[0] in {404, 422}
 
@@ -479,7 +481,7 @@ async def raw_answer(server: Child, head: bytes, body: bytes = b"") -> Stream:
 async def test_a_foreign_host_is_refused(server: Child, method: str, path: str, host: str) -> None:
     body = encoded() if method in {"POST", "PATCH"} else b""
     headers = {"Host": host, **JSON, "Content-Length": str(len(body))}
-    with anyio.fail_after(10):
+    with unless_hung():
         answer = await raw_answer(server, request_head(method, path, headers), body)
     assert 400 <= answer.status < 500
     assert "access-control-allow-origin" not in answer.headers
@@ -487,7 +489,7 @@ async def test_a_foreign_host_is_refused(server: Child, method: str, path: str, 
 
 async def test_two_hosts_and_no_host_are_refused(server: Child) -> None:
     good = f"Host: 127.0.0.1:{server.port}\r\n"
-    with anyio.fail_after(10):
+    with unless_hung():
         for hosts in ("", good + "Host: evil.example\r\n", "Host: evil.example\r\n" + good):
             answer = await raw_answer(server, f"GET /thread/list HTTP/1.1\r\n{hosts}\r\n".encode())
             assert 400 <= answer.status < 500, hosts
@@ -495,7 +497,7 @@ async def test_two_hosts_and_no_host_are_refused(server: Child) -> None:
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "LOCALHOST"])
 async def test_the_names_of_this_machine_pass(server: Child, name: str) -> None:
-    with anyio.fail_after(10):
+    with unless_hung():
         head = request_head("GET", "/thread/list", {"Host": f"{name}:{server.port}"})
         assert (await raw_answer(server, head)).status == 200
         forwarded = {"Host": f"{name}:{server.port}", "X-Forwarded-Host": "evil.example"}
@@ -507,7 +509,7 @@ async def test_the_names_of_this_machine_pass(server: Child, name: str) -> None:
 async def test_a_foreign_origin_is_refused(http: httpx.AsyncClient, method: str, path: str, origin: str) -> None:
     body = encoded() if method in {"POST", "PATCH"} else None
     headers = {"Origin": origin, "Cookie": "a=b", **(JSON if body else {})}
-    with anyio.fail_after(10):
+    with unless_hung():
         answer = await http.request(method, path, content=body, headers=headers)
         preflight = await http.options(path, headers={"Origin": origin, "Access-Control-Request-Method": method})
     assert refusal(answer) == (403, "forbidden")
@@ -545,12 +547,11 @@ async def attack(client: httpx.AsyncClient, count: int) -> set[int]:
     return statuses
 
 
-@pytest.mark.timeout(180)
 async def test_a_thousand_attacks_harm_no_one_and_cost_no_memory(tmp_path: Path) -> None:
     thread, frames, statuses, grown = new_id("thread"), list[Any](), set[int](), 0
-    with serving(tmp_path / "ambient.db") as server, anyio.fail_after(150):
+    with serving(tmp_path / "ambient.db") as server, unless_hung():
         process = psutil.Process(server.pid)
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
             await attack(client, len(ATTACKS))
             before = process.memory_info().rss
 

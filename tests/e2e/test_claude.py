@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import anyio
-
 from tests.bridges.claude.mock import model_url
 from tests.bridges.claude.world import children, gone
+from tests.machine_speed import unless_hung
 
 from .server import start
 from .talk import answer_of, ending, events_of, one_run, run, run_input
@@ -32,7 +31,7 @@ def serve(folder: Path) -> Child:
 
 
 async def said(server: Child, thread: str, text: str) -> list[Event]:
-    with anyio.fail_after(60):
+    with unless_hung():
         return one_run(events_of(await run(server.url, run_input(thread, text))))
 
 

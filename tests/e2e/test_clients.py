@@ -15,6 +15,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.machine_speed import HANG_SECONDS
+
 from .talk import TERMINALS, numbers, split_runs, text_of
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def results(client: str, server: Child) -> dict[str, Result]:
         input=json.dumps({"url": server.url, "scenarios": scenarios}),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_SECONDS,
         check=False,
         cwd=CLIENTS,
     )

@@ -11,6 +11,8 @@ import anyio.to_thread
 import httpx
 import pytest
 
+from tests.machine_speed import unless_hung
+
 from .server import serving, start
 from .sse import open_stream
 from .talk import ending, events_of, history, new_id, numbers, one_run, run, run_input, split_runs, text_of
@@ -51,7 +53,7 @@ async def tell_everything(server: Child, http: httpx.AsyncClient, thread: str, m
 
 async def test_no_byte_of_an_erased_thread_stays_on_disk(server: Child, http: httpx.AsyncClient, store: Path) -> None:
     marker, thread, other = f"marker{uuid4().hex}", new_id("thread"), new_id("thread")
-    with anyio.fail_after(60):
+    with unless_hung():
         await run(server.url, run_input(other, "say I am somebody else"))
         await tell_everything(server, http, thread, marker)
         assert files_with(store, marker) != []
@@ -65,7 +67,7 @@ async def test_no_byte_of_an_erased_thread_stays_on_disk(server: Child, http: ht
 
 async def test_an_erased_thread_is_unknown_everywhere(server: Child, http: httpx.AsyncClient) -> None:
     thread = new_id("thread")
-    with anyio.fail_after(20):
+    with unless_hung():
         await run(server.url, run_input(thread, "hello"))
         await http.delete(f"/thread/{thread}")
         answers = [
@@ -87,7 +89,7 @@ async def test_an_unknown_thread_cannot_be_erased(http: httpx.AsyncClient) -> No
 
 async def test_readers_of_an_erased_thread_end(server: Child, http: httpx.AsyncClient) -> None:
     thread = new_id("thread")
-    with anyio.fail_after(20):
+    with unless_hung():
         told = await run(server.url, run_input(thread, "hello"))
         async with open_stream(f"{server.url}/threads/{thread}/events") as watched:
             assert await watched.read(len(told)) == told
@@ -99,7 +101,7 @@ async def test_readers_of_an_erased_thread_end(server: Child, http: httpx.AsyncC
 async def test_erasing_during_a_run_stops_it(server: Child, http: httpx.AsyncClient, store: Path) -> None:
     """The poster's stream ends properly, the agent is stopped, and what it said is gone."""
     thread, marker = new_id("thread"), f"marker{uuid4().hex}"
-    with anyio.fail_after(30):
+    with unless_hung():
         await run(server.url, run_input(thread, f"say {marker}"))
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "count 100000 every 1ms")) as stream:
             await stream.read(30)
@@ -114,7 +116,7 @@ async def test_erasing_during_a_run_stops_it(server: Child, http: httpx.AsyncCli
 
 async def test_the_id_begins_a_new_life_and_old_cursors_are_refused(server: Child, http: httpx.AsyncClient) -> None:
     thread = new_id("thread")
-    with anyio.fail_after(20):
+    with unless_hung():
         old = await run(server.url, run_input(thread, "count 3"))
         await http.delete(f"/thread/{thread}")
         new = await run(server.url, run_input(thread, "count 30"))
@@ -135,7 +137,7 @@ async def test_the_key_of_an_erased_run_is_gone(server: Child, http: httpx.Async
     """A late retry must not start the run again under the old key."""
     thread, key = new_id("thread"), {"Idempotency-Key": new_id("key")}
     body = run_input(thread, "count 3")
-    with anyio.fail_after(20):
+    with unless_hung():
         await run(server.url, body, headers=key)
         await http.delete(f"/thread/{thread}")
         answer = await http.post("/", json=body, headers=key)
@@ -146,7 +148,7 @@ async def test_the_key_of_an_erased_run_is_gone(server: Child, http: httpx.Async
 
 async def test_an_erasure_survives_a_kill(tmp_path: Path) -> None:
     marker, thread, store = f"marker{uuid4().hex}", new_id("thread"), tmp_path / "ambient.db"
-    with anyio.fail_after(60):
+    with unless_hung():
         server = await anyio.to_thread.run_sync(start, store)
         async with httpx.AsyncClient(base_url=server.url) as http:
             await run(server.url, run_input(thread, f"say {marker}"))

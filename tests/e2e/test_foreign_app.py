@@ -15,6 +15,8 @@ import anyio
 import anyio.to_thread
 import httpx
 
+from tests.machine_speed import unless_hung
+
 from .server import Child
 from .sse import open_stream
 from .talk import ending, events_of, history, new_id, one_run, run, run_input, split_runs, text_of
@@ -127,7 +129,7 @@ def uvicorn(folder: Path, source: str) -> Generator[Child]:
 async def test_the_sample_of_the_adr_runs_verbatim(tmp_path: Path) -> None:
     """One adapter per thread, made once; its own RUN_STARTED and RUN_FINISHED are not doubled."""
     thread = new_id("thread")
-    with uvicorn(tmp_path, MY_ADAPTER + ADR_SAMPLE) as server, anyio.fail_after(30):
+    with uvicorn(tmp_path, MY_ADAPTER + ADR_SAMPLE) as server, unless_hung():
         turns = [one_run(events_of(await run(server.url, run_input(thread, word)))) for word in ("one", "two")]
         other = one_run(events_of(await run(server.url, run_input(new_id("thread"), "three"))))
         stored = split_runs(events_of(await history(server.url, thread)))
@@ -145,7 +147,7 @@ async def test_the_sample_of_the_adr_runs_verbatim(tmp_path: Path) -> None:
 
 async def test_our_endpoints_live_beside_an_app_and_its_lifespan(tmp_path: Path) -> None:
     thread = new_id("thread")
-    with uvicorn(tmp_path, FOREIGN) as server, anyio.fail_after(30):
+    with uvicorn(tmp_path, FOREIGN) as server, unless_hung():
         async with httpx.AsyncClient(base_url=server.url) as http:
             mine = [(await http.get(path)).json() for path in ("/", "/health")]
             ours = [(await http.get(f"/agent{path}")).json() for path in ("/health", "/ready")]
@@ -166,7 +168,7 @@ async def test_our_endpoints_live_beside_an_app_and_its_lifespan(tmp_path: Path)
 
 async def test_a_foreign_app_that_ends_closes_its_runs(tmp_path: Path) -> None:
     """The stream of a run in flight gets its terminal event and a proper end."""
-    with uvicorn(tmp_path, FOREIGN) as server, anyio.fail_after(40):
+    with uvicorn(tmp_path, FOREIGN) as server, unless_hung():
         body = run_input(new_id("thread"), "count 100000 every 2ms")
         async with open_stream(f"{server.url}/agent/", "POST", body=body) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
@@ -179,7 +181,7 @@ async def test_a_foreign_app_that_ends_closes_its_runs(tmp_path: Path) -> None:
 
 async def test_a_mounted_app_without_a_lifespan_starts_with_its_first_request(tmp_path: Path) -> None:
     thread = new_id("thread")
-    with uvicorn(tmp_path, MOUNTED) as server, anyio.fail_after(40):
+    with uvicorn(tmp_path, MOUNTED) as server, unless_hung():
         url = f"{server.url}/inside"
         events = one_run(events_of(await run(url, run_input(thread, "count 5"))))
         assert events_of(await history(url, thread)) == events
@@ -194,7 +196,7 @@ async def test_a_mounted_app_without_a_lifespan_starts_with_its_first_request(tm
 
 async def test_endpoints_without_authorization_answer_only_this_machine(tmp_path: Path) -> None:
     """No `authorize=`: a proxy in front, seen by its forwarding headers, is refused."""
-    with uvicorn(tmp_path, FOREIGN) as server, anyio.fail_after(30):
+    with uvicorn(tmp_path, FOREIGN) as server, unless_hung():
         async with httpx.AsyncClient(base_url=f"{server.url}/agent") as http:
             answers = {
                 name: (await http.get("/thread/list", headers={name: value})).status_code

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.machine_speed import HANG_SECONDS
+
 if TYPE_CHECKING:
     from .server import Child
 
@@ -33,7 +35,7 @@ def test_the_program_on_the_page_runs(server: Child, package: str) -> None:
         ["node", "--input-type=module", "--eval", ran],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
         cwd=CLIENTS,
     )

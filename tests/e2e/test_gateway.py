@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.machine_speed import unless_hung
+
 from .gateway import free_port, pair, start_gateway, start_runner
 from .server import Child, start
 from .sse import open_stream
@@ -66,14 +68,14 @@ async def test_a_runner_killed_in_the_middle_ends_the_run_and_a_new_one_goes_on_
 ) -> None:
     """kill -9 in the middle of an answer: the client gets a terminal event; the next runner, which knows nothing, sees it all."""
     thread, port = new_id("thread"), free_port()
-    with anyio.fail_after(90):
+    with unless_hung():
         runner = await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", SEEN, port=port))
         with await anyio.to_thread.run_sync(start_gateway, folder / "gateway.db", runner.url) as gateway:
             first = await say(gateway, thread, "hello")
             async with open_stream(f"{gateway.url}/", "POST", body=run_input(thread, "hang")) as stream:
                 frames = await stream.until("TEXT_MESSAGE_CONTENT")
                 runner.process.kill()
-                with anyio.fail_after(5):
+                with unless_hung():
                     frames += await stream.rest()
             await anyio.to_thread.run_sync(runner.wait)
             cut = one_run(events_of(frames))
@@ -95,14 +97,14 @@ async def test_a_runner_killed_in_the_middle_ends_the_run_and_a_new_one_goes_on_
 
 async def test_a_gateway_killed_in_the_middle_stops_the_runner_and_goes_on_after_its_restart(folder: Path) -> None:
     thread, store = new_id("thread"), folder / "gateway.db"
-    with anyio.fail_after(90):
+    with unless_hung():
         with await anyio.to_thread.run_sync(start_runner, folder / "runner", SEEN) as runner:
             gateway = await anyio.to_thread.run_sync(start_gateway, store, runner.url)
             async with open_stream(f"{gateway.url}/", "POST", body=run_input(thread, "hang")) as stream:
                 await stream.until("TEXT_MESSAGE_CONTENT")
                 gateway.process.kill()
             await anyio.to_thread.run_sync(gateway.wait)
-            with anyio.fail_after(10):
+            with unless_hung():
                 ended = split_runs(events_of(await history(runner.url, thread)))
             with await anyio.to_thread.run_sync(start_gateway, store, runner.url) as again:
                 events = await say(again, thread, "seen")
@@ -129,7 +131,7 @@ async def test_a_question_survives_its_runner_by_being_asked_again(folder: Path)
         entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
         return run_input(thread, resume=[entry])
 
-    with anyio.fail_after(90):
+    with unless_hung():
         runner = await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", port=port))
         with await anyio.to_thread.run_sync(start_gateway, folder / "gateway.db", runner.url) as gateway:
             asked = await say(gateway, thread, "approve the deploy")
@@ -144,7 +146,7 @@ async def test_a_question_survives_its_runner_by_being_asked_again(folder: Path)
 async def test_a_frontend_tool_is_answered_after_its_runner_died(folder: Path) -> None:
     thread, port = new_id("thread"), free_port()
     tool = {"name": "change_background", "description": "Change it.", "parameters": {"type": "object"}}
-    with anyio.fail_after(90):
+    with unless_hung():
         runner = await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", port=port))
         with await anyio.to_thread.run_sync(start_gateway, folder / "gateway.db", runner.url) as gateway:
             asked = one_run(events_of(await run(gateway.url, run_input(thread, "color red", tools=[tool]))))
@@ -161,7 +163,7 @@ async def test_a_server_that_is_not_ours_may_tell_a_shorter_history(folder: Path
     """It streams under one id and tells its history under another, and compacts: its word is stored and fed back."""
     thread = new_id("thread")
     command = [sys.executable, "-m", "uvicorn", "compacting_app:app", "--port", "0"]
-    with anyio.fail_after(60), Child(command, cwd=folder / "runner") as other:
+    with unless_hung(), Child(command, cwd=folder / "runner") as other:
         with start(folder / "gateway.db", f"front=remote+{other.url}/chat") as gateway:
             turns = [await say(gateway, thread, text) for text in ("one", "two", "three")]
             stored = await snapshot(gateway, thread)
@@ -176,7 +178,7 @@ async def test_a_server_that_is_not_ours_may_tell_a_shorter_history(folder: Path
 
 
 async def test_erasing_a_thread_erases_it_at_the_runner_too(tmp_path: Path) -> None:
-    with pair(tmp_path) as (gateway, runner), anyio.fail_after(30):
+    with pair(tmp_path) as (gateway, runner), unless_hung():
         await say(gateway, "t", "say hello")
         async with httpx.AsyncClient() as http:
             there = (await http.get(f"{runner.url}/message_snapshot/t")).status_code

@@ -14,6 +14,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.machine_speed import promised_within, unless_hung
+
 from .server import LEASE, Child, start
 from .sse import Frame, Truncated, open_stream
 from .talk import ending, events_of, history, new_id, numbers, run, run_input, split_runs, text_of
@@ -84,7 +86,7 @@ async def recovered(url: str, talk: Talk) -> None:
     if not await is_known(url, talk.thread):
         assert talk.seen == [], "a thread a client had seen is gone"
         return
-    with anyio.fail_after(2 * LEASE):
+    with promised_within(2 * LEASE):
         frames = await history(url, talk.thread)
     seen = seen_ids(talk.seen)
     assert seen_ids(frames)[: len(seen)] == seen
@@ -109,7 +111,7 @@ async def goes_on(url: str, talk: Talk, last: Event, how: str) -> None:
             for interrupt in last["outcome"]["interrupts"]
         ]
         body = run_input(talk.thread, resume=entries)
-    with anyio.fail_after(10):
+    with unless_hung():
         events = events_of(await run(url, body))
         assert (ending(events), text_of(events) != "") == ("success", True)
         assert len(split_runs(events_of(await history(url, talk.thread)))) == 2
@@ -126,7 +128,7 @@ async def test_a_killed_server_forgets_nothing_and_leaves_no_run_open(
     server = await anyio.to_thread.run_sync(start, store)
     try:
         while kills < goal or time.monotonic() < until:
-            with anyio.fail_after(60):
+            with unless_hung():
                 talks = await killed_at_random(server, dice)
                 server = await anyio.to_thread.run_sync(start, store)
                 listening = time.monotonic()
@@ -146,7 +148,7 @@ async def test_a_killed_server_forgets_nothing_and_leaves_no_run_open(
 
 async def test_an_open_question_can_be_answered_after_a_kill(tmp_path: Path) -> None:
     thread, store = new_id("thread"), tmp_path / "ambient.db"
-    with anyio.fail_after(60):
+    with unless_hung():
         server = await anyio.to_thread.run_sync(start, store)
         asked = events_of(await run(server.url, run_input(thread, "approve the deploy")))
         await anyio.to_thread.run_sync(server.kill)
@@ -164,7 +166,7 @@ async def test_an_open_question_can_be_answered_after_a_kill(tmp_path: Path) -> 
 async def test_a_client_cut_by_a_kill_resumes_at_its_cursor(tmp_path: Path) -> None:
     """The client that was cut resumes at its cursor after the restart and gets the rest of a legal stream."""
     talk, store = Talk("count 100000 every 1ms", enough=20), tmp_path / "ambient.db"
-    with anyio.fail_after(60):
+    with unless_hung():
         server = await anyio.to_thread.run_sync(start, store)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk.listen, server.url)
@@ -172,7 +174,7 @@ async def test_a_client_cut_by_a_kill_resumes_at_its_cursor(tmp_path: Path) -> N
             server.process.kill()
         await anyio.to_thread.run_sync(server.wait)
         with await anyio.to_thread.run_sync(start, store) as again:
-            with anyio.fail_after(2 * LEASE):
+            with promised_within(2 * LEASE):
                 rest = await history(again.url, talk.thread, after=talk.seen[-1].id)
             whole = await history(again.url, talk.thread)
     assert seen_ids(talk.seen) + seen_ids(rest) == seen_ids(whole)

@@ -10,6 +10,7 @@ import pytest
 
 from ambient_runner.protocol.events import RunError, RunFinished
 from tests.bridges.langgraph.world import STREAMS
+from tests.machine_speed import HANG_SECONDS
 
 from .server import serving
 from .streams import ROOT, streams_of
@@ -42,6 +43,6 @@ def test_the_command_line_serves_a_compiled_graph_as_it_is(tmp_path: Path) -> No
     (tmp_path / "mine.py").write_text(SERVED)
     with serving(tmp_path / "ambient.db", "mine=mine:graph", env={"PYTHONPATH": str(ROOT)}) as server:
         body = {"threadId": "t", "runId": "r", "messages": [{"id": "u1", "role": "user", "content": "hi"}]}
-        response = httpx.post(server.url, json={**body, "protocolVersion": "1.0"}, timeout=30)
+        response = httpx.post(server.url, json={**body, "protocolVersion": "1.0"}, timeout=HANG_SECONDS)
     deltas = [json.loads(line[6:]).get("delta") for line in response.text.splitlines() if line.startswith("data: ")]
     assert [delta for delta in deltas if delta] == ["hello ", "there"]

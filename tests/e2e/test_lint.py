@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anyio
 import pytest
 from ag_ui_validate.pytest_plugin import assert_valid_agui, assert_valid_agui_endpoint
+
+from tests.machine_speed import unless_hung
 
 from .talk import events_of, history, new_id, run, run_input
 
@@ -34,7 +35,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 async def test_the_linter_accepts_every_command(server: Child, command: str) -> None:
-    with anyio.fail_after(30):
+    with unless_hung():
         await assert_valid_agui_endpoint(
             f"{server.url}/",
             input=run_input(new_id("thread"), command),
@@ -45,7 +46,7 @@ async def test_the_linter_accepts_every_command(server: Child, command: str) -> 
 async def test_the_linter_accepts_a_frontend_tool_and_its_answer(server: Child) -> None:
     thread = new_id("thread")
     tool = {"name": "change_background", "description": "Change it.", "parameters": {"type": "object"}}
-    with anyio.fail_after(30):
+    with unless_hung():
         asked = events_of(await run(server.url, run_input(thread, "color red", tools=[tool])))
         call = next(event["toolCallId"] for event in asked if event["type"] == "TOOL_CALL_START")
         answer = {"id": new_id("tool"), "role": "tool", "toolCallId": call, "content": "done"}
@@ -57,7 +58,7 @@ async def test_the_linter_accepts_a_frontend_tool_and_its_answer(server: Child) 
 
 async def test_the_linter_accepts_a_resumed_question(server: Child) -> None:
     thread = new_id("thread")
-    with anyio.fail_after(30):
+    with unless_hung():
         asked = events_of(await run(server.url, run_input(thread, "approve the deploy")))
         (interrupt,) = asked[-1]["outcome"]["interrupts"]
         entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
@@ -68,7 +69,7 @@ async def test_the_linter_accepts_a_resumed_question(server: Child) -> None:
 
 async def test_the_linter_accepts_a_thread_read_from_the_middle_of_a_message(server: Child) -> None:
     thread = new_id("thread")
-    with anyio.fail_after(30):
+    with unless_hung():
         frames = await run(server.url, run_input(thread, "count 10"))
         for frame in frames[:-1]:
             rest = events_of(await history(server.url, thread, after=frame.id))

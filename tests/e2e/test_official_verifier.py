@@ -19,6 +19,7 @@ from ambient_runner.protocol import events as e
 from ambient_runner.protocol.profiles import Downgrader, Profile
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier, Violation
+from tests.machine_speed import HANG_SECONDS
 from tests.protocol.strategies import (
     CONVERSATION,
     GARBAGE,
@@ -59,7 +60,7 @@ def objections(streams: Streams) -> list[tuple[str, str, list[e.Event]]]:
 def _objections(client: str, streams: Streams) -> list[tuple[str, str, list[e.Event]]]:
     lines = b"".join(_encoded(stream) + b"\n" for stream in streams)
     done = subprocess.run(
-        ["node", "verify.mjs", client], cwd=CLIENTS, input=lines, capture_output=True, check=True, timeout=60
+        ["node", "verify.mjs", client], cwd=CLIENTS, input=lines, capture_output=True, check=True, timeout=HANG_SECONDS
     )
     verdicts = [json.loads(line) for line in done.stdout.splitlines()]
     paired = zip(verdicts, streams, strict=True)
@@ -125,7 +126,7 @@ def test_a_stream_resumed_in_its_middle_is_accepted() -> None:
         reader = Repairer(THREAD, RUN)
         middle = len(stored) // 2
         _repaired(reader, stored[:middle])
-        streams.append([STARTED, *reader.reopening(), *stored[max(middle, 1) :]])
+        streams.append([STARTED, *reader.reopening_events(), *stored[max(middle, 1) :]])
     assert objections(streams) == []
 
 

@@ -17,9 +17,10 @@ import anyio
 import httpx
 import psutil
 
+from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.services.mcp_paths import MCP_SERVER
 from tests.services.remotes import git, git_server, make_repo
-from tests.services.world import told
+from tests.services.world import announcements
 
 from .server import Child, start
 from .streams import ROOT
@@ -62,7 +63,7 @@ def server(tmp_path: Path, **env: str) -> Child:
 
 
 async def talk(url: str, thread: str) -> list[dict[str, Any]]:
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=HANG_SECONDS) as client:
         response = await client.post(f"{url}/", json=run_input(thread, "hello"))
     assert response.status_code == 200, response.text
     lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: ")]
@@ -87,7 +88,7 @@ def hashed(text: str) -> str:
 async def test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read_it(tmp_path: Path) -> None:
     """S6 and S8 with a real server: streams, the log, the store and the workspaces."""
     heard: dict[str, list[dict[str, Any]]] = {}
-    with backend() as url, anyio.fail_after(100):
+    with backend() as url, unless_hung():
         env = {**SERVER_SECRETS, "AMBIENT_CREDENTIALS_URL": url, "AMBIENT_LOG_LEVEL": "debug"}
         with server(tmp_path, **env) as child:
 
@@ -101,7 +102,7 @@ async def test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read
         hashes = said(heard[thread])["hashes"]
         assert hashes["GITHUB_TOKEN"] == hashed(f"token-of-{thread}")
         assert not set(SERVER_SECRETS) & set(hashes)
-        assert told(heard[thread])[1:3] == ["Auth connected", "Workspace validated"]
+        assert announcements(heard[thread])[1:3] == ["Auth connected", "Workspace validated"]
     secrets = ["token-of-alice", "token-of-bob", *SERVER_SECRETS.values()]
     places = {
         "streams": json.dumps(heard),
@@ -115,31 +116,31 @@ async def test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read
 async def test_a_repository_added_to_a_running_server_is_where_the_next_run_works(tmp_path: Path) -> None:
     """C3, C4: in the reference it was cloned, but never became part of what the agent was told, and had no branch."""
     origin = make_repo(tmp_path / "origin" / "api", {"README": "hi"})
-    with server(tmp_path, AMBIENT_GIT_SCHEMES="file") as child, anyio.fail_after(100):
+    with server(tmp_path, AMBIENT_GIT_SCHEMES="file") as child, unless_hung():
         before = said(await talk(child.url, "t"))
-        async with httpx.AsyncClient(base_url=child.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=child.url, timeout=HANG_SECONDS) as client:
             added = (await client.post("/repos/add", json={"threadId": "t", "url": origin.as_uri()})).json()
         events = await talk(child.url, "t")
     assert before["cwd"].endswith("/artifacts")
     assert said(events)["cwd"] == added["path"]
     assert git(Path(added["path"]), "branch", "--show-current") == "ambient/t"
-    assert told(events) == ["Workspace changed. Repositories: api. Workflow: none."]
+    assert announcements(events) == ["Workspace changed. Repositories: api. Workflow: none."]
 
 
 async def test_a_server_killed_in_the_middle_of_a_clone_leaves_nothing_and_can_begin_again(tmp_path: Path) -> None:
     make_repo(tmp_path / "origin" / "api", {"README": "hi" * 5000})
     env = {"AMBIENT_GIT_SCHEMES": "http", "AMBIENT_GIT_PRIVATE": "true"}
     hold = threading.Event()
-    with git_server(tmp_path / "origin", stalled=hold) as remote, anyio.fail_after(100):
+    with git_server(tmp_path / "origin", stalled=hold) as remote, unless_hung():
         order = {"threadId": "t", "url": remote.url("api")}
         with server(tmp_path, **env) as child:
-            async with httpx.AsyncClient(base_url=child.url, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=child.url, timeout=HANG_SECONDS) as client:
                 begun = await client.post("/repos/add?wait=0", json=order)
-                await anyio.to_thread.run_sync(remote.packs_asked.acquire)
+                await anyio.to_thread.run_sync(remote.pack_requests.acquire)
             child.kill()
         hold.set()
         with server(tmp_path, **env) as child:
-            async with httpx.AsyncClient(base_url=child.url, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=child.url, timeout=HANG_SECONDS) as client:
                 listed = (await client.get("/repos/status", params={"threadId": "t"})).json()
                 events = await talk(child.url, "t")
                 added = await client.post("/repos/add", json=order)
@@ -158,16 +159,19 @@ async def test_a_server_that_is_asked_to_end_ends_its_clones_and_mcp_servers_too
     config.write_text(json.dumps({"mcpServers": {"stuck": stuck, "echo": echo}}))
     env = {"AMBIENT_GIT_SCHEMES": "http", "AMBIENT_GIT_PRIVATE": "true", "AMBIENT_MCP_CONFIG": str(config)}
     refusals: list[str] = []
-    with git_server(tmp_path / "origin", stalled=threading.Event()) as remote, anyio.fail_after(100):
+    with git_server(tmp_path / "origin", stalled=threading.Event()) as remote, unless_hung():
         with server(tmp_path, **env, AMBIENT_DEFAULT_THREAD="t") as child:
-            async with httpx.AsyncClient(base_url=child.url, timeout=60) as client, anyio.create_task_group() as group:
+            async with (
+                httpx.AsyncClient(base_url=child.url, timeout=HANG_SECONDS) as client,
+                anyio.create_task_group() as group,
+            ):
 
                 async def look() -> None:
                     refusals.append((await client.get("/mcp/status")).json()["error"]["code"])
 
                 group.start_soon(look)
                 await client.post("/repos/add?wait=0", json={"url": remote.url("api")})
-                await anyio.to_thread.run_sync(remote.packs_asked.acquire)
+                await anyio.to_thread.run_sync(remote.pack_requests.acquire)
                 children = await anyio.to_thread.run_sync(_children_of, child.pid)
                 code = await anyio.to_thread.run_sync(child.stop)
     assert (code, refusals, len(children) >= 2) == (0, ["draining"], True)

@@ -9,6 +9,8 @@ import anyio
 import anyio.to_thread
 import httpx
 
+from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
+
 from .server import start
 from .sse import open_stream
 from .talk import ending, events_of, history, new_id, numbers, one_run, run, run_input, split_runs, text_of
@@ -55,7 +57,7 @@ async def test_runs_and_watchers_end_properly_and_nothing_is_lost(tmp_path: Path
             ready[idle].set()
             watched.extend(frames + await stream.rest())
 
-    with anyio.fail_after(60):
+    with unless_hung():
         server = await start_server(store)
         try:
             told = await run(server.url, run_input(idle, "hello"))
@@ -65,7 +67,7 @@ async def test_runs_and_watchers_end_properly_and_nothing_is_lost(tmp_path: Path
                 tasks.start_soon(watch, server.url, len(told))
                 for event in ready.values():
                     await event.wait()
-                with anyio.fail_after(2 * GRACE + 3):
+                with promised_within(2 * GRACE + 3):
                     server.signal(signal.SIGTERM)
                     code = await exit_code(server)
         finally:
@@ -91,8 +93,8 @@ async def test_runs_and_watchers_end_properly_and_nothing_is_lost(tmp_path: Path
 
 async def test_a_draining_server_is_alive_but_not_ready(tmp_path: Path) -> None:
     """Between SIGTERM and the end of the last run: /ready is 503, /health is 200, new work is refused."""
-    async with httpx.AsyncClient(timeout=10) as http:
-        with anyio.fail_after(60):
+    async with httpx.AsyncClient(timeout=HANG_SECONDS) as http:
+        with unless_hung():
             server = await start_server(tmp_path / "ambient.db")
             try:
                 before = await http.get(f"{server.url}/ready")
@@ -123,16 +125,16 @@ async def draining_answers(http: httpx.AsyncClient, url: str) -> list[httpx.Resp
 
 
 async def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
-    with anyio.fail_after(30):
+    with unless_hung():
         server = await start_server(tmp_path / "ambient.db")
-        with anyio.fail_after(GRACE + 1):
+        with promised_within(GRACE + 1):
             server.signal(signal.SIGTERM)
             code = await exit_code(server)
     assert code == 0
 
 
 async def test_control_c_is_as_good_as_sigterm(tmp_path: Path) -> None:
-    with anyio.fail_after(60):
+    with unless_hung():
         server = await start_server(tmp_path / "ambient.db")
         try:
             body = run_input(new_id("thread"), "hang")

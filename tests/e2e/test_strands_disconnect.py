@@ -1,4 +1,4 @@
-"""Clients that leave a Strands run in the middle: it is stopped or goes on as they said, nothing stays behind, and the next run works."""
+"""Clients that disconnect during a Strands run: it stops or continues as requested, nothing is left over, and the next run works."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ KEY = ThreadKey("acme", "ann", "trip")
 
 
 async def main(path: Path, lease: float) -> None:
-    async with SqliteLedger(path, lease=lease) as ledger, await ledger.acquire(KEY, "run-1") as writer:
-        await writer.begin(
+    async with SqliteLedger(path, lease=lease) as ledger, await ledger.acquire_lease(KEY, "run-1") as writer:
+        await writer.begin_run(
             [Fact(owner=RUNTIME, kind="RUN_STARTED", body=b"started")], run_id="r", agent="demo", claim=None
         )
         print("holding", flush=True)
         while line := await anyio.to_thread.run_sync(sys.stdin.buffer.readline):
             try:
                 writer.append(line.strip())
-                print(await writer.flushed(), flush=True)
+                print(await writer.flush(), flush=True)
             except LeaseLost:
                 print("lost", flush=True)
 

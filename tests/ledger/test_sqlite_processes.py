@@ -12,7 +12,8 @@ import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from ambient_runner.ledger import Held, SqliteLedger, ThreadKey
+from ambient_runner.ledger import LeaseHeld, SqliteLedger, ThreadKey
+from tests.machine_speed import unless_hung
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -61,35 +62,35 @@ async def a_holder(path: Path, lease: float) -> AsyncGenerator[Child, None]:
 
 
 async def lines(ledger: SqliteLedger) -> list[bytes]:
-    return [line for batch in await ledger.read(KEY, 0) for line in batch.lines]
+    return [line for batch in await ledger.read_batches(KEY, 0) for line in batch.lines]
 
 
 async def test_a_thread_is_free_at_once_when_its_process_is_killed(path: Path) -> None:
-    with anyio.fail_after(20):
+    with unless_hung():
         async with a_holder(path, lease=600) as child, SqliteLedger(path, lease=600) as ledger:
             await child.append(b"a")
             assert await child.hear() == "2"
-            with pytest.raises(Held):
-                await ledger.acquire(KEY, "run-2")
-            assert await ledger.abandoned() == []
+            with pytest.raises(LeaseHeld):
+                await ledger.acquire_lease(KEY, "run-2")
+            assert await ledger.list_abandoned_runs() == []
             child.process.kill()
-            assert await ledger.released(KEY, 10)
-            assert [run.key for run in await ledger.abandoned()] == ["run-1"]
-            async with await ledger.acquire(KEY, "run-1") as heir:
+            assert await ledger.wait_released(KEY, 10)
+            assert [run.key for run in await ledger.list_abandoned_runs()] == ["run-1"]
+            async with await ledger.acquire_lease(KEY, "run-1") as heir:
                 heir.append(b"abandoned")
-                await heir.finish()
+                await heir.finish_run()
             assert await lines(ledger) == [b"started", b"a", b"abandoned"]
 
 
 async def test_a_process_that_wakes_up_after_a_takeover_cannot_write(path: Path) -> None:
-    with anyio.fail_after(20):
+    with unless_hung():
         async with a_holder(path, lease=0.6) as child, SqliteLedger(path, lease=0.6) as ledger:
-            assert await ledger.released(KEY, 1.0) is False  # longer than a lease: it is renewed
+            assert await ledger.wait_released(KEY, 1.0) is False  # longer than a lease: it is renewed
             child.process.send_signal(signal.SIGSTOP)
-            assert await ledger.released(KEY, 10)
-            async with await ledger.acquire(KEY, "run-1") as heir:
+            assert await ledger.wait_released(KEY, 10)
+            async with await ledger.acquire_lease(KEY, "run-1") as heir:
                 heir.append(b"abandoned")
-                await heir.finish()
+                await heir.finish_run()
                 child.process.send_signal(signal.SIGCONT)
                 await child.append(b"ghost")
                 assert await child.hear() == "lost"

@@ -1,4 +1,4 @@
-"""Whatever is done to them, the memory store and the SQLite store answer alike. Hypothesis looks for a story where they differ."""
+"""The memory store and the SQLite store give the same results for any sequence of calls. Hypothesis searches for a counterexample."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import RunnerError
@@ -15,14 +15,15 @@ from ambient_runner.ledger import (
     RUNTIME,
     Checkpoint,
     Fact,
-    Held,
-    KeyClaim,
+    IdempotencyClaim,
+    LeaseHeld,
     Ledger,
     MemoryLedger,
     SqliteLedger,
     ThreadKey,
     Writer,
 )
+from tests.hypothesis_profiles import examples
 
 KEYS = [ThreadKey("acme", "ann", "t0"), ThreadKey("acme", "bob", "t0")]
 
@@ -30,7 +31,7 @@ threads = st.sampled_from(KEYS)
 runs = st.sampled_from(["run-1", "run-2", "run-3"])
 small = st.integers(0, 8)
 steps = st.one_of(
-    # The beginning of a run is told more often than its end, or most stories would be about nothing.
+    # Runs begin more often than they end, or most sequences would do nothing.
     st.tuples(st.just("acquire"), threads, runs),
     st.tuples(st.just("begin"), threads, st.just("demo")),
     st.tuples(st.just("acquire"), threads, runs),
@@ -59,10 +60,10 @@ class Story:
         try:
             return await getattr(self, name)(key, detail)
         except (RunnerError, RuntimeError, ValueError) as error:
-            return type(error).__name__, error.run if isinstance(error, Held) else ""
+            return type(error).__name__, error.run if isinstance(error, LeaseHeld) else ""
 
     async def acquire(self, key: ThreadKey, run: str) -> object:
-        writer = await self.ledger.acquire(key, run)
+        writer = await self.ledger.acquire_lease(key, run)
         if key in self.writers:  # fenced by an erasure; release what is left of it
             await self.release(key, None)
         self.writers[key] = writer
@@ -71,8 +72,8 @@ class Story:
     async def begin(self, key: ThreadKey, agent: str) -> object:
         if writer := self.writers.get(key):
             fact = Fact(owner=RUNTIME, kind="RUN_STARTED", body=b"started")
-            claim = KeyClaim(scope=f"{key}{writer.run}", digest="d")
-            return await writer.begin([fact], run_id="client", agent=agent, claim=claim)
+            claim = IdempotencyClaim(scope=f"{key}{writer.run}", digest="d")
+            return await writer.begin_run([fact], run_id="client", agent=agent, claim=claim)
         return None
 
     async def append(self, key: ThreadKey, line: bytes) -> None:
@@ -81,11 +82,11 @@ class Story:
 
     async def flush(self, key: ThreadKey, _: None) -> None:
         if writer := self.writers.get(key):
-            await writer.flushed()
+            await writer.flush()
 
     async def finish(self, key: ThreadKey, _: None) -> None:
         if writer := self.writers.get(key):
-            await writer.finish()
+            await writer.finish_run()
 
     async def release(self, key: ThreadKey, _: None) -> None:
         if writer := self.writers.pop(key, None):
@@ -93,37 +94,40 @@ class Story:
                 pass
 
     async def note(self, key: ThreadKey, expect: int | None) -> object:
-        return await self.ledger.note(key, [Fact(owner="x", kind="y", body=b"note")], expect=expect)
+        return await self.ledger.append_facts(key, [Fact(owner="x", kind="y", body=b"note")], expect=expect)
 
     async def trim(self, key: ThreadKey, seq: int) -> None:
         await self.flush(key, None)
-        await self.ledger.trim(key, Checkpoint(seq=seq, body=b"%d" % seq))
+        await self.ledger.trim_thread(key, Checkpoint(seq=seq, body=b"%d" % seq))
 
     async def erase(self, key: ThreadKey, _: None) -> object:
-        return await self.ledger.erase(key)
+        return await self.ledger.erase_thread(key)
 
     async def stop(self, key: ThreadKey, run: str) -> object:
         return await self.ledger.request_stop(key, "x", run=run)
 
     async def read(self, key: ThreadKey, after: int) -> object:
-        """Everything that can be asked of the thread, but for times, epochs and how lines share batches."""
+        """Return all observable data of the thread, except for times, epochs and the boundaries of batches."""
         await self.flush(key, None)
-        info = await self.ledger.thread(key)
+        info = await self.ledger.get_thread(key)
         entries = [
             (batch.first + i, batch.owner, batch.kind, batch.run, line)
-            for batch in await self.ledger.read(key, after)
+            for batch in await self.ledger.read_batches(key, after)
             for i, line in enumerate(batch.lines)
         ]
-        known = [await self.ledger.run(key, run) for run in ("run-1", "run-2", "run-3")]
-        uses = [await self.ledger.key_use(KeyClaim(scope=f"{key}{run}", digest="d")) for run in ("run-1", "run-2")]
+        known = [await self.ledger.get_run(key, run) for run in ("run-1", "run-2", "run-3")]
+        uses = [
+            await self.ledger.find_idempotency_record(IdempotencyClaim(scope=f"{key}{run}", digest="d"))
+            for run in ("run-1", "run-2")
+        ]
         return (
             info and (info.agent, info.first, info.last, info.active, info.queued),
             entries,
             known,
             uses,
-            await self.ledger.run_at(key, after),
-            await self.ledger.checkpoint(key),
-            sorted(await self.ledger.abandoned(), key=lambda run: (run.thread, run.key)),
+            await self.ledger.find_run_at(key, after),
+            await self.ledger.get_checkpoint(key),
+            sorted(await self.ledger.list_abandoned_runs(), key=lambda run: (run.thread, run.key)),
         )
 
 
@@ -138,7 +142,7 @@ async def compare(story: list[tuple[str, ThreadKey, Any]]) -> None:
                 await two.release(key, None)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(steps, max_size=25))
-def test_both_stores_tell_the_same_story(story: list[tuple[str, ThreadKey, Any]]) -> None:
+def test_both_stores_give_the_same_results(story: list[tuple[str, ThreadKey, Any]]) -> None:
     anyio.run(compare, story)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.ledger.base import RUNTIME, Batch, Text
-from ambient_runner.projections.delta_text import pieces_at
+from ambient_runner.ledger.records import RUNTIME, Batch, TextRun
+from ambient_runner.projections.delta_text import join_deltas_at
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
     RunStarted,
@@ -26,11 +26,11 @@ TEXTS = st.lists(
 )
 
 
-def piece(text: str, **extra: object) -> bytes:
+def delta_line(text: str, **extra: object) -> bytes:
     return encode_event(TextMessageContent(message_id='m","delta":', delta=text, **extra))  # type: ignore[arg-type]
 
 
-def batch(first: int, *lines: bytes, text: Text | None = None) -> Batch:
+def batch(first: int, *lines: bytes, text: TextRun | None = None) -> Batch:
     return Batch(first=first, owner=RUNTIME, kind="", run="r", ts=0, lines=list(lines), text=text)
 
 
@@ -42,21 +42,21 @@ def begun(*more: Event) -> ThreadView:
 
 
 @given(texts=TEXTS.filter(bool))
-def test_pieces_are_one_text_up_to_something_else(texts: list[str]) -> None:
+def test_consecutive_deltas_are_joined_up_to_another_event(texts: list[str]) -> None:
     end = encode_event(TextMessageEnd(message_id='m","delta":'))
-    lines = [end, *map(piece, texts), piece("x", metadata={"a": 1}), end]
-    assert pieces_at(lines, 0) is None
-    assert pieces_at(lines, 1) == (Text('m","delta":', "".join(texts)), len(texts) + 1)
-    assert pieces_at(lines, len(texts) + 1) is None
+    lines = [end, *map(delta_line, texts), delta_line("x", metadata={"a": 1}), end]
+    assert join_deltas_at(lines, 0) is None
+    assert join_deltas_at(lines, 1) == (TextRun('m","delta":', "".join(texts)), len(texts) + 1)
+    assert join_deltas_at(lines, len(texts) + 1) is None
 
 
 @given(texts=TEXTS.filter(bool), seen=st.integers(0, 3))
 def test_a_batch_whose_text_is_known_folds_as_its_lines_do(texts: list[str], seen: int) -> None:
-    lines = list(map(piece, texts))
+    lines = list(map(delta_line, texts))
     read, known = begun(), begun()
     for view in (read, known):
         view.apply(batch(3, *lines[:seen]))
     read.apply(batch(3, *lines))
-    known.apply(batch(3, *lines, text=Text('m","delta":', "".join(texts))))
+    known.apply(batch(3, *lines, text=TextRun('m","delta":', "".join(texts))))
     assert known.transcript.messages() == read.transcript.messages()
     assert known.seq == read.seq

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ambient_runner.ledger.base import RUNTIME, Batch
+from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.frames import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER, Framer
 from ambient_runner.protocol.events import (
     Custom,
@@ -17,7 +17,7 @@ from ambient_runner.protocol.profiles import Profile
 
 def frames(owner: str, kind: str, body: object) -> bytes:
     fact = Batch(first=7, owner=owner, kind=kind, run="", ts=0, lines=[msgspec.json.encode(body)])
-    return Framer("e", form="ndjson").render(fact, {})
+    return Framer("e", wire_format="ndjson").render(fact, {})
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,20 @@ def test_facts_of_the_platform_are_custom_events_of_their_kind(owner: str, kind:
     assert frames(owner, kind, {"name": "docs"}) == expected
 
 
-def test_facts_of_an_owner_nobody_projects_are_invisible() -> None:
+def test_facts_of_an_owner_without_a_projector_are_not_sent() -> None:
     assert frames("someone.else", "secret", {"a": 1}) == b""
 
 
 @pytest.mark.parametrize("profile", Profile)
 def test_a_batch_that_was_prepared_has_the_same_frames(profile: Profile) -> None:
-    said = [StepStarted(step_name="a"), TextMessageStart(message_id="m"), TextMessageContent(message_id="m", delta="x")]
+    events = [
+        StepStarted(step_name="a"),
+        TextMessageStart(message_id="m"),
+        TextMessageContent(message_id="m", delta="x"),
+    ]
 
     def batch() -> Batch:
-        return Batch(first=7, owner=RUNTIME, kind="", run="r", ts=0, lines=[encode_event(event) for event in said])
+        return Batch(first=7, owner=RUNTIME, kind="", run="r", ts=0, lines=[encode_event(event) for event in events])
 
     prepared, framer = batch(), Framer("e", profile)
     framer.prepare(prepared)

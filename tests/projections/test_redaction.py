@@ -1,4 +1,4 @@
-"""No secret gets through, whole or in pieces, and nothing else is changed."""
+"""No secret gets through, whole or split, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_without_secrets_events_pass_untouched() -> None:
     assert Redactor([]).feed(event)[0] is event
 
 
-def test_a_harmless_delta_passes_as_the_same_object() -> None:
+def test_a_clean_delta_passes_as_the_same_object() -> None:
     redactor = Redactor([SECRET])
     events = [text("hello"), text(" world, how are you"), text("")]
     assert all(redactor.feed(event)[0] is event for event in events)
@@ -122,13 +122,13 @@ def test_what_is_held_back_comes_out_before_the_terminal(terminal: Event) -> Non
     assert fed(Redactor([SECRET]), events) == [text("sk-"), text("sk-l", "other"), terminal]
 
 
-def test_a_secret_that_goes_on_after_the_place_of_a_snapshot_is_still_caught() -> None:
-    place = MessagesSnapshot(messages=[])
-    events = [text(SECRET[:9]), place, text(SECRET[9:]), TextMessageEnd(message_id="m")]
-    assert fed(Redactor([SECRET]), events) == [place, text(REDACTED), TextMessageEnd(message_id="m")]
+def test_a_secret_that_continues_after_a_snapshot_marker_is_still_redacted() -> None:
+    marker = MessagesSnapshot(messages=[])
+    events = [text(SECRET[:9]), marker, text(SECRET[9:]), TextMessageEnd(message_id="m")]
+    assert fed(Redactor([SECRET]), events) == [marker, text(REDACTED), TextMessageEnd(message_id="m")]
 
 
-def test_a_secret_that_goes_on_after_a_tool_call_started_is_still_caught() -> None:
+def test_a_secret_that_continues_after_a_tool_call_started_is_still_redacted() -> None:
     start = ToolCallStart(tool_call_id="c", tool_call_name="t", parent_message_id="m")
     events = [text(SECRET[:9]), start, text(SECRET[9:]), TextMessageEnd(message_id="m")]
     assert fed(Redactor([SECRET]), events) == [start, text(REDACTED), TextMessageEnd(message_id="m")]
@@ -142,7 +142,7 @@ def test_metadata_of_a_delta_is_sent_although_its_text_is_held() -> None:
 
 def test_a_secret_longer_than_any_window_is_held_whole() -> None:
     secret = "".join(chr(97 + i % 26) + str(i) for i in range(200))
-    events = [*(text(one) for one in secret), TextMessageEnd(message_id="m")]
+    events = [*(text(char) for char in secret), TextMessageEnd(message_id="m")]
     assert fed(Redactor([secret]), events) == [text(REDACTED), TextMessageEnd(message_id="m")]
 
 
@@ -180,9 +180,9 @@ def test_arguments_are_searched_for_the_escaped_value(ascii_only: bool, respelle
     for usual, other in respelled.items():
         source = source.replace(usual, other)
     assert json.loads(source) == {"k": secret}
-    events = [*(arguments(one) for one in source), ToolCallEnd(tool_call_id="m")]
+    events = [*(arguments(char) for char in source), ToolCallEnd(tool_call_id="m")]
     out = fed(Redactor([secret]), events)
-    assert json.loads("".join(one.delta for one in out if isinstance(one, ToolCallArgs))) == {"k": REDACTED}
+    assert json.loads("".join(event.delta for event in out if isinstance(event, ToolCallArgs))) == {"k": REDACTED}
 
 
 def test_json_inside_json_is_searched_too() -> None:
@@ -278,7 +278,7 @@ def test_every_string_of_an_event_is_searched_names_and_pointers_included(event:
 
 
 @pytest.mark.parametrize("word", ["assistant", "function", "TEXT_MESSAGE_START", "developer"])
-def test_a_secret_that_is_a_word_of_the_grammar_does_not_break_it(word: str) -> None:
+def test_a_secret_equal_to_an_enumerated_value_does_not_break_the_event(word: str) -> None:
     events: list[Event] = [
         TextMessageStart(message_id="m", role="developer"),
         MessagesSnapshot(
@@ -320,13 +320,13 @@ def test_values_are_redacted_without_changing_the_argument() -> None:
     assert redactor.counts == {"value": 2}
 
 
-def test_what_is_learned_in_the_middle_of_a_message_is_found_even_where_its_head_came_before() -> None:
+def test_a_secret_added_during_a_message_is_found_even_if_its_beginning_came_before() -> None:
     secrets = Secrets([SECRET])
     redactor = Redactor(secrets)
     before = fed(
         redactor, [text("your token is sk-"), ToolCallStart(tool_call_id="c1", tool_call_name="fresh-token-1")]
     )
-    secrets.learn(["sk-fresh-token", "fresh-token-1"])
+    secrets.add(["sk-fresh-token", "fresh-token-1"])
     after = fed(
         redactor, [text("fresh-token ok"), ToolCallEnd(tool_call_id="fresh-token-1"), TextMessageEnd(message_id="m")]
     )
@@ -338,24 +338,24 @@ def test_what_is_learned_in_the_middle_of_a_message_is_found_even_where_its_head
     ]
 
 
-def test_an_id_that_was_harmless_is_looked_at_again_once_more_is_known() -> None:
+def test_a_clean_id_is_searched_again_after_a_secret_is_added() -> None:
     secrets = Secrets([SECRET])
     redactor = Redactor(secrets)
     fed(redactor, [text("a", "fresh-token"), text("b", "fresh-token")])
-    secrets.learn(["fresh-token"])
+    secrets.add(["fresh-token"])
     assert fed(redactor, [text("c", "fresh-token")]) == [text("c", REDACTED)]
 
 
-def test_what_one_run_learns_is_told_and_other_runs_do_not_look_for_it() -> None:
-    heard: list[str] = []
-    server = Secrets([SECRET], heard.extend)
-    mine, other = server.child(), server.child()
-    mine.learn(["fresh-token", SECRET])
-    mine.learn(["fresh-token"])
-    said = f"fresh-token {SECRET}"
-    assert Redactor(mine).redact_text(said) == f"{REDACTED} {REDACTED}"
-    assert [Redactor(one).redact_text(said) for one in (other, server)] == [f"fresh-token {REDACTED}"] * 2
-    assert heard == ["fresh-token"]
+def test_a_secret_added_in_one_run_is_reported_and_not_searched_for_in_other_runs() -> None:
+    added: list[str] = []
+    server = Secrets([SECRET], added.extend)
+    mine, other = server.copy_for_run(), server.copy_for_run()
+    mine.add(["fresh-token", SECRET])
+    mine.add(["fresh-token"])
+    message = f"fresh-token {SECRET}"
+    assert Redactor(mine).redact_text(message) == f"{REDACTED} {REDACTED}"
+    assert [Redactor(secrets).redact_text(message) for secrets in (other, server)] == [f"fresh-token {REDACTED}"] * 2
+    assert added == ["fresh-token"]
 
 
 @pytest.mark.parametrize("length", [511, 512, 513, 1024, 1025, 10_000])
@@ -363,11 +363,13 @@ def test_a_long_secret_is_found_whole_and_in_its_stream(length: int) -> None:
     secret = "".join(random.Random(length).choices("abcdefghijklmnopqrstuvwxyz", k=length))
     assert Redactor([secret]).redact_text(f"<{secret}>").replace(REDACTED, "") == "<>"
     pieces = [secret[at : at + 7] for at in range(0, length, 7)]
-    told = fed(Redactor([secret]), [text("<"), *map(text, pieces), text(">"), TextMessageEnd(message_id="m")])
-    assert "".join(event.delta for event in told if isinstance(event, TextMessageContent)).replace(REDACTED, "") == "<>"
+    events = fed(Redactor([secret]), [text("<"), *map(text, pieces), text(">"), TextMessageEnd(message_id="m")])
+    assert (
+        "".join(event.delta for event in events if isinstance(event, TextMessageContent)).replace(REDACTED, "") == "<>"
+    )
 
 
-def test_a_key_file_does_not_cost_its_square() -> None:
+def test_a_key_file_does_not_cost_quadratic_time() -> None:
     lines = ("".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=64)) for seed in range(400))
     tracemalloc.start()
     try:
@@ -380,7 +382,7 @@ def test_a_key_file_does_not_cost_its_square() -> None:
 
 def merged_replacement(source: str, secrets: set[str]) -> str:
     """The rule spelled out the slow way: mark every character of every occurrence, join occurrences that overlap."""
-    spans = [(at, at + len(one)) for at in range(len(source)) for one in secrets if source.startswith(one, at)]
+    spans = [(at, at + len(secret)) for at in range(len(source)) for secret in secrets if source.startswith(secret, at)]
     out, end = "", 0
     for start, stop in sorted(spans):
         if start < end:
@@ -430,12 +432,12 @@ def interleaved(rng: random.Random, texts: dict[str, str]) -> list[Event]:
 def _lane(name: str, deltas: list[str]) -> list[Event]:
     match name[0]:
         case "t":
-            return [*(text(one, name) for one in deltas), TextMessageEnd(message_id=name)]
+            return [*(text(delta, name) for delta in deltas), TextMessageEnd(message_id=name)]
         case "r":
-            contents = (ReasoningMessageContent(message_id=name, delta=one) for one in deltas)
+            contents = (ReasoningMessageContent(message_id=name, delta=delta) for delta in deltas)
             return [*contents, ReasoningMessageEnd(message_id=name)]
         case _:
-            return [*(ToolCallArgs(tool_call_id=name, delta=one) for one in deltas), ToolCallEnd(tool_call_id=name)]
+            return [*(ToolCallArgs(tool_call_id=name, delta=delta) for delta in deltas), ToolCallEnd(tool_call_id=name)]
 
 
 def joined(events: Iterable[Event]) -> dict[str, str]:
@@ -482,16 +484,16 @@ def test_never_more_is_held_than_the_longest_secret_less_one() -> None:
         secrets = random_secrets(rng, "ab")
         source = random_text(rng, "ab", secrets)
         redactor = Redactor(secrets)
-        for one in source:
-            redactor.feed(text(one))
+        for char in source:
+            redactor.feed(text(char))
             held = sum(len(event.delta) for event in _held(redactor))
             assert held < max(map(len, secrets)) + len(REDACTED)
 
 
 def _held(redactor: Redactor) -> list[TextMessageContent]:
-    """What a terminal would release now, without ending anything."""
-    twin = copy.deepcopy(redactor)
-    return [event for event in twin.flush() if isinstance(event, TextMessageContent)]
+    """Return what a terminal event would release now, without ending anything."""
+    copied = copy.deepcopy(redactor)
+    return [event for event in copied.flush() if isinstance(event, TextMessageContent)]
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ import jsonpointer
 import pytest
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
-from ambient_runner.projections.json_patch import MAX_STATE, apply_patch
+from ambient_runner.projections.json_patch import MAX_STATE_BYTES, apply_patch
 from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
 from ambient_runner.protocol.events import Event, StateDelta, StateSnapshot
 from ambient_runner.protocol.limits import MAX_STATE_DEPTH
@@ -27,7 +27,7 @@ def test_snapshots_replace_and_deltas_patch() -> None:
     state = SharedState()
     state.apply(StateSnapshot(snapshot={"a": [1]}))
     state.apply(StateDelta(delta=[operation("add", "/a/-", value=2)]))
-    assert (state.value, state.failed) == ({"a": [1, 2]}, 0)
+    assert (state.value, state.failed_count) == ({"a": [1, 2]}, 0)
 
 
 def test_a_delta_that_does_not_apply_is_counted_and_changes_nothing() -> None:
@@ -37,14 +37,14 @@ def test_a_delta_that_does_not_apply_is_counted_and_changes_nothing() -> None:
     state.apply(StateDelta(delta=[operation("add", "/a/b/c", value=2)]))
     state.apply(StateDelta(delta=[{"nonsense": True}]))
     state.apply(StateDelta(delta=[operation("add", "/__proto__/x", value=2)]))
-    assert (state.value, state.failed) == ({"a": 1}, 4)
+    assert (state.value, state.failed_count) == ({"a": 1}, 4)
 
 
 def test_a_snapshot_is_not_changed_by_the_deltas_after_it() -> None:
     event = StateSnapshot(snapshot={"a": [1]})
     state = SharedState()
     state.apply(event)
-    seen = state.visible()
+    seen = state.visible_part()
     state.apply(StateDelta(delta=[operation("add", "/a/-", value=2)]))
     assert (event.snapshot, seen) == ({"a": [1]}, {"a": [1]})
 
@@ -52,7 +52,7 @@ def test_a_snapshot_is_not_changed_by_the_deltas_after_it() -> None:
 def test_state_may_be_any_json_also_null() -> None:
     state = SharedState({"a": 1})
     state.apply(StateSnapshot(snapshot=None))
-    assert (state.value, state.visible(), state.copy().value) == (None, None, None)
+    assert (state.value, state.visible_part(), state.copy().value) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_a_key_is_hidden_by_name_or_by_prefix(key: str, expected: bool) -> None:
 
 def test_clients_see_the_state_without_hidden_keys() -> None:
     state = SharedState({"messages": [], "_x": 1, "temp:y": 2, "internal": 3, "a": {"_x": 1}})
-    assert state.visible(HIDDEN) == {"a": {"_x": 1}}
+    assert state.visible_part(HIDDEN) == {"a": {"_x": 1}}
 
 
 def test_an_incoming_state_replaces_the_visible_keys_only() -> None:
     value = {"messages": [1], "_x": 1, "a": 1, "b": 2}
     state = SharedState(value)
-    assert state.replace_visible({"b": 3, "_x": 9, "messages": [], "_new": 1}, HIDDEN) == {
+    assert state.with_client_state({"b": 3, "_x": 9, "messages": [], "_new": 1}, HIDDEN) == {
         "messages": [1],
         "_x": 1,
         "b": 3,
@@ -81,25 +81,25 @@ def test_an_incoming_state_replaces_the_visible_keys_only() -> None:
 
 @pytest.mark.parametrize("incoming", [None, {}, [1], "text"])
 def test_an_absent_or_empty_incoming_state_or_one_that_would_lose_hidden_keys_changes_nothing(incoming: Any) -> None:
-    assert SharedState({"_x": 1, "a": 1}).replace_visible(incoming, HIDDEN) == {"_x": 1, "a": 1}
+    assert SharedState({"_x": 1, "a": 1}).with_client_state(incoming, HIDDEN) == {"_x": 1, "a": 1}
 
 
 def test_a_state_without_hidden_keys_may_become_anything() -> None:
-    assert SharedState({"a": 1}).replace_visible([1], HIDDEN) == [1]
+    assert SharedState({"a": 1}).with_client_state([1], HIDDEN) == [1]
 
 
 def test_a_patch_gives_the_whole_new_state_and_changes_nothing_itself() -> None:
     value = {"_x": [1], "a": {"b": [1, 2]}}
     before = copy.deepcopy(value)
     operations = [operation("add", "/a/b/0", value={"c": 1}), operation("move", "/d", **{"from": "/a/b/0/c"})]
-    kept = copy.deepcopy(operations)
-    assert SharedState(value).patch(operations, HIDDEN) == {"_x": [1], "a": {"b": [{}, 1, 2]}, "d": 1}
-    assert (value, operations) == (before, kept)
+    original = copy.deepcopy(operations)
+    assert SharedState(value).with_client_patch(operations, HIDDEN) == {"_x": [1], "a": {"b": [{}, 1, 2]}, "d": 1}
+    assert (value, operations) == (before, original)
 
 
 def test_the_root_may_be_replaced_and_hidden_keys_stay() -> None:
     state = SharedState({"_x": 1, "a": 1})
-    assert state.patch([operation("replace", "", value={"b": 2})], HIDDEN) == {"_x": 1, "b": 2}
+    assert state.with_client_patch([operation("replace", "", value={"b": 2})], HIDDEN) == {"_x": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_root_may_be_replaced_and_hidden_keys_stay() -> None:
 )
 def test_what_is_not_a_patch_is_refused(operations: Any) -> None:
     with pytest.raises(InvalidPatch):
-        SharedState({"a": 1}).patch(operations, HIDDEN)
+        SharedState({"a": 1}).with_client_patch(operations, HIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -160,21 +160,24 @@ def test_what_is_not_a_patch_is_refused(operations: Any) -> None:
 def test_what_does_not_apply_or_touches_what_is_hidden_is_a_conflict(operations: Any) -> None:
     state = SharedState({"a": 1, "list": [1], "_x": 1, "messages": []})
     with pytest.raises(PatchConflict):
-        state.patch(operations, HIDDEN)
+        state.with_client_patch(operations, HIDDEN)
 
 
 def test_copying_a_copy_again_and_again_is_stopped_early() -> None:
     doubling = [operation("copy", f"/a/{n}", **{"from": "/a"}) for n in range(60)]
     state = SharedState({"a": {"seed": "x" * 100}})
     with pytest.raises(PatchConflict):
-        state.patch(doubling)
+        state.with_client_patch(doubling)
     state.apply(StateDelta(delta=doubling))
-    assert (state.value, state.failed) == ({"a": {"seed": "x" * 100}}, 1)
+    assert (state.value, state.failed_count) == ({"a": {"seed": "x" * 100}}, 1)
 
 
 def test_a_state_that_is_too_large_already_may_be_made_smaller() -> None:
     state = SharedState({"big": "x" * (2 << 20), "a": 1})
-    assert state.patch([operation("replace", "/big", value="x" * (3 << 19))]) == {"big": "x" * (3 << 19), "a": 1}
+    assert state.with_client_patch([operation("replace", "/big", value="x" * (3 << 19))]) == {
+        "big": "x" * (3 << 19),
+        "a": 1,
+    }
 
 
 def nested(levels: int) -> Any:
@@ -189,9 +192,9 @@ def test_a_state_grows_to_the_size_of_an_event_and_no_further_however_it_is_buil
     by_adding = [operation("add", f"/b{n}", value="x" * (1 << 20)) for n in range(20)]
     for operations in (by_copying, by_adding):
         state = SharedState({"a": "x" * (1 << 20)})
-        reasons = [state.apply(StateDelta(delta=[one])) for one in operations]
+        reasons = [state.apply(StateDelta(delta=[operation])) for operation in operations]
         assert reasons == [""] * 6 + ["too_large"] * 14
-        assert (len(state.value), state.failed) == (7, 14)
+        assert (len(state.value), state.failed_count) == (7, 14)
 
 
 def test_what_makes_room_may_be_followed_by_what_takes_it() -> None:
@@ -211,7 +214,7 @@ def test_one_patch_that_multiplies_what_is_there_is_too_large() -> None:
 
 
 def test_an_agent_may_make_a_state_smaller_that_is_too_large_already() -> None:
-    state = SharedState({"big": "x" * (MAX_STATE + 1), "more": "x" * 100})
+    state = SharedState({"big": "x" * (MAX_STATE_BYTES + 1), "more": "x" * 100})
     assert state.apply(StateDelta(delta=[operation("add", "/one", value=1)])) == "too_large"
     assert state.apply(StateDelta(delta=[operation("remove", "/more")])) == ""
     assert state.apply(StateDelta(delta=[operation("remove", "/big")])) == ""
@@ -228,23 +231,23 @@ def test_an_agent_may_make_a_state_smaller_that_is_too_large_already() -> None:
         StateDelta(delta=[operation("copy", "/a/0/0/0/1", **{"from": "/a"})]),
         StateDelta(delta=[operation("add", "/b", value={}), operation("move", "/b/c", **{"from": "/a"})]),
     ],
-    ids=["snapshot", "a snapshot beyond recursion", "value", "place", "copy", "move"],
+    ids=["snapshot", "a snapshot beyond recursion", "value", "path", "copy", "move"],
 )
 def test_a_state_is_nested_no_deeper_than_a_client_could_send_it_back(event: Event) -> None:
     before = {"a": nested(MAX_STATE_DEPTH - 1)}
     state = SharedState()
     assert state.apply(StateSnapshot(snapshot=before)) == ""
     assert state.apply(event) == "too_deep"
-    assert (state.value, state.failed) == (before, 1)
+    assert (state.value, state.failed_count) == (before, 1)
     assert state.apply(StateDelta(delta=[operation("replace", "/a", value=[])])) == ""
     assert state.value == {"a": []}
 
 
-def test_of_a_state_that_was_kept_the_keys_that_nest_too_deep_are_left_out() -> None:
-    kept = SharedState.restored({"a": nested(300), "b": nested(3)}, failed=2)
-    assert (kept.value, kept.failed) == ({"b": nested(3)}, 3)
-    assert SharedState.restored(nested(300)).value == {}
-    assert SharedState.restored([1]).value == [1]
+def test_keys_of_a_stored_state_that_nest_too_deep_are_left_out() -> None:
+    state = SharedState.from_stored({"a": nested(300), "b": nested(3)}, failed_count=2)
+    assert (state.value, state.failed_count) == ({"b": nested(3)}, 3)
+    assert SharedState.from_stored(nested(300)).value == {}
+    assert SharedState.from_stored([1]).value == [1]
 
 
 def random_operation(rng: random.Random) -> dict[str, Any]:
@@ -275,7 +278,7 @@ def test_random_patches_apply_as_the_reference_library_applies_them() -> None:
     outcomes = {"applied": 0, "refused": 0}
     for _ in range(4000):
         operations = [random_operation(rng) for _ in range(rng.randint(1, 3))]
-        if any(one["op"] in ("remove", "move") and one["path"] == "" for one in operations):
+        if any(operation["op"] in ("remove", "move") and operation["path"] == "" for operation in operations):
             continue  # the library leaves the whole document undefined there
         before = copy.deepcopy(document)
         expected = by_the_library(document, operations)
@@ -286,7 +289,7 @@ def test_random_patches_apply_as_the_reference_library_applies_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("operation", "expected"),
     [
         (operation("add", "/a", value=1), operation("add", "/a", value=1)),
         (operation("add", "/_x/y", value=1), None),
@@ -298,5 +301,5 @@ def test_random_patches_apply_as_the_reference_library_applies_them() -> None:
         (operation("replace", "", value={"_x": 1, "a": 2}), operation("replace", "", value={"a": 2})),
     ],
 )
-def test_clients_see_of_a_patch_only_what_it_does_to_visible_keys(given: Any, expected: Any) -> None:
-    assert visible_patch([given], HIDDEN) == ([] if expected is None else [expected])
+def test_clients_see_of_a_patch_only_what_it_does_to_visible_keys(operation: Any, expected: Any) -> None:
+    assert visible_patch([operation], HIDDEN) == ([] if expected is None else [expected])

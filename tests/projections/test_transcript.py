@@ -31,7 +31,7 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
-from ambient_runner.protocol.limits import MAX_MESSAGE_DEPTH, levels
+from ambient_runner.protocol.limits import MAX_MESSAGE_DEPTH, nesting_depth
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Message
@@ -44,7 +44,7 @@ def folded(*events: Event, after: Transcript | None = None) -> Transcript:
     return transcript
 
 
-def said(message_id: str, text: str) -> list[Event]:
+def text_events(message_id: str, text: str) -> list[Event]:
     return [TextMessageStart(message_id=message_id), TextMessageContent(message_id=message_id, delta=text)]
 
 
@@ -64,7 +64,7 @@ def test_deltas_are_joined_and_metadata_of_start_content_and_end_is_merged() -> 
 
 
 def test_messages_may_be_read_while_they_grow() -> None:
-    transcript = folded(*said("a", "one"))
+    transcript = folded(*text_events("a", "one"))
     before = transcript.messages()
     folded(TextMessageContent(message_id="a", delta=" two"), after=transcript)
     assert before == [AssistantMessage(id="a", content="one")]
@@ -108,7 +108,7 @@ def test_an_activity_patch_does_not_change_the_snapshot_event_it_started_from() 
 
 def test_parallel_calls_share_their_message_and_results_follow_it_in_order_of_arrival() -> None:
     transcript = folded(
-        *said("a", "looking"),
+        *text_events("a", "looking"),
         ToolCallStart(tool_call_id="c1", tool_call_name="tool", parent_message_id="a"),
         ToolCallStart(tool_call_id="c2", tool_call_name="tool", parent_message_id="a"),
         ToolCallArgs(tool_call_id="c2", delta="{"),
@@ -117,7 +117,7 @@ def test_parallel_calls_share_their_message_and_results_follow_it_in_order_of_ar
         ToolCallEnd(tool_call_id="c1"),
         ToolCallEnd(tool_call_id="c2", metadata={"m": 1}),
         ReasoningEncryptedValue(subtype="tool-call", entity_id="c1", encrypted_value="e"),
-        *said("b", "later"),
+        *text_events("b", "later"),
         ToolCallResult(message_id="t2", tool_call_id="c2", content="two"),
         ToolCallResult(message_id="t1", tool_call_id="c1", content="one", metadata={"ms": 3}),
     )
@@ -146,8 +146,8 @@ def test_a_call_started_again_keeps_its_arguments() -> None:
 
 
 def started(*messages: Message) -> RunStarted:
-    given = RunAgentInput(thread_id="t", run_id="r", messages=list(messages))
-    return RunStarted(thread_id="t", run_id="r", input=given)
+    run_input = RunAgentInput(thread_id="t", run_id="r", messages=list(messages))
+    return RunStarted(thread_id="t", run_id="r", input=run_input)
 
 
 def test_messages_of_the_input_are_appended_once() -> None:
@@ -157,7 +157,7 @@ def test_messages_of_the_input_are_appended_once() -> None:
 
 
 def test_an_empty_snapshot_is_a_marker_and_changes_nothing() -> None:
-    transcript = folded(*said("a", "x"), MessagesSnapshot(messages=[]))
+    transcript = folded(*text_events("a", "x"), MessagesSnapshot(messages=[]))
     assert transcript.messages() == [AssistantMessage(id="a", content="x")]
 
 
@@ -165,8 +165,8 @@ def test_a_snapshot_of_the_agent_changes_known_messages_in_place_and_drops_those
     new = AssistantMessage(id="new", tool_calls=[tool_call("c")])
     transcript = folded(
         ReasoningMessageStart(message_id="r"),
-        *said("a", "x"),
-        *said("gone", "y"),
+        *text_events("a", "x"),
+        *text_events("gone", "y"),
         MessagesSnapshot(messages=[new, AssistantMessage(id="a", content="X")]),
         ToolCallArgs(tool_call_id="c", delta=" "),
         TextMessageContent(message_id="a", delta="!"),
@@ -178,32 +178,38 @@ def test_a_snapshot_of_the_agent_changes_known_messages_in_place_and_drops_those
     ]
 
 
-def test_a_rewind_forgets_what_came_after_and_frees_its_ids() -> None:
+def test_a_rewind_removes_later_messages_and_frees_their_ids() -> None:
     user = UserMessage(id="u1", content="hi")
     transcript = folded(
-        started(user), *said("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a")
+        started(user),
+        *text_events("a", "x"),
+        ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a"),
     )
-    assert transcript.ids() == {"u1", "a", "c"}
+    assert transcript.all_ids() == {"u1", "a", "c"}
     transcript.rewind("nowhere")
-    assert transcript.ids() == {"u1", "a", "c"}
+    assert transcript.all_ids() == {"u1", "a", "c"}
     transcript.rewind("u1")
     assert transcript.messages() == [user]
-    assert transcript.ids() == {"u1"}
+    assert transcript.all_ids() == {"u1"}
 
 
-def test_a_copy_goes_its_own_way() -> None:
-    transcript = folded(*said("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a"))
-    twin = transcript.copy()
+def test_a_copy_is_independent() -> None:
+    transcript = folded(
+        *text_events("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a")
+    )
+    copied = transcript.copy()
     folded(TextMessageContent(message_id="a", delta="y"), ToolCallArgs(tool_call_id="c", delta="{}"), after=transcript)
-    assert twin.messages() == [AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])]
+    assert copied.messages() == [AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])]
     assert transcript.messages() == [AssistantMessage(id="a", content="xy", tool_calls=[tool_call("c")])]
 
 
 def test_messages_and_calls_are_found_by_id() -> None:
-    transcript = folded(*said("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a"))
-    assert transcript.message("a") == AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])
-    assert transcript.call("c") == tool_call("c", "")
-    assert (transcript.message("b"), transcript.call("d")) == (None, None)
+    transcript = folded(
+        *text_events("a", "x"), ToolCallStart(tool_call_id="c", tool_call_name="tool", parent_message_id="a")
+    )
+    assert transcript.find_message("a") == AssistantMessage(id="a", content="x", tool_calls=[tool_call("c", "")])
+    assert transcript.find_call("c") == tool_call("c", "")
+    assert (transcript.find_message("b"), transcript.find_call("d")) == (None, None)
 
 
 def test_an_activity_is_not_multiplied_or_nested_without_end() -> None:
@@ -219,4 +225,4 @@ def test_an_activity_is_not_multiplied_or_nested_without_end() -> None:
     transcript = folded(ActivitySnapshot(message_id="act", activity_type="plan", content=seed), *copies, *deeper)
     [activity] = transcript.messages()
     assert isinstance(activity, ActivityMessage)
-    assert (len(activity.content), levels(activity.content)) == (8, MAX_MESSAGE_DEPTH)
+    assert (len(activity.content), nesting_depth(activity.content)) == (8, MAX_MESSAGE_DEPTH)

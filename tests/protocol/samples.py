@@ -76,7 +76,7 @@ def _values(kind: inspect.Type, name: str, *, only_required: bool) -> list[Any]:
         case inspect.StructType(cls=cls):
             return _instances(cls, only_required=only_required)
         case inspect.UnionType(types=types):
-            members = [one for one in types if not isinstance(one, inspect.NoneType)]
-            return [value for one in members for value in _values(one, name, only_required=only_required)]
+            members = [member for member in types if not isinstance(member, inspect.NoneType)]
+            return [value for member in members for value in _values(member, name, only_required=only_required)]
         case _:
             raise NotImplementedError(kind)

@@ -173,36 +173,38 @@ WORDS = st.sampled_from(["", "x", "xy", "xyz"])
 FLAG = st.booleans()
 
 
-def _say(method: str, *args: SearchStrategy[Any], **options: SearchStrategy[Any]) -> SearchStrategy[Remark]:
+def _composer_call(method: str, *args: SearchStrategy[Any], **options: SearchStrategy[Any]) -> SearchStrategy[Remark]:
     return st.tuples(st.just(method), st.tuples(*args), st.fixed_dictionaries(options))
 
 
 REMARKS: SearchStrategy[list[Remark]] = st.lists(
     st.one_of(
-        _say("text", WORDS, lane=LANES, key=KEYS, complete=FLAG, role=st.sampled_from(["assistant", "developer"])),
-        _say("text", WORDS, lane=LANES, key=KEYS, message_id=KEYS),
-        _say("end_text", LANES),
-        _say("reasoning", WORDS, lane=LANES, key=KEYS, complete=FLAG),
-        _say("reasoning_encrypted", WORDS, lane=LANES),
-        _say("reasoning_encrypted", WORDS, lane=LANES, subtype=st.just("tool-call"), entity_id=CALLS),
-        _say("end_reasoning", LANES),
-        _say("tool_start", CALLS, st.just("look"), LANES, message_id=KEYS),
-        _say("tool_args", CALLS, WORDS),
-        _say("tool_args_full", CALLS, WORDS),
-        _say("tool_end", CALLS),
-        _say("tool_result", CALLS, st.just("done"), args=st.none() | WORDS, lane=LANES),
-        _say("tool_result", CALLS, st.just("done"), lane=LANES, is_error=FLAG, provisional=FLAG),
-        _say("step", STEPS, LANES),
-        _say("end_step", STEPS, LANES),
-        _say("subagent", SUBAGENTS, st.just("helper"), parent=st.none() | SUBAGENTS),
-        _say("end_subagent", SUBAGENTS, error=st.sampled_from([None, "lost"])),
-        _say("state", st.just({"a": 1})),
-        _say("state_delta", st.just([{"op": "add", "path": "/a", "value": 1}])),
-        _say("custom", st.just("product:note"), st.just(1)),
+        _composer_call(
+            "text", WORDS, lane=LANES, key=KEYS, complete=FLAG, role=st.sampled_from(["assistant", "developer"])
+        ),
+        _composer_call("text", WORDS, lane=LANES, key=KEYS, message_id=KEYS),
+        _composer_call("end_text", LANES),
+        _composer_call("reasoning", WORDS, lane=LANES, key=KEYS, complete=FLAG),
+        _composer_call("reasoning_encrypted", WORDS, lane=LANES),
+        _composer_call("reasoning_encrypted", WORDS, lane=LANES, subtype=st.just("tool-call"), entity_id=CALLS),
+        _composer_call("end_reasoning", LANES),
+        _composer_call("tool_start", CALLS, st.just("look"), LANES, message_id=KEYS),
+        _composer_call("tool_args", CALLS, WORDS),
+        _composer_call("tool_args_full", CALLS, WORDS),
+        _composer_call("tool_end", CALLS),
+        _composer_call("tool_result", CALLS, st.just("done"), args=st.none() | WORDS, lane=LANES),
+        _composer_call("tool_result", CALLS, st.just("done"), lane=LANES, is_error=FLAG, provisional=FLAG),
+        _composer_call("start_step", STEPS, LANES),
+        _composer_call("end_step", STEPS, LANES),
+        _composer_call("start_subagent", SUBAGENTS, st.just("helper"), parent=st.none() | SUBAGENTS),
+        _composer_call("end_subagent", SUBAGENTS, error=st.sampled_from([None, "lost"])),
+        _composer_call("state", st.just({"a": 1})),
+        _composer_call("state_delta", st.just([{"op": "add", "path": "/a", "value": 1}])),
+        _composer_call("custom", st.just("product:note"), st.just(1)),
     ),
     max_size=60,
 )
-"""What an adapter may tell a Composer: a method, its arguments and its options."""
+"""A call that an adapter may make on a Composer: a method, its arguments and its options."""
 
 KNOWN_IDS = st.sets(IDS, max_size=2)
 

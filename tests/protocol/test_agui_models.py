@@ -11,7 +11,14 @@ import msgspec
 import pydantic
 import pytest
 
-from ambient_runner.protocol.agui_models import Coercer, coerce, from_agui, input_from_agui, input_to_agui, to_agui
+from ambient_runner.protocol.agui_models import (
+    EventCoercer,
+    coerce_event,
+    from_agui,
+    input_from_agui,
+    input_to_agui,
+    to_agui,
+)
 from ambient_runner.protocol.events import (
     EVENT_TYPES,
     AssistantMessage,
@@ -53,12 +60,12 @@ def test_an_event_has_the_same_wire_form_as_its_model_and_comes_back_equal(event
     assert from_agui(model) == event
 
 
-@pytest.mark.parametrize("given", [*minimal(RunAgentInput), *populated(RunAgentInput)])
-def test_a_run_input_has_the_same_wire_form_as_its_model_and_comes_back_equal(given: RunAgentInput) -> None:
-    model = input_to_agui(given)
+@pytest.mark.parametrize("run_input", [*minimal(RunAgentInput), *populated(RunAgentInput)])
+def test_a_run_input_has_the_same_wire_form_as_its_model_and_comes_back_equal(run_input: RunAgentInput) -> None:
+    model = input_to_agui(run_input)
     defaults: dict[str, Any] = {"state": {}, "forwardedProps": {}}
-    assert official_json(model) == defaults | our_json(given)
-    assert our_json(input_from_agui(model)) == defaults | our_json(given)
+    assert official_json(model) == defaults | our_json(run_input)
+    assert our_json(input_from_agui(model)) == defaults | our_json(run_input)
 
 
 def test_the_samples_have_every_role_part_source_and_outcome() -> None:
@@ -145,7 +152,7 @@ def test_a_value_that_is_not_json_is_a_value_error(value: object) -> None:
     with pytest.raises(ValueError):
         from_agui(ag.CustomEvent(name="n", value=value))
     with pytest.raises(ValueError):
-        coerce({"type": "CUSTOM", "name": "n", "value": value})
+        coerce_event({"type": "CUSTOM", "name": "n", "value": value})
 
 
 def test_a_raw_event_that_is_not_json_does_not_cost_the_event() -> None:
@@ -168,11 +175,11 @@ def test_an_event_the_official_models_refuse_is_a_value_error() -> None:
 @pytest.mark.parametrize("kind", EVENT_TYPES)
 def test_an_event_is_coerced_from_ours_from_a_model_and_from_its_members(kind: type[BaseEvent]) -> None:
     for event in populated(kind):
-        assert coerce(event) is event
-        model = to_agui(coerce(event))
-        assert coerce(model) == event
-        assert coerce(msgspec.to_builtins(event)) == event
-        assert coerce(model.model_dump()) == event
+        assert coerce_event(event) is event
+        model = to_agui(coerce_event(event))
+        assert coerce_event(model) == event
+        assert coerce_event(msgspec.to_builtins(event)) == event
+        assert coerce_event(model.model_dump()) == event
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,7 @@ def test_an_event_is_coerced_from_ours_from_a_model_and_from_its_members(kind: t
 )
 def test_what_is_no_event_is_refused(nonsense: object) -> None:
     with pytest.raises((TypeError, ValueError)):
-        coerce(nonsense)
+        coerce_event(nonsense)
 
 
 @pytest.mark.parametrize(
@@ -199,17 +206,17 @@ def test_what_is_no_event_is_refused(nonsense: object) -> None:
 )
 def test_malformed_members_are_a_value_error(members: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        coerce(members)
+        coerce_event(members)
 
 
 def test_null_for_an_optional_member_means_absent() -> None:
     members = {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "d", "timestamp": None, "rawEvent": None}
-    assert encode_event(coerce(members)) == b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"d"}'
+    assert encode_event(coerce_event(members)) == b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"d"}'
 
 
 def test_a_reasoning_message_gets_the_role_the_protocol_asks_for() -> None:
     members = {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "assistant"}
-    assert coerce(members) == ReasoningMessageStart(message_id="m")
+    assert coerce_event(members) == ReasoningMessageStart(message_id="m")
 
 
 def test_a_model_of_another_copy_of_the_sdk_is_read_by_its_members() -> None:
@@ -218,12 +225,12 @@ def test_a_model_of_another_copy_of_the_sdk_is_read_by_its_members() -> None:
         name: str = "n"
         value: int = 1
 
-    assert coerce(VendoredEvent()) == Custom(name="n", value=1)
+    assert coerce_event(VendoredEvent()) == Custom(name="n", value=1)
 
 
 def test_retired_thinking_events_become_reasoning_under_one_id_per_message() -> None:
-    read = Coercer()
-    told = [
+    read = EventCoercer()
+    events = [
         read({"type": "THINKING_START", "title": "lost"}),
         read({"type": "THINKING_TEXT_MESSAGE_START", "timestamp": 5}),
         read({"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "hm"}),
@@ -232,9 +239,9 @@ def test_retired_thinking_events_become_reasoning_under_one_id_per_message() -> 
         read({"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "!"}),
         read({"type": "THINKING_END"}),
     ]
-    span, message, other = (str(msgspec.to_builtins(told[at])["messageId"]) for at in (0, 1, 4))
+    span, message, other = (str(msgspec.to_builtins(events[at])["messageId"]) for at in (0, 1, 4))
     assert len({span, message, other}) == 3
-    assert told == [
+    assert events == [
         ReasoningStart(message_id=span),
         ReasoningMessageStart(message_id=message, timestamp=5),
         ReasoningMessageContent(message_id=message, delta="hm"),

@@ -21,12 +21,12 @@ from ambient_runner.protocol.capabilities import agent_capabilities
     ],
 )
 def test_the_official_models_know_every_field(framework: FrameworkCapabilities, durable: bool) -> None:
-    told = agent_capabilities("helper", framework, durable=durable)
-    model = ag.AgentCapabilities.model_validate(told)
+    capabilities = agent_capabilities("helper", framework, durable=durable)
+    model = ag.AgentCapabilities.model_validate(capabilities)
     groups = [group for _, group in model if isinstance(group, pydantic.BaseModel)]
     assert not model.model_extra
     assert not any(group.model_extra for group in groups)
-    assert model.model_dump(by_alias=True) == told
+    assert model.model_dump(by_alias=True) == capabilities
 
 
 def test_what_a_bridge_declares_is_what_a_client_reads() -> None:

@@ -6,7 +6,7 @@ import ag_ui.core as ag
 import msgspec
 import pytest
 
-from ambient_runner.protocol.agui_models import coerce, to_agui
+from ambient_runner.protocol.agui_models import coerce_event, to_agui
 from ambient_runner.protocol.events import (
     EVENT_TYPES,
     BaseEvent,
@@ -21,8 +21,8 @@ from ambient_runner.protocol.events import (
     UserMessage,
     decode_event,
     encode_event,
-    kind_of,
     type_of,
+    type_of_line,
 )
 
 from .samples import every_event, populated
@@ -37,14 +37,14 @@ def test_there_is_a_struct_for_every_event_type_of_the_protocol() -> None:
 @pytest.mark.parametrize("event", every_event(), ids=type_of)
 def test_a_line_says_its_type_first_and_reads_back_as_the_same_event(event: Event) -> None:
     line = encode_event(event)
-    assert kind_of(line) == type_of(event)
+    assert type_of_line(line) == type_of(event)
     assert b"\n" not in line
     assert decode_event(line) == event
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES)
 def test_every_field_has_the_wire_name_of_the_official_model(kind: type[BaseEvent]) -> None:
-    model = type(to_agui(coerce(populated(kind)[0])))
+    model = type(to_agui(coerce_event(populated(kind)[0])))
     official = {field.alias for field in model.model_fields.values()}
     assert {field.encode_name for field in msgspec.structs.fields(kind)} | {"type"} == official
 
@@ -70,8 +70,8 @@ def test_what_clients_require_is_sent_although_it_is_the_default() -> None:
     )
     call = ToolCall(id="c", function=FunctionCall(name="f", arguments="{}"))
     assert _wire(call) == {"id": "c", "function": {"name": "f", "arguments": "{}"}, "type": "function"}
-    given = RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id="m", content="hi")])
-    assert _wire(given) == {
+    run_input = RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id="m", content="hi")])
+    assert _wire(run_input) == {
         "threadId": "t",
         "runId": "r",
         "messages": [{"role": "user", "id": "m", "content": "hi"}],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.protocol.json_pointer import keys_of, pointer_to
+from ambient_runner.protocol.json_pointer import format_pointer, parse_pointer
 
 
 @pytest.mark.parametrize(
@@ -14,10 +14,10 @@ from ambient_runner.protocol.json_pointer import keys_of, pointer_to
     [([], ""), ([""], "/"), (["a", "0"], "/a/0"), (["a/b", "m~n"], "/a~1b/m~0n"), (["~1"], "/~01")],
 )
 def test_a_pointer_names_keys_and_keys_make_a_pointer(keys: list[str], pointer: str) -> None:
-    assert pointer_to(*keys) == pointer
-    assert keys_of(pointer) == keys
+    assert format_pointer(*keys) == pointer
+    assert parse_pointer(pointer) == keys
 
 
 @given(st.lists(st.text("~/01a")))
 def test_whatever_a_key_holds_it_comes_back(keys: list[str]) -> None:
-    assert keys_of(pointer_to(*keys)) == keys
+    assert parse_pointer(format_pointer(*keys)) == keys

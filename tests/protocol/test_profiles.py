@@ -1,4 +1,4 @@
-"""What pre-1.0 clients are told instead. That their schemas accept it is proved in `tests/e2e/test_profiles_official.py`."""
+"""The events that pre-1.0 clients receive instead. That their schemas accept it is proved in `tests/e2e/test_profiles_official.py`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ambient_runner.protocol.events import (
     encode_event,
     type_of,
 )
-from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade, profile_of
+from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade, profile_for_version
 
 from .samples import every_event
 
@@ -45,9 +45,9 @@ FILE = DocumentPart(source=FileSource(value="file-1"))
 PARTS: list[ContentPart] = [TextPart(text="see"), PICTURE, TextPart(text="this"), FILE]
 
 
-def told(profile: Profile, *events: Event) -> list[Event]:
+def downgraded(profile: Profile, *events: Event) -> list[Event]:
     downgrader = Downgrader(profile)
-    return [given for event in events for given in downgrader.feed(event)]
+    return [received for event in events for received in downgrader.feed(event)]
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def told(profile: Profile, *events: Event) -> list[Event]:
     ],
 )
 def test_the_declared_version_picks_the_profile(version: str | None, profile: Profile) -> None:
-    assert profile_of(version) is profile
+    assert profile_for_version(version) is profile
 
 
 @pytest.mark.parametrize("profile", Profile)
-def test_an_event_that_needs_no_downgrade_is_told_as_it_is(profile: Profile) -> None:
+def test_an_event_that_needs_no_downgrade_passes_unchanged(profile: Profile) -> None:
     for event in every_event():
         if not needs_downgrade(type_of(event), profile):
-            assert told(profile, event) == [event]
+            assert downgraded(profile, event) == [event]
 
 
 def test_ordinary_events_need_no_downgrade_for_the_clients_in_the_field() -> None:
@@ -95,27 +95,29 @@ def test_ordinary_events_need_no_downgrade_for_the_clients_in_the_field() -> Non
 def test_a_stop_is_an_abort() -> None:
     usage = [TokenUsage(input_tokens=1)]
     stopped = RunFinished(thread_id="t", run_id="r", outcome=Cancelled(), usage=usage, timestamp=3, metadata={"k": 1})
-    assert told(Profile.V0, stopped) == [
+    assert downgraded(Profile.V0, stopped) == [
         RunError(message="The run was stopped.", code="abort", usage=usage, timestamp=3, metadata={"k": 1})
     ]
 
 
 def test_pending_tool_calls_are_not_named() -> None:
     finished = RunFinished(thread_id="t", run_id="r", result=1, outcome=Success(pending_tool_call_ids=["c"]))
-    assert told(Profile.V0, finished) == [RunFinished(thread_id="t", run_id="r", result=1, outcome=Success())]
+    assert downgraded(Profile.V0, finished) == [RunFinished(thread_id="t", run_id="r", result=1, outcome=Success())]
 
 
 def test_an_interrupt_stays() -> None:
-    asked = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[Interrupt(id="i", reason="q")]))
-    assert told(Profile.V0, asked) == [asked]
+    interrupted = RunFinished(
+        thread_id="t", run_id="r", outcome=Interrupted(interrupts=[Interrupt(id="i", reason="q")])
+    )
+    assert downgraded(Profile.V0, interrupted) == [interrupted]
 
 
 def test_a_tool_result_becomes_text_with_a_note_for_each_medium() -> None:
     result = ToolCallResult(message_id="m", tool_call_id="c", content=PARTS)
-    assert told(Profile.V0, result) == [
+    assert downgraded(Profile.V0, result) == [
         ToolCallResult(message_id="m", tool_call_id="c", content="see\n[image]\nthis\n[document]")
     ]
-    assert told(Profile.V0, ToolCallResult(message_id="m", tool_call_id="c", content=[])) == [
+    assert downgraded(Profile.V0, ToolCallResult(message_id="m", tool_call_id="c", content=[])) == [
         ToolCallResult(message_id="m", tool_call_id="c", content="")
     ]
 
@@ -137,15 +139,15 @@ def test_messages_lose_only_what_cannot_be_read() -> None:
     ]
 
     def started(messages: list[UserMessage | ToolMessage]) -> RunStarted:
-        given = RunAgentInput(thread_id="t", run_id="r", messages=[*messages])
-        return RunStarted(thread_id="t", run_id="r", input=given)
+        run_input = RunAgentInput(thread_id="t", run_id="r", messages=[*messages])
+        return RunStarted(thread_id="t", run_id="r", input=run_input)
 
-    assert told(Profile.V0, MessagesSnapshot(messages=[*before])) == [MessagesSnapshot(messages=[*after])]
-    assert told(Profile.V0, started(before)) == [started(after)]
+    assert downgraded(Profile.V0, MessagesSnapshot(messages=[*before])) == [MessagesSnapshot(messages=[*after])]
+    assert downgraded(Profile.V0, started(before)) == [started(after)]
 
 
 def test_subagents_become_steps_for_older_clients() -> None:
-    assert told(
+    assert downgraded(
         Profile.V0_OLD,
         SubagentStarted(subagent_run_id="s1", name="research", timestamp=1),
         TextMessageStart(message_id="m", subagent_run_id="s1"),
@@ -157,8 +159,8 @@ def test_subagents_become_steps_for_older_clients() -> None:
     ]
 
 
-def test_steps_that_only_their_owner_told_apart_get_different_names() -> None:
-    assert told(
+def test_steps_that_differ_only_in_their_owner_get_different_names() -> None:
+    assert downgraded(
         Profile.V0_OLD,
         StepStarted(step_name="plan"),
         SubagentStarted(subagent_run_id="s1", name="plan"),
@@ -182,13 +184,13 @@ def test_steps_that_only_their_owner_told_apart_get_different_names() -> None:
     ]
 
 
-def test_an_end_without_a_beginning_is_not_told_to_older_clients() -> None:
-    assert told(Profile.V0_OLD, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
+def test_an_end_without_a_start_is_not_sent_to_older_clients() -> None:
+    assert downgraded(Profile.V0_OLD, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
 
 
 def test_a_new_run_begins_with_nothing_open() -> None:
     start = RunStarted(thread_id="t", run_id="r")
-    assert told(Profile.V0_OLD, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
+    assert downgraded(Profile.V0_OLD, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
         start,
         StepStarted(step_name="x"),
         start,
@@ -203,23 +205,28 @@ def test_owners_are_left_out_everywhere_for_older_clients() -> None:
     def started(message: AssistantMessage) -> RunStarted:
         return RunStarted(thread_id="t", run_id="r", input=RunAgentInput(thread_id="t", run_id="r", messages=[message]))
 
-    def asked(owner: str | None) -> RunFinished:
+    def interrupted(owner: str | None) -> RunFinished:
         interrupt = Interrupt(id="i", reason="q", subagent_run_id=owner)
         return RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[interrupt]))
 
-    assert told(
+    assert downgraded(
         Profile.V0_OLD,
         started(owned),
         TextMessageContent(message_id="m", delta="d", subagent_run_id="s"),
         MessagesSnapshot(messages=[owned]),
-        asked("s"),
-    ) == [started(free), TextMessageContent(message_id="m", delta="d"), MessagesSnapshot(messages=[free]), asked(None)]
+        interrupted("s"),
+    ) == [
+        started(free),
+        TextMessageContent(message_id="m", delta="d"),
+        MessagesSnapshot(messages=[free]),
+        interrupted(None),
+    ]
 
 
-def test_no_owner_is_left_in_anything_an_older_client_is_told() -> None:
+def test_no_event_for_an_older_client_has_an_owner() -> None:
     events = [
         event for event in every_event() if not isinstance(event, StepFinished | SubagentFinished | SubagentError)
     ]
-    lines = b"".join(encode_event(event) for event in told(Profile.V0_OLD, *events))
+    lines = b"".join(encode_event(event) for event in downgraded(Profile.V0_OLD, *events))
     assert b'"subagentRunId"' not in lines
     assert b"SUBAGENT" not in lines

@@ -1,4 +1,4 @@
-"""What the Repairer makes of whatever adapters emit."""
+"""Repair of arbitrary adapter events into a legal stream."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from msgspec.structs import replace
 
 from ambient_runner.errors import ProtocolViolation
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.lenient import check_id
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
+from tests.hypothesis_profiles import examples
 
 from .strategies import CONVERSATION, GARBAGE, KNOWN_IDS, RUN, TERMINALS, THREAD
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 STARTED = e.RunStarted(thread_id=THREAD, run_id=RUN)
 FINISHED = e.RunFinished(thread_id=THREAD, run_id=RUN)
-quick = settings(max_examples=100, deadline=None)
+quick = examples(100)
 
 
 def repair(*events: e.Event, known: Iterable[str] = ()) -> tuple[list[e.Event], dict[str, int]]:
-    """What comes out between RUN_STARTED and what follows, and what was repaired."""
+    """Return the events between RUN_STARTED and the end, and the repairs."""
     repairer = Repairer(THREAD, RUN, tuple(known))
     repairer.feed(STARTED)
     return feed_all(repairer, events), dict(repairer.repairs)
@@ -80,7 +81,7 @@ def test_a_run_may_be_closed_after_any_event(garbage: list[e.Event], known: set[
     repairer = Repairer(THREAD, RUN, known)
     emitted = feed_all(repairer, [STARTED, *garbage])
     emitted += repairer.close()
-    assert repairer.reopening() == []
+    assert repairer.reopening_events() == []
     emitted += repairer.feed(terminal)
     verify(emitted)
 
@@ -96,12 +97,20 @@ def test_a_repaired_stream_needs_no_repair(garbage: list[e.Event], known: set[st
 
 @quick
 @given(CONVERSATION, KNOWN_IDS)
+@example(
+    [
+        e.ReasoningStart(message_id="b"),
+        e.MessagesSnapshot(messages=[e.AssistantMessage(id="b", content="hello", subagent_run_id="s1")]),
+        e.ReasoningEncryptedValue(subtype="message", entity_id="b", encrypted_value="🔒", subagent_run_id="s1"),
+    ],
+    set(),
+)
 def test_a_reader_who_joins_after_any_event_reads_a_legal_stream(garbage: list[e.Event], known: set[str]) -> None:
     stored = feed_all(Repairer(THREAD, RUN, known), [STARTED, *garbage, FINISHED])
     reader = Repairer(THREAD, RUN)
     for at, event in enumerate(stored[:-1], start=1):
         reader.feed(event)
-        verify([stored[0], *reader.reopening(), *stored[at:]])
+        verify([stored[0], *reader.reopening_events(), *stored[at:]])
 
 
 def test_a_legal_stream_passes_unchanged() -> None:
@@ -128,7 +137,7 @@ def test_foreign_ids_become_the_runs_own() -> None:
 def test_nothing_comes_after_the_end() -> None:
     repairer = Repairer(THREAD, RUN)
     feed_all(repairer, [STARTED, FINISHED])
-    assert repairer.ended
+    assert repairer.has_ended
     assert feed_all(repairer, [*text("m", "late"), e.RunError(message="late"), STARTED]) == []
     assert repairer.repairs == Counter({"after-terminal": 5})
 
@@ -187,16 +196,18 @@ def test_everything_open_is_closed_before_the_run_ends() -> None:
 
     broken = e.RunError(message="it broke")
     lost = [
-        e.SubagentError(subagent_run_id=one, message="The run ended before this subagent did.", code="run_ended")
-        for one in ("s2", "s1")
+        e.SubagentError(
+            subagent_run_id=subagent_id, message="The run ended before this subagent did.", code="run_ended"
+        )
+        for subagent_id in ("s2", "s1")
     ]
     assert repair(*opened, broken) == ([*opened, *envelopes, *lost, broken], {"left-open": 7})
 
 
 def test_a_subagent_that_waits_for_an_answer_is_suspended() -> None:
     started = e.SubagentStarted(subagent_run_id="s1", name="helper")
-    asked = e.Interrupted(interrupts=[e.Interrupt(id="i", reason="confirmation", subagent_run_id="s1")])
-    finished = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=asked)
+    interrupted = e.Interrupted(interrupts=[e.Interrupt(id="i", reason="confirmation", subagent_run_id="s1")])
+    finished = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=interrupted)
     suspended = e.SubagentFinished(subagent_run_id="s1", outcome=e.Suspended(interrupt_ids=["i"]))
     assert repair(started, finished)[0] == [started, suspended, finished]
 
@@ -221,7 +232,7 @@ def test_a_subagent_starts_once_and_ends_once() -> None:
     )
 
 
-def test_an_unknown_parent_subagent_is_forgotten() -> None:
+def test_an_unknown_parent_subagent_is_left_out() -> None:
     orphan = e.SubagentStarted(subagent_run_id="s1", name="helper", parent_subagent_run_id="ghost")
     assert repair(orphan) == ([e.SubagentStarted(subagent_run_id="s1", name="helper")], {"subagent-parent": 1})
 
@@ -240,7 +251,7 @@ def test_a_continuation_belongs_to_its_opener() -> None:
     )
 
 
-def test_a_step_is_finished_by_whoever_started_it() -> None:
+def test_a_step_is_finished_by_its_owner() -> None:
     started = e.StepStarted(step_name="plan", subagent_run_id="s1")
     finished = e.StepFinished(step_name="plan", subagent_run_id="s1")
     assert repair(started, started, e.StepFinished(step_name="plan")) == (
@@ -265,13 +276,13 @@ def test_a_call_takes_the_owner_of_the_message_that_carries_it() -> None:
 
 def test_ids_of_earlier_runs_are_renamed_with_every_reference() -> None:
     encrypted = e.ReasoningEncryptedValue(subtype="tool-call", entity_id="c", encrypted_value="🔒")
-    asked = e.Interrupted(interrupts=[e.Interrupt(id="i", reason="tool_call", tool_call_id="c")])
+    interrupted = e.Interrupted(interrupts=[e.Interrupt(id="i", reason="tool_call", tool_call_id="c")])
     emitted, repairs = repair(
         *text("m", "x"),
         *call("c", parent="m"),
         encrypted,
         result("c"),
-        e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=asked),
+        e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=interrupted),
         known=["m", "c", "c~2"],
     )
     assert emitted == [
@@ -290,7 +301,7 @@ def test_ids_of_earlier_runs_are_renamed_with_every_reference() -> None:
 
 @pytest.mark.parametrize("odd", ["", "y" * 300, "y\nz", "\x9b"])
 def test_an_id_that_no_client_could_send_back_is_replaced_with_every_reference(odd: str) -> None:
-    good = fit(odd)
+    good = client_safe_id(odd)
     check_id(good, "id")
     emitted, _ = repair(
         *text(odd, "x"),
@@ -319,9 +330,9 @@ def test_a_result_for_an_earlier_runs_call_keeps_its_id() -> None:
 
 
 def test_a_message_of_the_runs_input_is_not_streamed_again_under_its_id() -> None:
-    said = e.RunAgentInput(thread_id=THREAD, run_id=RUN, messages=[e.UserMessage(id="u", content="hi")])
+    run_input = e.RunAgentInput(thread_id=THREAD, run_id=RUN, messages=[e.UserMessage(id="u", content="hi")])
     repairer = Repairer(THREAD, RUN)
-    repairer.feed(e.RunStarted(thread_id=THREAD, run_id=RUN, input=said))
+    repairer.feed(e.RunStarted(thread_id=THREAD, run_id=RUN, input=run_input))
     assert feed_all(repairer, text("u", "x")) == text("u~2", "x")
 
 
@@ -348,9 +359,9 @@ def test_interrupts_are_unique_and_never_none_at_all() -> None:
     one = e.Interrupt(id="i", reason="confirmation")
     twice = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Interrupted(interrupts=[one, one]))
     once = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Interrupted(interrupts=[one]))
-    nobody = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Interrupted(interrupts=[]))
+    without_interrupts = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Interrupted(interrupts=[]))
     assert repair(twice) == ([once], {"interrupts": 1})
-    assert repair(nobody) == ([FINISHED], {"interrupts": 1})
+    assert repair(without_interrupts) == ([FINISHED], {"interrupts": 1})
 
 
 @pytest.mark.parametrize(
@@ -400,7 +411,7 @@ def test_chunks_become_explicit_events() -> None:
     )
 
 
-def test_chunks_of_two_lanes_do_not_mix() -> None:
+def test_chunks_of_two_owners_do_not_mix() -> None:
     assert repair(
         e.TextMessageChunk(message_id="m", role="assistant", delta="a"),
         e.TextMessageChunk(message_id="n", role="assistant", delta="x", subagent_run_id="s1"),
@@ -422,16 +433,16 @@ def test_a_chunk_that_names_nothing_is_dropped() -> None:
     ) == ([], {"chunk": 2, "tool-not-open": 1})
 
 
-def test_reopening_restates_everything_open_outermost_first() -> None:
+def test_reopening_repeats_everything_open_outermost_first() -> None:
     outer = e.SubagentStarted(subagent_run_id="s1", name="outer", description="d")
     inner = e.SubagentStarted(subagent_run_id="s2", name="inner", parent_subagent_run_id="s1")
     step = e.StepStarted(step_name="plan", subagent_run_id="s2")
-    span, thought = e.ReasoningStart(message_id="q"), e.ReasoningMessageStart(message_id="q")
+    span, reasoning = e.ReasoningStart(message_id="q"), e.ReasoningMessageStart(message_id="q")
     message = e.TextMessageStart(message_id="m", role="developer", name="n", subagent_run_id="s1")
     tool = e.ToolCallStart(tool_call_id="c", tool_call_name="look", parent_message_id="m", subagent_run_id="s1")
     repairer = Repairer(THREAD, RUN)
-    feed_all(repairer, [STARTED, message, tool, outer, span, thought, step, *text("gone", "x"), inner])
-    assert repairer.reopening() == [outer, inner, step, span, thought, message, tool]
+    feed_all(repairer, [STARTED, message, tool, outer, span, reasoning, step, *text("gone", "x"), inner])
+    assert repairer.reopening_events() == [outer, inner, step, span, reasoning, message, tool]
 
 
 def test_a_subagent_that_outlives_its_parent_is_reopened_without_it() -> None:
@@ -439,7 +450,7 @@ def test_a_subagent_that_outlives_its_parent_is_reopened_without_it() -> None:
     inner = e.SubagentStarted(subagent_run_id="s2", name="inner", parent_subagent_run_id="s1")
     repairer = Repairer(THREAD, RUN)
     feed_all(repairer, [STARTED, outer, inner, e.SubagentFinished(subagent_run_id="s1")])
-    assert repairer.reopening() == [e.SubagentStarted(subagent_run_id="s2", name="inner")]
+    assert repairer.reopening_events() == [e.SubagentStarted(subagent_run_id="s2", name="inner")]
 
 
 def test_an_activity_that_is_not_replaced_keeps_its_owner() -> None:
@@ -457,7 +468,7 @@ def test_an_activity_that_is_not_replaced_keeps_its_owner() -> None:
 def test_what_was_called_and_answered_is_known_for_the_runner() -> None:
     repairer = Repairer(THREAD, RUN)
     feed_all(repairer, [STARTED, *call("c1"), result("c1"), *call("c2"), call("c3")[0]])
-    assert (repairer.calls, repairer.results) == ({"c1": "look", "c2": "look", "c3": "look"}, {"c1"})
+    assert (repairer.call_names, repairer.answered_call_ids) == ({"c1": "look", "c2": "look", "c3": "look"}, {"c1"})
 
 
 def test_what_is_not_an_event_cannot_be_repaired() -> None:
@@ -469,11 +480,11 @@ MANY = 20_000
 
 
 def seconds_for(*events: e.Event) -> float:
-    """What it takes to repair these, and to end the run."""
-    repairer, begun = Repairer(THREAD, RUN), time.perf_counter()
+    """Return the cost of repairing these events and ending the run."""
+    repairer, begun = Repairer(THREAD, RUN), time.process_time()
     repairer.feed(STARTED)
     feed_all(repairer, [*events, FINISHED])
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 @pytest.mark.parametrize("known", [(), ("m",)], ids=["new", "of an earlier run"])
@@ -513,10 +524,10 @@ def progress(message_id: str) -> e.ActivityDelta:
     return e.ActivityDelta(message_id=message_id, activity_type="PLAN", patch=[])
 
 
-def test_what_users_said_is_not_the_agents_to_change() -> None:
-    posted = e.RunAgentInput(thread_id=THREAD, run_id=RUN, messages=[e.UserMessage(id="new", content="hi")])
-    repairer = Repairer(THREAD, RUN, ("old", "answer"), users=("old",))
-    repairer.feed(replace(STARTED, input=posted))
+def test_an_agent_cannot_change_user_messages() -> None:
+    run_input = e.RunAgentInput(thread_id=THREAD, run_id=RUN, messages=[e.UserMessage(id="new", content="hi")])
+    repairer = Repairer(THREAD, RUN, ("old", "answer"), user_message_ids=("old",))
+    repairer.feed(replace(STARTED, input=run_input))
     emitted = feed_all(
         repairer,
         [
@@ -527,8 +538,8 @@ def test_what_users_said_is_not_the_agents_to_change() -> None:
             plan("new"),
             plan("answer"),
             *(
-                e.ReasoningEncryptedValue(subtype="message", entity_id=one, encrypted_value="x")
-                for one in ("old", "new", "answer")
+                e.ReasoningEncryptedValue(subtype="message", entity_id=entity_id, encrypted_value="x")
+                for entity_id in ("old", "new", "answer")
             ),
         ],
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.verify import Verifier, Violation, is_patch
+from ambient_runner.protocol.verify import Verifier, Violation, is_json_patch
 
 STARTED = e.RunStarted(thread_id="t", run_id="r")
 FINISHED = e.RunFinished(thread_id="t", run_id="r")
@@ -37,7 +37,7 @@ def call(i: str = "c", tag: str | None = None, parent: str | None = None) -> tup
     )
 
 
-def thought(i: str = "m", tag: str | None = None) -> tuple[e.Event, e.Event, e.Event]:
+def reasoning(i: str = "m", tag: str | None = None) -> tuple[e.Event, e.Event, e.Event]:
     return (
         e.ReasoningMessageStart(message_id=i, subagent_run_id=tag),
         e.ReasoningMessageContent(message_id=i, delta="x", subagent_run_id=tag),
@@ -54,8 +54,8 @@ def step(tag: str | None = None) -> tuple[e.Event, e.Event]:
 
 
 def interrupted(*ids: str) -> e.RunFinished:
-    asked = [e.Interrupt(id=i, reason="confirmation") for i in ids]
-    return e.RunFinished(thread_id="t", run_id="r", outcome=e.Interrupted(interrupts=asked))
+    interrupts = [e.Interrupt(id=i, reason="confirmation") for i in ids]
+    return e.RunFinished(thread_id="t", run_id="r", outcome=e.Interrupted(interrupts=interrupts))
 
 
 def encrypted(subtype: Any, i: str, tag: str) -> e.Event:
@@ -102,11 +102,11 @@ ECHO = e.RunStarted(
         ("tool-already-open", [STARTED, call()[0], call()[0]]),
         ("tool-not-open", [STARTED, call()[1]]),
         ("tool-not-open", [STARTED, call()[2]]),
-        ("reasoning-already-open", [STARTED, thought()[0], thought()[0]]),
-        ("reasoning-not-open", [STARTED, thought()[1]]),
-        ("reasoning-not-open", [STARTED, thought()[2]]),
+        ("reasoning-already-open", [STARTED, reasoning()[0], reasoning()[0]]),
+        ("reasoning-not-open", [STARTED, reasoning()[1]]),
+        ("reasoning-not-open", [STARTED, reasoning()[2]]),
         ("reasoning-span-already-open", [STARTED, *[e.ReasoningStart(message_id="m")] * 2]),
-        ("reasoning-span-not-open", [STARTED, thought()[0], e.ReasoningEnd(message_id="m")]),
+        ("reasoning-span-not-open", [STARTED, reasoning()[0], e.ReasoningEnd(message_id="m")]),
         ("step-already-open", [STARTED, step()[0], step()[0]]),
         ("step-not-open", [STARTED, step()[1]]),
         ("step-not-open", [STARTED, step("s")[0], step()[1]]),
@@ -114,16 +114,16 @@ ECHO = e.RunStarted(
         ("owner", [STARTED, text(tag="s")[0], text(tag="z")[2]]),
         ("owner", [STARTED, *text(tag="s"), text(tag="z")[0]]),
         ("owner", [STARTED, call()[0], call(tag="s")[1]]),
-        ("owner", [STARTED, thought()[0], thought(tag="s")[1]]),
-        ("owner", [STARTED, e.ReasoningStart(message_id="m"), thought(tag="s")[0]]),
+        ("owner", [STARTED, reasoning()[0], reasoning(tag="s")[1]]),
+        ("owner", [STARTED, e.ReasoningStart(message_id="m"), reasoning(tag="s")[0]]),
         ("owner", [STARTED, *call(tag="s"), encrypted("tool-call", "c", "z")]),
         ("owner", [STARTED, *text(tag="s"), encrypted("message", "m", "z")]),
-        ("owner", [STARTED, *thought("q", tag="s"), encrypted("message", "q", "z")]),
+        ("owner", [STARTED, *reasoning("q", tag="s"), encrypted("message", "q", "z")]),
         ("owner", [STARTED, activity("s"), activity_delta("z")]),
         ("owner", [STARTED, activity("s"), activity("z", replace=False), activity_delta("z")]),
         ("owner", [STARTED, SNAPSHOT, text(tag="z")[0]]),
         ("owner", [STARTED, SNAPSHOT, call(tag="z")[0]]),
-        ("owner", [STARTED, SNAPSHOT, thought("q", tag="z")[0]]),
+        ("owner", [STARTED, SNAPSHOT, reasoning("q", tag="z")[0]]),
         ("owner", [STARTED, SNAPSHOT, activity_delta("z")]),
         ("owner", [ECHO, text(tag="z")[0]]),
         ("owner", [STARTED, text()[0], SNAPSHOT, text(tag="z")[1]]),
@@ -137,7 +137,7 @@ ECHO = e.RunStarted(
         ("subagent-not-open", [STARTED, e.SubagentError(subagent_run_id="s", message="lost")]),
         ("left-open", [STARTED, text()[0], FINISHED]),
         ("left-open", [STARTED, call()[0], FINISHED]),
-        ("left-open", [STARTED, thought()[0], FINISHED]),
+        ("left-open", [STARTED, reasoning()[0], FINISHED]),
         ("left-open", [STARTED, e.ReasoningStart(message_id="m"), FINISHED]),
         ("left-open", [STARTED, step()[0], FINISHED]),
         ("left-open", [STARTED, subagent(), FINISHED]),
@@ -164,7 +164,7 @@ def test_a_broken_rule_is_named(rule: str, events: list[e.Event]) -> None:
         [FAILED],
         [FAILED, STARTED, FINISHED],
         [STARTED, FINISHED, FAILED],
-        [STARTED, text()[0], call()[0], thought()[0], subagent(), FAILED],
+        [STARTED, text()[0], call()[0], reasoning()[0], subagent(), FAILED],
         [STARTED, FINISHED, e.RunStarted(thread_id="t", run_id="r2"), e.RunFinished(thread_id="t", run_id="r2")],
         [STARTED, text()[0], FAILED, STARTED, *text(), FINISHED],
         [STARTED, *text(), *text(), FINISHED],
@@ -172,7 +172,7 @@ def test_a_broken_rule_is_named(rule: str, events: list[e.Event]) -> None:
         [STARTED, text(tag="s")[0], *text()[1:], FINISHED],
         [STARTED, *text(tag="never-started"), FINISHED],
         [STARTED, step()[0], *step("s"), step()[1], FINISHED],
-        [STARTED, e.ReasoningStart(message_id="m"), *thought(), e.ReasoningEnd(message_id="m"), FINISHED],
+        [STARTED, e.ReasoningStart(message_id="m"), *reasoning(), e.ReasoningEnd(message_id="m"), FINISHED],
         [STARTED, *text(tag="s"), *call(parent="m")[:1], *call(tag="s")[1:], FINISHED],
         [STARTED, SNAPSHOT, *call(tag="s"), encrypted("message", "q", "s"), activity_delta("s"), FINISHED],
         [STARTED, activity("s"), activity("z"), activity_delta("z"), FINISHED],
@@ -212,6 +212,6 @@ def test_the_stream_answers_the_input() -> None:
     ],
 )
 def test_a_well_formed_operation(operation: dict[str, Any]) -> None:
-    assert is_patch([operation])
-    assert not is_patch([operation, {**operation, "path": "a"}])
-    assert not is_patch([operation, {**operation, "op": "jump"}])
+    assert is_json_patch([operation])
+    assert not is_json_patch([operation, {**operation, "path": "a"}])
+    assert not is_json_patch([operation, {**operation, "op": "jump"}])

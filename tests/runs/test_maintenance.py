@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ambient_runner.ledger.base import RUNTIME, Fact, Ledger, RunInfo
+from ambient_runner.ledger.base import Ledger
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import RUNTIME, Fact, RunInfo
 from ambient_runner.protocol.events import (
     Event,
     MessagesSnapshot,
@@ -34,27 +35,27 @@ from ambient_runner.runs.maintenance import close_abandoned
 from tests.world import KEY
 
 
-async def left_behind(ledger: Ledger, *events: Event, run: str = "dead") -> RunInfo:
+async def abandoned_run(ledger: Ledger, *events: Event, run: str = "dead") -> RunInfo:
     """A run that says this and whose owner is then gone."""
-    async with await ledger.acquire(KEY, run) as writer:
+    async with await ledger.acquire_lease(KEY, run) as writer:
         begun = Fact(owner=RUNTIME, kind="", body=encode_event(RunStarted(thread_id="t", run_id="r")))
-        await writer.begin([begun], run_id="r", agent="agent", claim=None)
+        await writer.begin_run([begun], run_id="r", agent="agent", claim=None)
         for event in events:
             writer.append(encode_event(event))
-        await writer.flushed()
-    info = await ledger.run(KEY, run)
+        await writer.flush()
+    info = await ledger.get_run(KEY, run)
     assert info is not None
     return info
 
 
 async def log(ledger: Ledger) -> list[Event]:
     """Everything in the thread, without times."""
-    lines = [line for batch in await ledger.read(KEY, 0) for line in batch.lines]
+    lines = [line for batch in await ledger.read_batches(KEY, 0) for line in batch.lines]
     return [msgspec.structs.replace(decode_event(line), timestamp=None) for line in lines]
 
 
 async def test_everything_open_is_closed_and_the_run_ends_as_abandoned() -> None:
-    said: list[Event] = [
+    written: list[Event] = [
         SubagentStarted(subagent_run_id="s1", name="helper"),
         StepStarted(step_name="think"),
         ReasoningStart(message_id="r1"),
@@ -66,18 +67,18 @@ async def test_everything_open_is_closed_and_the_run_ends_as_abandoned() -> None
         ToolCallArgs(tool_call_id="c1", delta='{"a'),
     ]
     async with MemoryLedger() as ledger:
-        info = await left_behind(ledger, *said)
+        info = await abandoned_run(ledger, *written)
         closed = await close_abandoned(ledger, info)
         events = await log(ledger)
-        after = await ledger.run(KEY, "dead")
-        left = await ledger.abandoned()
+        after = await ledger.get_run(KEY, "dead")
+        left = await ledger.list_abandoned_runs()
     verifier = Verifier()
     for event in events:
         verifier.check(event)
     verifier.finish()
     assert closed
-    assert events[: len(said) + 1] == [RunStarted(thread_id="t", run_id="r"), *said]
-    closing = events[len(said) + 1 : -2]
+    assert events[: len(written) + 1] == [RunStarted(thread_id="t", run_id="r"), *written]
+    closing = events[len(written) + 1 : -2]
     assert {type(event) for event in closing} <= {
         TextMessageEnd,
         ToolCallEnd,
@@ -98,15 +99,15 @@ async def test_everything_open_is_closed_and_the_run_ends_as_abandoned() -> None
 
 async def test_a_run_whose_thread_has_a_new_owner_is_left_to_it() -> None:
     async with MemoryLedger() as ledger:
-        info = await left_behind(ledger)
-        async with await ledger.acquire(KEY, "dead"):
+        info = await abandoned_run(ledger)
+        async with await ledger.acquire_lease(KEY, "dead"):
             assert not await close_abandoned(ledger, info)
         assert await log(ledger) == [RunStarted(thread_id="t", run_id="r")]
 
 
 async def test_a_run_that_was_ended_meanwhile_does_not_end_twice() -> None:
     async with MemoryLedger() as ledger:
-        info = await left_behind(ledger, TextMessageStart(message_id="m1"))
+        info = await abandoned_run(ledger, TextMessageStart(message_id="m1"))
         first = await close_abandoned(ledger, info)
         events = await log(ledger)
         second = await close_abandoned(ledger, info)
@@ -116,15 +117,15 @@ async def test_a_run_that_was_ended_meanwhile_does_not_end_twice() -> None:
 
 async def test_only_the_dead_runs_own_events_are_replayed() -> None:
     async with MemoryLedger() as ledger:
-        async with await ledger.acquire(KEY, "before") as writer:
+        async with await ledger.acquire_lease(KEY, "before") as writer:
             begun = Fact(owner=RUNTIME, kind="", body=encode_event(RunStarted(thread_id="t", run_id="r")))
-            await writer.begin([begun], run_id="r", agent="agent", claim=None)
+            await writer.begin_run([begun], run_id="r", agent="agent", claim=None)
             writer.append(encode_event(RunFinished(thread_id="t", run_id="r")))
-            await writer.finish()
-        info = await left_behind(ledger, TextMessageStart(message_id="m1"))
-        await ledger.note(KEY, [Fact(owner="someone", kind="noted", body=b"{}")])
+            await writer.finish_run()
+        info = await abandoned_run(ledger, TextMessageStart(message_id="m1"))
+        await ledger.append_facts(KEY, [Fact(owner="someone", kind="noted", body=b"{}")])
         assert await close_abandoned(ledger, info)
-        batches = await ledger.read(KEY, info.first - 1)
+        batches = await ledger.read_batches(KEY, info.first - 1)
     events = [decode_event(line) for batch in batches if batch.owner == RUNTIME for line in batch.lines]
     assert [type(event) for event in events] == [
         RunStarted,

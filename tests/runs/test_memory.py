@@ -1,4 +1,4 @@
-"""What an adapter remembers: the next run has it, and nobody else ever does."""
+"""An adapter's memory: the next run receives it, and clients never do."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 
 from ambient_runner.bridges.base import remember
-from ambient_runner.errors import Parked
+from ambient_runner.errors import RunInterrupted
 from ambient_runner.ledger import open_ledger
-from ambient_runner.ledger.base import RUNTIME, Batch
-from ambient_runner.projections.private_entries import MEMORY, is_kept_line
+from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private_line
 from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
@@ -31,9 +30,10 @@ from ambient_runner.protocol.events import (
     UserMessage,
     encode_event,
 )
-from ambient_runner.runs.maintenance import retain
+from ambient_runner.runs.maintenance import apply_retention
 from ambient_runner.runs.run import Middleware, Run, RunHandler, current_run
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user
 
 SECRET = "sk-live-0123456789"
@@ -64,7 +64,9 @@ class Remembering(ScriptedAgent):
 
 
 async def lines_of(runner: Runner) -> list[bytes]:
-    return [line for batch in await runner.ledger.read(KEY, 0) if batch.owner == RUNTIME for line in batch.lines]
+    return [
+        line for batch in await runner.ledger.read_batches(KEY, 0) if batch.owner == RUNTIME for line in batch.lines
+    ]
 
 
 async def test_the_next_run_finds_what_was_remembered_last() -> None:
@@ -75,7 +77,7 @@ async def test_the_next_run_finds_what_was_remembered_last() -> None:
     assert agent.found == [None, {"n": [1]}, {"n": [1]}, None]
 
 
-async def test_what_a_run_does_to_its_memory_does_not_change_what_is_kept() -> None:
+async def test_a_run_that_changes_its_memory_object_does_not_change_the_stored_one() -> None:
     agent = Remembering([{"n": [1]}])
     async with runner_of(agent) as runner:
         await run_once(runner, user("u1"))
@@ -85,11 +87,11 @@ async def test_what_a_run_does_to_its_memory_does_not_change_what_is_kept() -> N
     assert agent.found[-1] == {"n": [1]}
 
 
-async def test_those_who_read_a_run_do_not_get_it_but_it_has_its_place_in_the_ledger() -> None:
+async def test_readers_of_a_run_do_not_receive_it_but_it_is_in_the_ledger() -> None:
     agent = Remembering(["private"])
     async with runner_of(agent) as runner:
         events = await run_once(runner, user("u1"))
-        kinds = [is_kept_line(line) for line in await lines_of(runner)]
+        kinds = [is_private_line(line) for line in await lines_of(runner)]
     assert not any(isinstance(event, Custom) for event in events)
     assert kinds == [False, False, True, False, False, False, False]
 
@@ -114,10 +116,16 @@ async def test_secrets_are_not_remembered() -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("x" * (9 << 20), "too_large"), (object(), "not_encodable"), (deep(900), "too_deep"), ({"a": (1,)}, None)],
-    ids=["large", "no JSON", "deep", "JSON"],
+    [
+        ("x" * (9 << 20), "too_large"),
+        (object(), "not_encodable"),
+        (deep(200), "too_deep"),
+        (deep(900), "too_deep"),
+        ({"a": (1,)}, None),
+    ],
+    ids=["large", "no JSON", "deep", "very deep", "JSON"],
 )
-async def test_what_cannot_be_stored_is_announced_and_the_run_goes_on(value: Any, reason: str | None) -> None:
+async def test_a_value_that_cannot_be_stored_is_announced_and_the_run_continues(value: Any, reason: str | None) -> None:
     agent = Remembering(["before"], [value])
     async with runner_of(agent, dataclasses.replace(SETTINGS, secrets=(SECRET,))) as runner:
         await run_once(runner, user("u1"))
@@ -181,7 +189,7 @@ def changing(handler: RunHandler) -> RunHandler:
 
 @pytest.mark.parametrize("wrap", [forging, losing, changing])
 @pytest.mark.parametrize("own", [True, False], ids=["the bridge's", "the server's"])
-async def test_middleware_can_neither_make_nor_change_nor_lose_a_memory(wrap: Middleware, own: bool) -> None:
+async def test_middleware_can_neither_create_nor_change_nor_drop_a_memory(wrap: Middleware, own: bool) -> None:
     agent = Remembering(["mine"], middleware=(wrap,) if own else ())
     async with runner_of(agent, middleware=() if own else (wrap,)) as runner:
         events = await run_once(runner, user("u1"))
@@ -217,7 +225,7 @@ async def test_a_rewind_brings_back_what_was_remembered_before_the_runs_it_cuts(
     assert agent.found == [None, "one", "two", "one", None, None]
 
 
-async def test_what_a_rewound_run_remembers_counts_from_then_on() -> None:
+async def test_the_memory_of_a_rewound_run_counts_from_then_on() -> None:
     agent = Remembering(["one"], ["two"], ["again"], [])
     async with runner_of(agent) as runner:
         for messages in ([user("u1")], [user("u2")], [user("u1")], [user("u3")]):
@@ -225,11 +233,11 @@ async def test_what_a_rewound_run_remembers_counts_from_then_on() -> None:
     assert agent.found == [None, "one", None, "again"]
 
 
-async def test_a_client_that_keeps_the_history_and_rewrites_it_makes_the_agent_forget() -> None:
+async def test_a_client_with_its_own_history_that_rewrites_it_resets_the_memory() -> None:
     agent = Remembering(["one"], [], [])
     async with runner_of(agent, dataclasses.replace(SETTINGS, history="client")) as runner:
         await run_once(runner, user("u1"))
-        answer = (await runner.view(KEY)).transcript.messages()[-1]
+        answer = (await runner.view_thread(KEY)).transcript.messages()[-1]
         await run_once(runner, user("u1"), answer, user("u2"))
         await run_once(runner, user("u1"), AssistantMessage(id="x", content="no"), user("u2"))
     assert agent.found == [None, "one", None]
@@ -240,9 +248,9 @@ async def test_it_outlives_the_entries_that_held_it() -> None:
     async with runner_of(agent) as runner:
         for turn in range(6):
             await run_once(runner, user(f"u{turn}"))
-        assert await retain(runner.ledger, KEY, 5)
-        runner.views.forget(KEY)
-        assert not any(is_kept_line(line) for line in await lines_of(runner))
+        assert await apply_retention(runner.ledger, KEY, 5)
+        runner.views.evict_thread(KEY)
+        assert not any(is_private_line(line) for line in await lines_of(runner))
         await run_once(runner, user("u6"))
         await run_once(runner, *(user(f"u{turn}") for turn in range(2)))
         assert agent.found[-2:] == ["two", "one"]
@@ -253,7 +261,7 @@ async def test_it_outlives_the_process(tmp_path: Path) -> None:
     agent = Remembering([{"n": 1}])
     for name in ("u1", "u2"):
         async with open_ledger(store, lease=5) as ledger, Runner(ledger, {"agent": agent}, SETTINGS) as runner:
-            with anyio.fail_after(10):
+            with unless_hung():
                 await run_once(runner, user(name))
     assert agent.found == [None, {"n": 1}]
 
@@ -262,19 +270,19 @@ async def test_it_is_erased_with_the_thread() -> None:
     agent = Remembering(["one"])
     async with runner_of(agent) as runner:
         await run_once(runner, user("u1"))
-        await runner.erase(KEY)
+        await runner.erase_thread(KEY)
         await run_once(runner, user("u1"))
     assert agent.found == [None, None]
 
 
-async def test_remembering_is_no_action_so_it_uses_up_no_answer() -> None:
+async def test_remembering_is_no_action_so_it_consumes_no_answer() -> None:
     found: list[Any] = []
 
     async def ask(run: Run) -> AsyncGenerator[Any, None]:
         found.append(run.memory)
         yield remember(len(found))
         if run.input.resume is None:
-            raise Parked([Interrupt(id="i", reason="confirmation")])
+            raise RunInterrupted([Interrupt(id="i", reason="confirmation")])
         raise ValueError
 
     async with runner_of(ScriptedAgent(ask)) as runner:
@@ -298,18 +306,18 @@ def folded(count: int, size: int) -> ThreadView:
     """So many runs that remember something of that size."""
     view = ThreadView()
     for n in range(count):
-        asked = RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id=f"u{n}", content="")])
-        events = [RunStarted(thread_id="t", run_id="r", input=asked), remember([n, "x" * size])]
+        run_input = RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id=f"u{n}", content="")])
+        events = [RunStarted(thread_id="t", run_id="r", input=run_input), remember([n, "x" * size])]
         lines = [encode_event(event) for event in events]
         view.apply(Batch(first=view.seq + 1, owner=RUNTIME, kind="", run=f"k{n}", ts=0, lines=lines))
     return view
 
 
-@pytest.mark.parametrize(("size", "kept"), [(10, 16), (300_000, 4)])
-def test_only_so_many_earlier_ones_are_kept_for_a_rewind(size: int, kept: int) -> None:
+@pytest.mark.parametrize(("size", "count"), [(10, 16), (300_000, 4)])
+def test_a_bounded_number_of_earlier_memories_is_stored_for_a_rewind(size: int, count: int) -> None:
     view = folded(40, size)
-    values = [view.rewound(f"u{40 - back}").memory for back in range(1, 40)]
-    assert [value[0] for value in values if value] == [38 - n for n in range(kept - 1)]
+    values = [view.rewound_to(f"u{40 - back}").memory for back in range(1, 40)]
+    assert [value[0] for value in values if value] == [38 - n for n in range(count - 1)]
 
 
 def test_a_checkpoint_written_before_there_was_memory_can_be_read() -> None:
@@ -321,11 +329,13 @@ def test_a_checkpoint_written_before_there_was_memory_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda: Custom(name=MEMORY, value=1), True),
-        (lambda: Custom(name="x", value={"type": "CUSTOM", "name": MEMORY, "value": 1}), False),
-        (lambda: Custom(name=MEMORY + "x", value=1), False),
+        (lambda: Custom(name=MEMORY_EVENT, value=1), True),
+        (lambda: Custom(name="x", value={"type": "CUSTOM", "name": MEMORY_EVENT, "value": 1}), False),
+        (lambda: Custom(name=MEMORY_EVENT + "x", value=1), False),
         (lambda: MessagesSnapshot(messages=[]), False),
     ],
 )
-def test_a_stored_memory_is_told_from_everything_else_by_its_bytes(make: Callable[[], Event], expected: bool) -> None:
-    assert is_kept_line(encode_event(make())) is expected
+def test_a_stored_memory_is_distinguished_from_other_events_by_its_bytes(
+    make: Callable[[], Event], expected: bool
+) -> None:
+    assert is_private_line(encode_event(make())) is expected

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.errors import BridgeError, BridgeTimeout
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.events import Event, RunError, RunFinished, TextMessageContent, type_of
@@ -113,11 +113,11 @@ class Shouting(PlatformBridge):
 
 
 async def test_a_bridge_brings_its_middleware_to_its_own_runs_only() -> None:
-    agents = {"agent": Hosted("agent", Shouting()), "other": ScriptedAgent(hello)}
+    agents = {"agent": AgentHost("agent", Shouting()), "other": ScriptedAgent(hello)}
     async with MemoryLedger() as ledger, Runner(ledger, agents, SETTINGS) as runner:
         loud = await run_once(runner, user("u1"))
-        asked = dataclasses.replace(request(user("u1"), thread="o"), agent="other")
-        quiet = await events_of(runner, await runner.start(asked))
+        start_request = dataclasses.replace(request(user("u1"), thread="o"), agent="other")
+        quiet = await events_of(runner, await runner.start(start_request))
     assert texts(loud) == ["hi!"]
     assert texts(quiet) == ["hel", "lo"]
     assert isinstance(quiet[-1], RunFinished)

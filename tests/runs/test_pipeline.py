@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.errors import TooLarge
-from ambient_runner.ledger.base import RUNTIME, Encoded, Fact, Writer
+from ambient_runner.errors import PayloadTooLarge
+from ambient_runner.ledger.base import Writer
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.projections.private_entries import MEMORY, restate
+from ambient_runner.ledger.records import RUNTIME, Encoded, Fact
+from ambient_runner.projections.private_entries import MEMORY_EVENT, correct_history
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.protocol.events import (
     ActivitySnapshot,
@@ -28,6 +29,7 @@ from ambient_runner.protocol.events import (
     RunStarted,
     StateDelta,
     StateSnapshot,
+    SubagentFinished,
     SubagentStarted,
     TextMessageContent,
     TextMessageEnd,
@@ -40,15 +42,17 @@ from ambient_runner.protocol.events import (
     decode_event,
     encode_event,
 )
-from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT
+from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.pipeline import Pipeline, storable
+from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.run import Run
+from ambient_runner.runs.storable import encode_storable
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
 SECRET = "sk-1234567890"
-HUGE = "x" * (MAX_EVENT + 1)
+HUGE = "x" * (MAX_EVENT_BYTES + 1)
 
 
 def deep(levels: int) -> Any:
@@ -59,8 +63,8 @@ def deep(levels: int) -> Any:
 
 
 def stored(event: Event) -> Event:
-    """What is in the ledger of this event, without the time."""
-    return msgspec.structs.replace(decode_event(storable(event)), timestamp=None)
+    """Return the stored event, without its timestamp."""
+    return msgspec.structs.replace(decode_event(encode_storable(event)), timestamp=None)
 
 
 def verified(events: list[Event]) -> list[Event]:
@@ -75,19 +79,19 @@ def dropped(kind: str, reason: str) -> Custom:
     return Custom(name="ambient:dropped", value={"type": kind, "reason": reason})
 
 
-def test_an_event_is_stamped_but_a_delta_and_the_snapshots_place_are_not() -> None:
-    assert decode_event(storable(TextMessageStart(message_id="m"))).timestamp is not None
-    assert decode_event(storable(TextMessageStart(message_id="m", timestamp=5))).timestamp == 5
+def test_an_event_has_a_timestamp_but_a_delta_and_the_snapshot_marker_have_none() -> None:
+    assert decode_event(encode_storable(TextMessageStart(message_id="m"))).timestamp is not None
+    assert decode_event(encode_storable(TextMessageStart(message_id="m", timestamp=5))).timestamp == 5
     for bare in (
         TextMessageContent(message_id="m", delta="x"),
         ToolCallArgs(tool_call_id="c", delta="x"),
         MessagesSnapshot(messages=[]),
     ):
-        assert storable(bare) == encode_event(bare)
+        assert encode_storable(bare) == encode_event(bare)
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("event", "expected"),
     [
         (TextMessageContent(message_id="m", delta="a\ud83d"), TextMessageContent(message_id="m", delta="a?")),
         (Custom(name="x", value={"k\udc00": ["\ud800", 1]}), Custom(name="x", value={"k?": ["?", 1]})),
@@ -99,32 +103,32 @@ def test_an_event_is_stamped_but_a_delta_and_the_snapshots_place_are_not() -> No
     ],
     ids=["delta", "keys and values", "error", "metadata"],
 )
-def test_lone_surrogates_are_replaced(said: Event, kept: Event) -> None:
-    assert stored(said) == kept
+def test_lone_surrogates_are_replaced(event: Event, expected: Event) -> None:
+    assert stored(event) == expected
 
 
 class Lines:
-    """A writer that keeps its lines; what comes later is made when `made` is called, or something else is written."""
+    """A writer that collects lines. Deferred ones are encoded when `run_lazy_append` is called, or another line is appended."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self._make: Callable[[], Encoded] | None = None
 
     def append(self, line: bytes) -> None:
-        self.made()
+        self.run_lazy_append()
         self.lines.append(line)
 
-    def later(self, make: Callable[[], Encoded]) -> None:
-        self.made()
+    def append_lazily(self, make: Callable[[], Encoded]) -> None:
+        self.run_lazy_append()
         self._make = make
 
-    def made(self) -> list[Event]:
+    def run_lazy_append(self) -> list[Event]:
         make, self._make = self._make, None
         self.lines += make().lines if make else []
         return [decode_event(line) for line in self.lines]
 
     def texts(self) -> list[str]:
-        return [event.delta for event in self.made() if isinstance(event, TextMessageContent)]
+        return [event.delta for event in self.run_lazy_append() if isinstance(event, TextMessageContent)]
 
 
 def piped(*secrets: str) -> tuple[Pipeline, Lines]:
@@ -140,14 +144,14 @@ def piece(text: Any, **extra: Any) -> TextMessageContent:
     return TextMessageContent(message_id=extra.pop("message_id", "m"), delta=text, **extra)
 
 
-def test_pieces_of_one_text_wait_for_each_other_and_everything_else_comes_after_them() -> None:
+def test_deltas_of_one_text_are_deferred_together_and_other_events_come_after_them() -> None:
     pipeline, lines = piped(SECRET)
     assert [pipeline.push(piece(text)) for text in "abc"] == [True, False, False]
     assert lines.lines == [encode_event(piece("a"))]
     assert pipeline.push(ToolCallStart(tool_call_id="c", tool_call_name="x"))
-    assert [type(event) for event in lines.made()] == [*[TextMessageContent] * 3, ToolCallStart]
+    assert [type(event) for event in lines.run_lazy_append()] == [*[TextMessageContent] * 3, ToolCallStart]
     assert [pipeline.push(piece(text)) for text in "de"] == [True, False]
-    pipeline.keep(Custom(name=MEMORY, value=1))
+    pipeline.store_private(Custom(name=MEMORY_EVENT, value=1))
     assert lines.texts() == list("abcde")
 
 
@@ -164,7 +168,7 @@ def test_pieces_of_one_text_wait_for_each_other_and_everything_else_comes_after_
     ],
     ids=["another message", "metadata", "raw", "time", "lane", "long", "empty"],
 )
-def test_what_is_more_than_a_piece_is_looked_at_at_once(odd: TextMessageContent) -> None:
+def test_a_delta_with_other_fields_is_encoded_at_once(odd: TextMessageContent) -> None:
     pipeline, lines = piped()
     for event in (piece("a"), piece("b")):
         pipeline.push(event)
@@ -174,7 +178,7 @@ def test_what_is_more_than_a_piece_is_looked_at_at_once(odd: TextMessageContent)
     assert lines.texts()[:2] == ["a", "b"]
 
 
-def test_a_piece_that_is_no_text_fails_at_once_and_spoils_nothing_before_it() -> None:
+def test_a_delta_that_is_no_text_fails_at_once_and_loses_nothing_before_it() -> None:
     pipeline, lines = piped(SECRET)
     pipeline.push(piece("a"))
     pipeline.push(piece("b"))
@@ -189,7 +193,7 @@ class Name(str):
     __slots__ = ()
 
 
-def test_a_name_that_is_no_plain_string_never_waits() -> None:
+def test_a_message_id_that_is_no_plain_string_is_never_deferred() -> None:
     pipeline, lines = piped()
     pipeline.push(piece("a"))
     with pytest.raises(TypeError):
@@ -197,14 +201,14 @@ def test_a_name_that_is_no_plain_string_never_waits() -> None:
     assert lines.texts() == ["a"]
 
 
-def test_a_lone_surrogate_among_the_pieces_spoils_none_of_the_others() -> None:
+def test_a_lone_surrogate_in_one_delta_loses_none_of_the_others() -> None:
     pipeline, lines = piped()
     for text in ("a", "b", "c\ud83d", "d"):
         pipeline.push(piece(text))
     assert lines.texts() == ["a", "b", "c?", "d"]
 
 
-def test_a_secret_learned_while_pieces_wait_is_found_in_them() -> None:
+def test_a_secret_added_while_deltas_are_deferred_is_redacted_in_them() -> None:
     secrets = Secrets([])
     lines = Lines()
     pipeline = Pipeline(cast("Writer", lines), Repairer("t", "r", set()), Redactor(secrets))
@@ -212,7 +216,7 @@ def test_a_secret_learned_while_pieces_wait_is_found_in_them() -> None:
         pipeline.push(event)
     for text in ("sk-12345", "67890", " b"):
         pipeline.push(piece(text))
-    secrets.learn([SECRET])
+    secrets.add([SECRET])
     pipeline.push(TextMessageEnd(message_id="m"))
     assert "".join(lines.texts()) == "a[redacted] b"
 
@@ -221,15 +225,15 @@ def test_a_secret_learned_while_pieces_wait_is_found_in_them() -> None:
     texts=st.lists(st.sampled_from(["s", "sk", "-1234567890", "sk-1234567890", "k-", "x", "12345", "a b"])),
     cut=st.data(),
 )
-def test_pieces_hide_secrets_however_they_are_put_together(texts: list[str], cut: st.DataObject) -> None:
+def test_secrets_are_redacted_however_the_deltas_split_them(texts: list[str], cut: st.DataObject) -> None:
     pipeline, lines = piped(SECRET, "x12345a b")
     for text in texts:
         pipeline.push(piece(text))
         if cut.draw(st.booleans()):
-            lines.made()
+            lines.run_lazy_append()
     pipeline.push(TextMessageEnd(message_id="m"))
-    told = "".join(lines.texts())
-    assert told == Redactor([SECRET, "x12345a b"]).redact_text("".join(texts))
+    text = "".join(lines.texts())
+    assert text == Redactor([SECRET, "x12345a b"]).redact_text("".join(texts))
 
 
 def test_numbers_that_json_cannot_hold_become_null() -> None:
@@ -241,14 +245,14 @@ def test_metadata_that_cannot_be_encoded_is_left_out() -> None:
     assert stored(TextMessageStart(message_id="m", metadata={"a": object()})) == TextMessageStart(message_id="m")
 
 
-def test_what_cannot_be_encoded_is_dropped_with_a_word() -> None:
+def test_an_event_that_cannot_be_encoded_is_replaced_by_a_dropped_event() -> None:
     assert stored(Custom(name="x", value=object())) == dropped("CUSTOM", "not_encodable")
     assert stored(StateSnapshot(snapshot={"a": {1: object()}})) == dropped("STATE_SNAPSHOT", "not_encodable")
 
 
-def test_an_event_too_large_is_dropped_with_a_word() -> None:
+def test_an_event_too_large_is_replaced_by_a_dropped_event() -> None:
     assert stored(TextMessageContent(message_id="m", delta=HUGE)) == dropped("TEXT_MESSAGE_CONTENT", "too_large")
-    fits = TextMessageContent(message_id="m", delta="x" * (MAX_EVENT - 100))
+    fits = TextMessageContent(message_id="m", delta="x" * (MAX_EVENT_BYTES - 100))
     assert stored(fits) == fits
 
 
@@ -258,31 +262,46 @@ def test_a_terminal_event_loses_its_result_and_stays_terminal(value: Any) -> Non
     assert stored(ended) == RunFinished(thread_id="t", run_id="r")
 
 
-def test_a_question_too_large_to_be_stored_is_still_a_terminal_event_that_fits() -> None:
-    asked = Interrupted(interrupts=[Interrupt(id="i1", reason="confirmation", message=HUGE)])
-    line = storable(RunFinished(thread_id="t", run_id="r", outcome=asked))
-    assert len(line) <= MAX_EVENT
+@pytest.mark.parametrize("levels", [128, 900, 5_000, 200_000])
+def test_the_depth_of_an_event_is_counted_and_not_left_to_the_interpreter(levels: int) -> None:
+    """Interpreters differ in how deep they go before they give up: what one refused, the next one stored."""
+    assert stored(Custom(name="x", value=deep(levels))) == dropped("CUSTOM", "too_deep")
+    assert stored(StateSnapshot(snapshot=deep(levels))) == dropped("STATE_SNAPSHOT", "too_deep")
+    assert stored(RunError(message="no", metadata={"a": deep(levels)})) == RunError(message="no")
+    assert stored(TextMessageStart(message_id="m", metadata={"a": deep(levels)})) == TextMessageStart(message_id="m")
+    assert stored(SubagentFinished(subagent_run_id="s", result=deep(levels))) == SubagentFinished(subagent_run_id="s")
+
+
+def test_an_event_may_be_nested_up_to_its_bound() -> None:
+    event = Custom(name="x", value=deep(127))
+    assert stored(event) == event
+
+
+def test_an_interrupt_too_large_to_be_stored_is_still_a_terminal_event_that_fits() -> None:
+    outcome = Interrupted(interrupts=[Interrupt(id="i1", reason="confirmation", message=HUGE)])
+    line = encode_storable(RunFinished(thread_id="t", run_id="r", outcome=outcome))
+    assert len(line) <= MAX_EVENT_BYTES
     assert isinstance(decode_event(line), RunError | RunFinished)
 
 
 def test_an_error_too_large_keeps_its_code() -> None:
-    kept = stored(RunError(message=HUGE, code="mine"))
-    assert isinstance(kept, RunError)
-    assert kept.code == "mine"
-    assert len(kept.message) < 1_000
+    error = stored(RunError(message=HUGE, code="mine"))
+    assert isinstance(error, RunError)
+    assert error.code == "mine"
+    assert len(error.message) < 1_000
 
 
 async def written(use: Callable[[Pipeline], None], *, secrets: tuple[str, ...] = ()) -> list[Event]:
-    """What stands in the ledger after the pipeline was used, without RUN_STARTED and times."""
+    """Return the stored events after `use`, without RUN_STARTED and timestamps."""
     async with MemoryLedger() as ledger:
-        async with await ledger.acquire(KEY, "k") as writer:
+        async with await ledger.acquire_lease(KEY, "k") as writer:
             repairer, begun = Repairer("t", "r"), RunStarted(thread_id="t", run_id="r")
             repairer.feed(begun)
             fact = Fact(owner=RUNTIME, kind="", body=encode_event(begun))
-            await writer.begin([fact], run_id="r", agent="agent", claim=None)
+            await writer.begin_run([fact], run_id="r", agent="agent", claim=None)
             use(Pipeline(writer, repairer, Redactor(secrets)))
-            await writer.finish()
-        lines = [line for batch in await ledger.read(KEY, 1) for line in batch.lines]
+            await writer.finish_run()
+        lines = [line for batch in await ledger.read_batches(KEY, 1) for line in batch.lines]
     return [msgspec.structs.replace(decode_event(line), timestamp=None) for line in lines]
 
 
@@ -292,8 +311,8 @@ async def test_the_end_closes_what_is_open_and_is_written_once() -> None:
     def use(pipeline: Pipeline) -> None:
         pipeline.push(TextMessageStart(message_id="m1"))
         pipeline.push(ToolCallStart(tool_call_id="c1", tool_call_name="f"))
-        pipeline.end(ended)
-        pipeline.end(RunError(message="too late"))
+        pipeline.end_run(ended)
+        pipeline.end_run(RunError(message="too late"))
         assert pipeline.ended == ended
 
     assert await written(use) == [
@@ -311,7 +330,7 @@ async def test_a_secret_held_back_at_the_end_comes_out_redacted_and_raw_events_n
         pipeline.push(TextMessageStart(message_id="m1", raw_event={"key": SECRET}))
         pipeline.push(TextMessageContent(message_id="m1", delta="it is sk-12345"))
         pipeline.push(TextMessageContent(message_id="m1", delta="67890"))
-        pipeline.end(RunError(message=f"bad key {SECRET}", code="mine"))
+        pipeline.end_run(RunError(message=f"bad key {SECRET}", code="mine"))
 
     events = await written(use, secrets=(SECRET,))
     text = "".join(event.delta for event in events if isinstance(event, TextMessageContent))
@@ -327,8 +346,8 @@ def asking(**more: Any) -> RunFinished:
 
 
 @pytest.mark.parametrize("more", [{"metadata": {"a": object()}}, {"response_schema": {"a": object()}}])
-async def test_a_question_with_something_that_is_not_json_is_asked_without_it(more: dict[str, Any]) -> None:
-    assert (await written(lambda pipeline: pipeline.end(asking(**more))))[-1] == asking()
+async def test_an_interrupt_with_a_value_that_is_not_json_is_stored_without_it(more: dict[str, Any]) -> None:
+    assert (await written(lambda pipeline: pipeline.end_run(asking(**more))))[-1] == asking()
 
 
 @pytest.mark.parametrize(
@@ -340,15 +359,18 @@ async def test_a_question_with_something_that_is_not_json_is_asked_without_it(mo
         RunError(message="no", metadata={"a": deep(5_000)}),
         Custom(name="x", value=deep(5_000)),
         StateSnapshot(snapshot={"a": deep(5_000)}),
+        SubagentFinished(subagent_run_id="s1", result=deep(5_000)),
         TextMessageStart(message_id="m1", metadata={"a": deep(5_000)}),
     ],
-    ids=["result", "metadata of the end", "question", "error", "custom", "state", "metadata"],
+    ids=["result", "metadata of the end", "interrupt", "error", "custom", "state", "subagent", "metadata"],
 )
-async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(event: Event) -> None:
+async def test_a_value_nested_too_deep_ends_its_run_well_and_harms_no_other(event: Event) -> None:
     release = anyio.Event()
 
     async def talk(run: Run) -> AsyncGenerator[Any, None]:
         if run.thread.id == "deep":
+            if isinstance(event, SubagentFinished):
+                yield SubagentStarted(subagent_run_id="s1", name="helper")
             yield event
             return
         await release.wait()
@@ -357,7 +379,7 @@ async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(even
 
     settings = dataclasses.replace(SETTINGS, secrets=(SECRET,))
     async with runner_of(ScriptedAgent(talk), settings) as runner:
-        with anyio.fail_after(5):
+        with unless_hung():
             other = await runner.start(request(user("u1"), thread="other"))
             events = await run_once(runner, user("u1"), thread="deep")
             release.set()
@@ -367,7 +389,7 @@ async def test_what_is_nested_too_deep_ends_its_run_well_and_harms_no_other(even
     assert isinstance(unharmed[-1], RunFinished)
 
 
-async def test_a_state_that_would_leave_its_bounds_stays_as_it_is_and_that_is_said() -> None:
+async def test_a_state_that_would_exceed_its_limits_stays_as_it_is_and_clients_learn_it() -> None:
     copies = [StateDelta(delta=[{"op": "copy", "from": "/a", "path": f"/b{n}"}]) for n in range(8)]
     too_deep = StateDelta(delta=[{"op": "add", "path": "/deep", "value": deep(MAX_DEPTH)}])
     last = StateDelta(delta=[{"op": "add", "path": "/last", "value": 1}])
@@ -381,39 +403,39 @@ async def test_a_state_that_would_leave_its_bounds_stays_as_it_is_and_that_is_sa
     async with runner_of(ScriptedAgent(talk)) as runner:
         first = await run_once(runner, user("u1"))
         second = await run_once(runner, user("u2"))
-        state = (await runner.view(KEY)).state
+        state = (await runner.view_thread(KEY)).state
     assert [one.value for one in first if isinstance(one, Custom)] == [
         {"type": "STATE_DELTA", "reason": "too_large"},
         {"type": "STATE_DELTA", "reason": "too_large"},
         {"type": "STATE_DELTA", "reason": "too_deep"},
     ]
     assert list(state.value) == ["a", *(f"b{n}" for n in range(6)), "last"]
-    assert state.failed == 0
+    assert state.failed_count == 0
     assert isinstance(second[-1], RunFinished)
 
 
-async def test_a_thread_that_holds_a_state_too_deep_for_any_agent_goes_on_without_it() -> None:
+async def test_a_thread_with_a_state_too_deep_for_any_agent_continues_without_it() -> None:
     async def talk(run: Run) -> AsyncGenerator[Any, None]:
         yield StateDelta(delta=[{"op": "add", "path": f"/{run.input.messages[-1].id}", "value": run.input.state}])
 
     async with runner_of(ScriptedAgent(talk)) as runner:
-        async with await runner.ledger.acquire(KEY, "before-there-were-bounds") as writer:
-            told = (
+        async with await runner.ledger.acquire_lease(KEY, "before-there-were-bounds") as writer:
+            events = (
                 RunStarted(thread_id="t", run_id="r"),
                 StateSnapshot(snapshot={"ok": 1}),
                 StateSnapshot(snapshot={"a": deep(300)}),
                 RunFinished(thread_id="t", run_id="r"),
             )
-            facts = [Fact(owner=RUNTIME, kind="", body=encode_event(event)) for event in told]
-            await writer.begin(facts, run_id="r", agent="agent", claim=None)
-            await writer.finish()
+            facts = [Fact(owner=RUNTIME, kind="", body=encode_event(event)) for event in events]
+            await writer.begin_run(facts, run_id="r", agent="agent", claim=None)
+            await writer.finish_run()
         events = await run_once(runner, user("u1"))
         assert isinstance(events[-1], RunFinished)
-        assert (await runner.view(KEY)).state.value == {"ok": 1, "u1": {"ok": 1}}
+        assert (await runner.view_thread(KEY)).state.value == {"ok": 1, "u1": {"ok": 1}}
 
 
 @pytest.mark.parametrize(
-    ("event", "kept"),
+    ("event", "expected"),
     [
         (TextMessageStart(message_id="m1", metadata={"a": deep(61)}), TextMessageStart(message_id="m1")),
         (
@@ -432,20 +454,20 @@ async def test_a_thread_that_holds_a_state_too_deep_for_any_agent_goes_on_withou
             ActivitySnapshot(message_id="a", activity_type="x", content={"a": deep(61)}),
             dropped("ACTIVITY_SNAPSHOT", "too_deep"),
         ),
-        (restate([AssistantMessage(id="m", metadata={"a": deep(61)})]), dropped("CUSTOM", "too_deep")),
+        (correct_history([AssistantMessage(id="m", metadata={"a": deep(61)})]), dropped("CUSTOM", "too_deep")),
     ],
     ids=["metadata", "of a delta", "of a part", "activity", "restated"],
 )
-async def test_nothing_is_stored_that_a_client_could_not_send_back_for_its_depth(event: Event, kept: Event) -> None:
+async def test_nothing_is_stored_that_a_client_could_not_send_back_for_its_depth(event: Event, expected: Event) -> None:
     def use(pipeline: Pipeline) -> None:
         if isinstance(event, Custom):
-            pipeline.keep(event)
+            pipeline.store_private(event)
             return
         if isinstance(event, ToolCallArgs):
             pipeline.push(ToolCallStart(tool_call_id="c", tool_call_name="f"))
         pipeline.push(event)
 
-    assert (await written(use))[-1] == kept
+    assert (await written(use))[-1] == expected
 
 
 @pytest.mark.parametrize(
@@ -468,8 +490,8 @@ async def test_an_event_too_large_that_opens_or_closes_something_leaves_a_legal_
             yield event
 
     async with runner_of(ScriptedAgent(talk)) as runner:
-        said = verified(await run_once(runner, user("u1")))
-    assert all(len(encode_event(event)) <= MAX_EVENT for event in said)
+        events = verified(await run_once(runner, user("u1")))
+    assert all(len(encode_event(event)) <= MAX_EVENT_BYTES for event in events)
 
 
 async def test_a_message_too_large_for_the_event_that_announces_it_is_refused() -> None:
@@ -478,6 +500,6 @@ async def test_a_message_too_large_for_the_event_that_announces_it_is_refused() 
         yield
 
     async with runner_of(ScriptedAgent(talk)) as runner:
-        with pytest.raises(TooLarge):
+        with pytest.raises(PayloadTooLarge):
             await runner.start(request(user("u1", HUGE)))
-        assert await runner.ledger.thread(KEY) is None
+        assert await runner.ledger.get_thread(KEY) is None

@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ambient_runner.ledger.base import RUNTIME, Fact, Ledger, ThreadInfo
+from ambient_runner.ledger.base import Ledger
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import RUNTIME, Fact, ThreadInfo
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.events import (
     Custom,
@@ -34,7 +35,7 @@ from ambient_runner.protocol.events import (
     encode_event,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.reattach import gap, reopening
+from ambient_runner.runs.reattach import gap_events, reopen_events
 from tests.world import KEY, said, user
 
 BEGUN = RunStarted(thread_id="t", run_id="r", metadata={"traceId": "abc"})
@@ -73,12 +74,12 @@ async def stored(*runs: list[Event]) -> AsyncGenerator[Ledger, None]:
     """A ledger whose thread has these runs; entry n is the nth event."""
     async with MemoryLedger() as ledger:
         for number, events in enumerate(runs):
-            async with await ledger.acquire(KEY, f"k{number}") as writer:
+            async with await ledger.acquire_lease(KEY, f"k{number}") as writer:
                 begun = Fact(owner=RUNTIME, kind="", body=encode_event(events[0]))
-                await writer.begin([begun], run_id="r", agent="agent", claim=None)
+                await writer.begin_run([begun], run_id="r", agent="agent", claim=None)
                 for event in events[1:]:
                     writer.append(encode_event(event))
-                await (writer.finish() if isinstance(events[-1], RunFinished) else writer.flushed())
+                await (writer.finish_run() if isinstance(events[-1], RunFinished) else writer.flush())
         yield ledger
 
 
@@ -109,16 +110,16 @@ async def stored(*runs: list[Event]) -> AsyncGenerator[Ledger, None]:
     ],
     ids=["begun", "reasoning", "message", "between messages", "tool call"],
 )
-async def test_what_is_open_is_opened_again_empty(last: Event, opened: list[Event]) -> None:
+async def test_open_items_are_reopened_empty(last: Event, opened: list[Event]) -> None:
     async with stored(RUN) as ledger:
-        assert await reopening(ledger, KEY, after(last)) == [BEGUN, *opened]
+        assert await reopen_events(ledger, KEY, after(last)) == [BEGUN, *opened]
 
 
 async def test_wherever_a_reader_resumes_it_gets_a_legal_stream() -> None:
     async with stored(RUN) as ledger:
         for seq in range(1, len(RUN)):
             verifier = Verifier()
-            for event in (*await reopening(ledger, KEY, seq), *RUN[seq:]):
+            for event in (*await reopen_events(ledger, KEY, seq), *RUN[seq:]):
                 verifier.check(event)
             verifier.finish()
 
@@ -126,28 +127,28 @@ async def test_wherever_a_reader_resumes_it_gets_a_legal_stream() -> None:
 async def test_between_runs_there_is_nothing_to_open() -> None:
     second: list[Event] = [RunStarted(thread_id="t", run_id="r"), *said("m2", "x"), ENDED]
     async with stored(RUN, second) as ledger:
-        assert await reopening(ledger, KEY, len(RUN)) == []
-        assert await reopening(ledger, KEY, len(RUN) + len(second)) == []
-        assert await reopening(ledger, KEY, len(RUN) + 2) == [second[0], second[1]]
+        assert await reopen_events(ledger, KEY, len(RUN)) == []
+        assert await reopen_events(ledger, KEY, len(RUN) + len(second)) == []
+        assert await reopen_events(ledger, KEY, len(RUN) + 2) == [second[0], second[1]]
 
 
-async def test_a_run_that_still_goes_on_is_opened_again() -> None:
+async def test_a_run_that_is_still_active_is_reopened() -> None:
     begun: list[Event] = [BEGUN, *said("m1", "x")[:2]]
     async with stored(begun) as ledger:
-        assert await reopening(ledger, KEY, 3) == [BEGUN, TextMessageStart(message_id="m1", role="assistant")]
+        assert await reopen_events(ledger, KEY, 3) == [BEGUN, TextMessageStart(message_id="m1", role="assistant")]
 
 
 async def test_an_unknown_thread_has_nothing_to_open() -> None:
     async with MemoryLedger() as ledger:
-        assert await reopening(ledger, KEY, 5) == []
+        assert await reopen_events(ledger, KEY, 5) == []
 
 
-def test_a_gap_is_a_small_run_that_gives_what_was_missed() -> None:
+def test_a_gap_is_a_small_run_that_contains_what_was_missed() -> None:
     view = ThreadView()
     view.apply_event("k", StateSnapshot(snapshot={"a": 1, "secret": 2}))
     view.apply_event("k", MessagesSnapshot(messages=[user("u1")]))
     info = ThreadInfo(key=KEY, agent="agent", epoch="e", created=0, updated=0, first=9, last=20)
-    events = gap(info, 3, view, frozenset({"secret"}))
+    events = gap_events(info, 3, view, frozenset({"secret"}))
     verifier = Verifier()
     for event in events:
         verifier.check(event)

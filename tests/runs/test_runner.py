@@ -10,19 +10,20 @@ import pytest
 
 from ambient_runner.config import Timeouts
 from ambient_runner.errors import (
+    AgentMismatch,
     BridgeUnavailable,
     Draining,
-    KeyReused,
-    NothingRunning,
-    OtherAgent,
-    Parked,
+    IdempotencyConflict,
+    NoActiveRun,
     PendingInterrupts,
+    RunInterrupted,
+    ServiceError,
     ThreadBusy,
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.base import RUNTIME, Fact, KeyClaim, ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import RUNTIME, Fact, IdempotencyClaim, ThreadKey
 from ambient_runner.protocol.events import (
     BaseEvent,
     Cancelled,
@@ -48,12 +49,13 @@ from ambient_runner.protocol.events import (
     type_of,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.run import Resumed, Run, RunHandler, SpanRef, current_run
+from ambient_runner.runs.run import ResumedRun, Run, RunHandler, SpanRef, current_run
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
 
 SNAPSHOT = MessagesSnapshot(messages=[])
-QUESTION = Interrupt(id="i1", reason="confirmation")
+INTERRUPT = Interrupt(id="i1", reason="confirmation")
 
 
 def bare(events: list[Event]) -> list[Event]:
@@ -88,13 +90,13 @@ async def started_talking(runner: Runner, **options: Any) -> Any:
     """A run of `forever` whose first delta has been written."""
     started = await runner.start(request(user(options.pop("message", "u1")), **options))
     async with runner.ledger.tail(started.thread, started.after) as tail:
-        with anyio.fail_after(5):
-            while not any(b"CONTENT" in line for batch in await tail.next() for line in batch.lines):
+        with unless_hung():
+            while not any(b"CONTENT" in line for batch in await tail.next_batches() for line in batch.lines):
                 pass
     return started
 
 
-async def test_a_run_is_framed_whatever_the_agent_says() -> None:
+async def test_a_run_is_framed_whatever_the_agent_yields() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         events = verified(await run_once(runner, user("u1")))
     assert types(events) == [
@@ -109,7 +111,7 @@ async def test_a_run_is_framed_whatever_the_agent_says() -> None:
     assert bare(events)[-2:] == [SNAPSHOT, RunFinished(thread_id="t", run_id="r", outcome=Success())]
 
 
-async def test_what_an_agent_says_of_its_frame_is_absorbed_keeping_the_result() -> None:
+async def test_an_agents_own_frame_is_absorbed_and_its_result_used() -> None:
     async def talkative(run: Run) -> AsyncGenerator[Any, None]:
         yield RunStarted(thread_id="other", run_id="other")
         yield MessagesSnapshot(messages=[user("forged")])
@@ -159,7 +161,7 @@ async def test_a_crash_in_the_middle_closes_what_is_open() -> None:
 async def test_a_stop_ends_the_run_as_cancelled() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         started = await started_talking(runner)
-        with anyio.fail_after(5):
+        with unless_hung():
             await runner.stop(KEY)
             events = verified(await events_of(runner, started))
     assert bare(events)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Cancelled())
@@ -170,9 +172,9 @@ async def test_stopping_twice_or_after_the_end_is_answered_plainly() -> None:
         with pytest.raises(UnknownThread):
             await runner.stop(KEY)
         await run_once(runner, user("u1"))
-        with anyio.fail_after(5):
-            await runner.ledger.released(KEY, 5)
-        with pytest.raises(NothingRunning):
+        with unless_hung():
+            await runner.ledger.wait_released(KEY, 5)
+        with pytest.raises(NoActiveRun):
             await runner.stop(KEY)
 
 
@@ -189,7 +191,7 @@ async def test_a_stop_that_the_agent_obeys_by_itself_is_still_a_cancellation() -
 
     async with runner_of(Polite(polite)) as runner:
         started = await started_talking(runner)
-        with anyio.fail_after(5):
+        with unless_hung():
             await runner.stop(KEY)
             events = verified(await events_of(runner, started))
     assert TextMessageContent(message_id="m1", delta="bye") in bare(events)
@@ -199,16 +201,16 @@ async def test_a_stop_that_the_agent_obeys_by_itself_is_still_a_cancellation() -
 @pytest.mark.parametrize("limits", [Timeouts(idle=0.05), Timeouts(total=0.05)], ids=["idle", "total"])
 async def test_an_agent_that_takes_too_long_is_a_timeout(limits: Timeouts) -> None:
     async with runner_of(ScriptedAgent(forever), dataclasses.replace(SETTINGS, timeouts=limits)) as runner:
-        with anyio.fail_after(5):
+        with unless_hung():
             events = verified(await run_once(runner, user("u1")))
     assert isinstance(events[-1], RunError)
     assert events[-1].code == "agent_timeout"
 
 
-async def test_a_busy_thread_is_refused_and_the_run_goes_on() -> None:
+async def test_a_busy_thread_is_refused_and_the_run_continues() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         started = await started_talking(runner)
-        with runner.watching(KEY), pytest.raises(ThreadBusy):
+        with runner.track_reader(KEY), pytest.raises(ThreadBusy):
             await runner.start(request(user("u2")))
         await runner.stop(KEY)
         assert types(await events_of(runner, started))[-1] == "RUN_FINISHED"
@@ -221,12 +223,12 @@ async def test_a_post_whose_message_the_run_already_has_joins_it() -> None:
     assert (again.run, again.after, again.joined) == (first.run, first.after, True)
 
 
-async def test_a_newer_message_supersedes_a_run_that_everyone_has_left() -> None:
+async def test_a_newer_message_supersedes_a_run_without_readers() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         first = await started_talking(runner)
-        with runner.watching(KEY):
+        with runner.track_reader(KEY):
             pass
-        with anyio.fail_after(5):
+        with unless_hung():
             second = await runner.start(request(user("u2")))
             assert bare(await events_of(runner, first))[-1] == RunFinished(
                 thread_id="t", run_id="r", outcome=Cancelled()
@@ -243,9 +245,9 @@ async def test_a_request_that_waits_gets_the_thread_when_it_is_free(policy: Any)
             if policy == "queue":
                 await _until_queued(runner)
                 await runner.stop(KEY)
-            with anyio.fail_after(5):
+            with unless_hung():
                 assert types(await events_of(runner, first))[-1] == "RUN_FINISHED"
-        info = await runner.ledger.thread(KEY)
+        info = await runner.ledger.get_thread(KEY)
         assert info is not None
         assert info.active not in {"", first.run}
 
@@ -255,8 +257,8 @@ async def _start_quietly(runner: Runner, policy: Any) -> None:
 
 
 async def _until_queued(runner: Runner) -> None:
-    with anyio.fail_after(5):
-        while (info := await runner.ledger.thread(KEY)) is None or not info.queued:
+    with unless_hung():
+        while (info := await runner.ledger.get_thread(KEY)) is None or not info.queued:
             await anyio.lowlevel.checkpoint()
 
 
@@ -268,18 +270,18 @@ async def test_join_streams_the_run_that_is_there() -> None:
 
 
 async def test_the_same_key_and_body_is_one_run_and_another_body_is_refused() -> None:
-    claim = KeyClaim(scope="me", digest="a")
+    claim = IdempotencyClaim(scope="me", digest="a")
     async with runner_of(ScriptedAgent(hello)) as runner:
         first = await runner.start(request(user("u1"), claim=claim))
         await events_of(runner, first)
         again = await runner.start(request(user("u1"), claim=claim))
-        with pytest.raises(KeyReused):
-            await runner.start(request(user("u1"), claim=KeyClaim(scope="me", digest="b")))
+        with pytest.raises(IdempotencyConflict):
+            await runner.start(request(user("u1"), claim=IdempotencyClaim(scope="me", digest="b")))
     assert (again.run, again.joined) == (first.run, True)
 
 
 async def test_two_requests_with_one_key_at_once_are_one_run() -> None:
-    claim = KeyClaim(scope="me", digest="a")
+    claim = IdempotencyClaim(scope="me", digest="a")
     runs: list[str] = []
 
     async def post(runner: Runner) -> None:
@@ -293,22 +295,22 @@ async def test_two_requests_with_one_key_at_once_are_one_run() -> None:
     assert len(set(runs)) == 1
 
 
-async def test_a_question_parks_the_run_and_the_answer_resumes_it() -> None:
+async def test_an_interrupt_ends_the_run_and_the_answer_resumes_it() -> None:
     async def asking(run: Run) -> AsyncGenerator[Any, None]:
         if run.input.resume is None:
-            raise Parked([QUESTION])
+            raise RunInterrupted([INTERRUPT])
         for event in said("m1", "thanks"):
             yield event
 
     agent = ScriptedAgent(asking)
     async with runner_of(agent) as runner:
-        asked = await run_once(runner, user("u1"))
+        interrupted = await run_once(runner, user("u1"))
         with pytest.raises(PendingInterrupts):
             await run_once(runner, user("u2"))
         answer = ResumeEntry(interrupt_id="i1", status="resolved", payload={"approved": True})
         resumed = await run_once(runner, resume=[answer])
-        view = await runner.view(KEY)
-    assert bare(asked)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[QUESTION]))
+        view = await runner.view_thread(KEY)
+    assert bare(interrupted)[-1] == RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[INTERRUPT]))
     assert types(resumed)[-1] == "RUN_FINISHED"
     assert agent.seen[-1].resume == [answer]
     assert view.open_interrupts == {}
@@ -320,7 +322,7 @@ async def test_a_run_knows_which_one_it_resumes_and_under_which_trace() -> None:
     async def asking(run: Run) -> AsyncGenerator[Any, None]:
         runs.append(run)
         if run.input.resume is None and len(runs) == 1:
-            raise Parked([QUESTION])
+            raise RunInterrupted([INTERRUPT])
         for event in said(f"m{len(runs)}", "thanks"):
             yield event
 
@@ -328,25 +330,25 @@ async def test_a_run_knows_which_one_it_resumes_and_under_which_trace() -> None:
         await run_once(runner, user("u1"), caller=SpanRef(trace_id="a" * 32, span_id="b" * 16))
         await run_once(runner, resume=[ResumeEntry(interrupt_id="i1", status="resolved")])
         await run_once(runner, user("u2"))
-    assert [run.resumes for run in runs] == [None, Resumed(run=runs[0].key, trace_id="a" * 32), None]
+    assert [run.resumes for run in runs] == [None, ResumedRun(run=runs[0].key, trace_id="a" * 32), None]
 
 
-async def test_what_a_run_learns_to_be_secret_is_not_written_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_secret_added_during_a_run_is_not_written_from_then_on(caplog: pytest.LogCaptureFixture) -> None:
     async def leaking(run: Run) -> AsyncGenerator[Any, None]:
-        run.secrets.learn(["fetched-token"])
+        run.secrets.add(["fetched-token"])
         for event in said("m1", "it is fetched-", "token"):
             yield event
         raise ConnectionError("fetched-token")
 
     async with runner_of(ScriptedAgent(leaking)) as runner:
         await run_once(runner, user("u1"))
-        stored = b"".join(line for batch in await runner.ledger.read(KEY, 0) for line in batch.lines)
+        stored = b"".join(line for batch in await runner.ledger.read_batches(KEY, 0) for line in batch.lines)
     assert b"fetched-token" not in stored
     assert b"[redacted]" in stored
     assert "fetched-token" not in caplog.text
 
 
-async def test_what_the_server_announces_comes_right_after_the_start() -> None:
+async def test_announced_events_come_right_after_the_start() -> None:
     def announce(run: Run) -> list[Custom]:
         return [Custom(name="ambient:trace_id", value={"traceId": run.trace_id})]
 
@@ -359,27 +361,50 @@ async def test_what_the_server_announces_comes_right_after_the_start() -> None:
     assert types(events)[:3] == ["RUN_STARTED", "CUSTOM", "TEXT_MESSAGE_START"]
 
 
-async def test_whoever_asked_hears_of_an_erased_thread() -> None:
+async def test_on_erase_is_called_for_an_erased_thread() -> None:
     erased: list[ThreadKey] = []
 
-    async def forget(key: ThreadKey) -> None:
+    async def erase(key: ThreadKey) -> None:
         erased.append(key)
 
     async with (
         MemoryLedger() as ledger,
-        Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS, on_erase=[forget]) as runner,
+        Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS, on_erase=[erase]) as runner,
     ):
         await run_once(runner, user("u1"))
-        await runner.erase(KEY)
+        await runner.erase_thread(KEY)
     assert erased == [KEY]
 
 
-async def test_a_resumed_run_that_fails_before_it_acts_leaves_the_question_open() -> None:
+async def test_an_error_of_ours_from_on_erase_is_raised_after_everything_else_is_erased() -> None:
+    erased: list[ThreadKey] = []
+
+    async def fail(key: ThreadKey) -> None:
+        raise ServiceError("The files are still there.")
+
+    async def crash(key: ThreadKey) -> None:
+        raise ValueError("a bug")
+
+    async def erase(key: ThreadKey) -> None:
+        erased.append(key)
+
+    async with (
+        MemoryLedger() as ledger,
+        Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS, on_erase=[crash, fail, erase]) as runner,
+    ):
+        await run_once(runner, user("u1"))
+        with pytest.raises(ServiceError):
+            await runner.erase_thread(KEY)
+        assert await ledger.get_thread(KEY) is None
+    assert erased == [KEY]
+
+
+async def test_a_resumed_run_that_fails_before_it_acts_leaves_the_interrupt_open() -> None:
     tries: list[str] = []
 
     async def asking(run: Run) -> AsyncGenerator[Any, None]:
         if run.input.resume is None:
-            raise Parked([QUESTION])
+            raise RunInterrupted([INTERRUPT])
         tries.append(run.key)
         if len(tries) == 1:
             raise ConnectionError
@@ -395,7 +420,7 @@ async def test_a_resumed_run_that_fails_before_it_acts_leaves_the_question_open(
     assert types(again)[-1] == "RUN_FINISHED"
 
 
-async def test_a_frontend_call_is_left_pending_and_its_result_taken_in_the_next_run() -> None:
+async def test_a_client_tool_call_stays_pending_and_the_next_run_accepts_its_result() -> None:
     async def painting(run: Run) -> AsyncGenerator[Any, None]:
         if isinstance(run.input.messages[-1], ToolMessage):
             return
@@ -420,7 +445,7 @@ async def test_the_agent_sees_the_whole_conversation_although_the_client_sent_on
     assert [message.id[:1] for message in agent.seen[1].messages] == ["u", "m", "u"]
 
 
-async def test_state_is_shared_and_hidden_keys_are_neither_sent_nor_taken() -> None:
+async def test_state_is_shared_and_hidden_keys_are_neither_sent_nor_accepted() -> None:
     async def stating(run: Run) -> AsyncGenerator[Any, None]:
         yield StateSnapshot(snapshot={"a": 1, "secret": 2, "messages": ["x"]})
 
@@ -432,7 +457,7 @@ async def test_state_is_shared_and_hidden_keys_are_neither_sent_nor_taken() -> N
     assert agent.seen[1].state == {"a": 5}
 
 
-async def test_secrets_are_gone_before_anything_is_written_also_when_split() -> None:
+async def test_secrets_are_redacted_before_anything_is_written_also_when_split() -> None:
     async def leaking(run: Run) -> AsyncGenerator[Any, None]:
         for event in said("m1", "the key is sk-12", "345678", "90 ok"):
             yield event
@@ -440,13 +465,13 @@ async def test_secrets_are_gone_before_anything_is_written_also_when_split() -> 
     settings = dataclasses.replace(SETTINGS, secrets=("sk-1234567890",))
     async with runner_of(ScriptedAgent(leaking), settings) as runner:
         await run_once(runner, user("u1", "my key is sk-1234567890"))
-        stored = b"".join(line for batch in await runner.ledger.read(KEY, 0) for line in batch.lines)
-        view = await runner.view(KEY)
+        stored = b"".join(line for batch in await runner.ledger.read_batches(KEY, 0) for line in batch.lines)
+        view = await runner.view_thread(KEY)
     assert b"sk-1234567890" not in stored
     assert msgspec.to_builtins(view.transcript.messages())[-1]["content"] == "the key is [redacted] ok"
 
 
-async def test_what_cannot_be_encoded_is_dropped_with_a_word_and_the_run_goes_on() -> None:
+async def test_a_value_that_cannot_be_encoded_is_dropped_and_the_run_continues() -> None:
     async def poison(run: Run) -> AsyncGenerator[Any, None]:
         yield Custom(name="x", value=object())
         for event in said("m1", "fine \ud83d", " on"):
@@ -519,18 +544,18 @@ async def test_current_run_is_known_inside_an_agent() -> None:
 async def test_an_abandoned_run_is_closed_by_the_next_server() -> None:
     ledger = MemoryLedger()
     async with ledger:
-        writer = await ledger.acquire(KEY, "dead")
+        writer = await ledger.acquire_lease(KEY, "dead")
         async with writer:
-            await writer.begin(
+            await writer.begin_run(
                 [_fact(RunStarted(thread_id="t", run_id="r")), _fact(TextMessageStart(message_id="m1"))],
                 run_id="r",
                 agent="agent",
                 claim=None,
             )
         async with Runner(ledger, {"agent": ScriptedAgent(hello)}, SETTINGS) as runner:
-            info = await ledger.run(KEY, "dead")
+            info = await ledger.get_run(KEY, "dead")
             assert info is not None
-            batches = await ledger.read(KEY, 2)
+            batches = await ledger.read_batches(KEY, 2)
             events = await run_once(runner, user("u2"))
     lines = [line for batch in batches for line in batch.lines]
     assert [line.split(b'"')[3] for line in lines] == [b"TEXT_MESSAGE_END", b"MESSAGES_SNAPSHOT", b"RUN_ERROR"]
@@ -546,7 +571,7 @@ async def test_draining_refuses_new_work_and_ends_what_runs_with_a_terminal_even
     async with MemoryLedger() as ledger:
         async with Runner(ledger, {"agent": ScriptedAgent(forever)}, SETTINGS) as runner:
             started = await started_talking(runner)
-            with anyio.fail_after(5):
+            with unless_hung():
                 await runner.drain()
             with pytest.raises(Draining):
                 await runner.start(request(user("u2")))
@@ -560,20 +585,20 @@ async def test_an_unknown_agent_and_another_agents_thread_are_refused() -> None:
         agents = {"agent": ScriptedAgent(hello), "other": ScriptedAgent(hello)}
         async with Runner(ledger, agents, SETTINGS) as runner:
             await run_once(runner, user("u1"))
-            with pytest.raises(OtherAgent):
+            with pytest.raises(AgentMismatch):
                 await runner.start(dataclasses.replace(request(user("u2")), agent="other"))
             with pytest.raises(UnknownAgent):
-                await runner.start(dataclasses.replace(request(user("u2")), agent="nobody"))
+                await runner.start(dataclasses.replace(request(user("u2")), agent="unknown"))
 
 
-async def test_erasing_a_thread_stops_its_run_and_forgets_it() -> None:
+async def test_erasing_a_thread_stops_its_run_and_erases_it() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         await started_talking(runner)
-        with anyio.fail_after(5):
-            await runner.erase(KEY)
-        assert await runner.ledger.thread(KEY) is None
+        with unless_hung():
+            await runner.erase_thread(KEY)
+        assert await runner.ledger.get_thread(KEY) is None
         with pytest.raises(UnknownThread):
-            await runner.view(KEY)
+            await runner.view_thread(KEY)
 
 
 async def test_message_ids_an_agent_repeats_are_made_unique_per_thread() -> None:
@@ -584,13 +609,13 @@ async def test_message_ids_an_agent_repeats_are_made_unique_per_thread() -> None
     async with runner_of(ScriptedAgent(same_id)) as runner:
         await run_once(runner, user("u1"))
         await run_once(runner, user("u2"))
-        ids = [message.id for message in (await runner.view(KEY)).transcript.messages()]
+        ids = [message.id for message in (await runner.view_thread(KEY)).transcript.messages()]
     assert ids == ["u1", "m1", "u2", "m1~2"]
 
 
 @pytest.mark.parametrize("how", ["ends", "fails", "is stopped"])
-async def test_whoever_started_a_run_hears_of_its_end_once_before_it_can_be_read(how: str) -> None:
-    heard: list[bool] = []
+async def test_on_end_is_called_once_before_the_end_of_a_run_can_be_read(how: str) -> None:
+    running: list[bool] = []
 
     async def fails(run: Run) -> AsyncGenerator[Any, None]:
         raise ValueError("no")
@@ -600,20 +625,20 @@ async def test_whoever_started_a_run_hears_of_its_end_once_before_it_can_be_read
     async with runner_of(ScriptedAgent(script)) as runner:
 
         async def on_end() -> None:
-            last = (await runner.view(KEY)).last_run
-            heard.append(last is not None and last.status == "running")
-            raise ValueError("a door that fails harms nobody")
+            last = (await runner.view_thread(KEY)).last_run
+            running.append(last is not None and last.status == "running")
+            raise ValueError("an on_end that fails harms no run")
 
-        with anyio.fail_after(5):
+        with unless_hung():
             started = await runner.start(dataclasses.replace(request(user("u1")), on_end=on_end))
             if how == "is stopped":
                 await runner.stop(KEY)
             events = verified(await events_of(runner, started))
-        assert heard == [True]
+        assert running == [True]
         assert isinstance(events[-1], RunFinished | RunError)
 
 
-async def test_a_failure_that_middleware_says_in_its_own_words_and_lets_pass_keeps_them() -> None:
+async def test_the_run_error_of_middleware_takes_precedence_over_the_failure_it_passes() -> None:
     async def fails(run: Run) -> AsyncGenerator[Any, None]:
         raise ValueError("no")
         yield

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ambient_runner.projections.frames import snapshot_places
-from ambient_runner.projections.private_entries import MESSAGES, restate
+from ambient_runner.projections.frames import snapshot_seqs
+from ambient_runner.projections.private_entries import HISTORY_EVENT, correct_history
 from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -22,7 +22,7 @@ from ambient_runner.protocol.events import (
     type_of,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.framing import SNAPSHOT_HERE
+from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import load_view
@@ -40,23 +40,23 @@ def saying(*events: Any) -> ScriptedAgent:
 
 
 async def snapshots(runner: Runner) -> list[list[Message]]:
-    """What readers get in the place of each snapshot."""
-    places = [seq for batch in await runner.ledger.read(KEY, 0) for seq in snapshot_places(batch)]
-    return [(await load_view(runner.ledger, KEY, until=place)).transcript.messages() for place in places]
+    """Return the messages of each snapshot as readers receive it."""
+    positions = [seq for batch in await runner.ledger.read_batches(KEY, 0) for seq in snapshot_seqs(batch)]
+    return [(await load_view(runner.ledger, KEY, until=position)).transcript.messages() for position in positions]
 
 
 def contents(messages: list[Message]) -> list[Any]:
     return [message.content for message in messages]
 
 
-async def test_each_one_has_its_place_and_shows_what_was_said_until_then() -> None:
+async def test_each_snapshot_has_its_position_and_contains_the_messages_until_then() -> None:
     first, *rest = said("m1", "a", "b")
     call = [
         ToolCallStart(tool_call_id="c", tool_call_name="look", parent_message_id="m1"),
         ToolCallArgs(tool_call_id="c", delta="{}"),
         ToolCallEnd(tool_call_id="c"),
     ]
-    agent = saying(first, SNAPSHOT_HERE, rest[0], SNAPSHOT_HERE, *rest[1:], *call[:2], SNAPSHOT_HERE, call[2])
+    agent = saying(first, SNAPSHOT_MARKER, rest[0], SNAPSHOT_MARKER, *rest[1:], *call[:2], SNAPSHOT_MARKER, call[2])
     async with runner_of(agent) as runner:
         events = await run_once(runner, user("u1"))
         shown = await snapshots(runner)
@@ -84,33 +84,33 @@ async def test_middleware_cannot_bring_messages_in_by_a_snapshot() -> None:
 
         return handle
 
-    async with runner_of(saying(SNAPSHOT_HERE, *said("m1", "a")), middleware=[forging]) as runner:
+    async with runner_of(saying(SNAPSHOT_MARKER, *said("m1", "a")), middleware=[forging]) as runner:
         await run_once(runner, user("u1"))
         shown = await snapshots(runner)
     assert [contents(messages) for messages in shown] == [["hi"], ["hi", "a"]]
 
 
-async def test_a_secret_around_the_place_of_a_snapshot_is_not_let_out() -> None:
+async def test_a_secret_split_by_a_snapshot_is_redacted() -> None:
     start, head, tail, end = said("m1", "so " + SECRET[:9], SECRET[9:])
     async with runner_of(
-        saying(start, head, SNAPSHOT_HERE, tail, end), dataclasses.replace(SETTINGS, secrets=(SECRET,))
+        saying(start, head, SNAPSHOT_MARKER, tail, end), dataclasses.replace(SETTINGS, secrets=(SECRET,))
     ) as runner:
         await run_once(runner, user("u1"))
         shown = await snapshots(runner)
     assert [contents(messages) for messages in shown] == [["hi", "so "], ["hi", f"so {REDACTED}"]]
 
 
-async def test_a_message_streamed_in_chunks_goes_on_after_a_snapshot() -> None:
+async def test_a_message_streamed_in_chunks_continues_after_a_snapshot() -> None:
     chunks = [TextMessageChunk(message_id="m1", role="assistant", delta="a"), TextMessageChunk(delta="b")]
-    async with runner_of(saying(chunks[0], SNAPSHOT_HERE, chunks[1])) as runner:
+    async with runner_of(saying(chunks[0], SNAPSHOT_MARKER, chunks[1])) as runner:
         await run_once(runner, user("u1"))
         shown = await snapshots(runner)
     assert [contents(messages) for messages in shown] == [["hi", "a"], ["hi", "ab"]]
 
 
 async def test_an_adapter_may_restate_the_conversation_and_clients_get_it_in_the_next_snapshot() -> None:
-    news = restate([user("u1"), AssistantMessage(id="m1", content="put right")])
-    async with runner_of(saying(*said("m1", "wrong"), news, SNAPSHOT_HERE, *said("m2", "more"))) as runner:
+    restated = correct_history([user("u1"), AssistantMessage(id="m1", content="put right")])
+    async with runner_of(saying(*said("m1", "wrong"), restated, SNAPSHOT_MARKER, *said("m2", "more"))) as runner:
         events = await run_once(runner, user("u1"))
         shown = await snapshots(runner)
     assert [contents(messages) for messages in shown] == [["hi", "put right"], ["hi", "put right", "more"]]
@@ -123,21 +123,21 @@ async def test_middleware_cannot_restate_the_conversation_nor_lose_that_an_adapt
             async for event in handler(run):
                 if not isinstance(event, Custom):
                     yield event
-                yield restate([user("forged")], gone=["u1"])
+                yield correct_history([user("forged")], removed_ids=["u1"])
 
         return handle
 
-    news = restate([user("u1"), AssistantMessage(id="m1", content="put right")])
-    async with runner_of(saying(*said("m1", "wrong"), news), middleware=[forging]) as runner:
+    restated = correct_history([user("u1"), AssistantMessage(id="m1", content="put right")])
+    async with runner_of(saying(*said("m1", "wrong"), restated), middleware=[forging]) as runner:
         await run_once(runner, user("u1"))
         (shown,) = await snapshots(runner)
     assert contents(shown) == ["hi", "put right"]
 
 
-async def test_a_restatement_that_cannot_be_understood_changes_nothing() -> None:
-    broken = Custom(name=MESSAGES, value={"messages": [{"role": "nobody"}]})
+async def test_an_invalid_restatement_changes_nothing() -> None:
+    broken = Custom(name=HISTORY_EVENT, value={"messages": [{"role": "nobody"}]})
     async with runner_of(saying(*said("m1", "a"), broken)) as runner:
         await run_once(runner, user("u1"))
         (shown,) = await snapshots(runner)
-        assert (await runner.view(KEY)).memory is None
+        assert (await runner.view_thread(KEY)).memory is None
     assert contents(shown) == ["hi", "a"]

@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner.errors import Parked, StaleCursor, UnknownThread
+from ambient_runner.errors import RunInterrupted, StaleCursor, UnknownThread
 from ambient_runner.ledger import Ledger, open_ledger
-from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.ledger.records import RUNTIME, Fact
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Interrupt,
@@ -19,10 +19,11 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
     encode_event,
 )
-from ambient_runner.runs.maintenance import retain
+from ambient_runner.runs.maintenance import apply_retention
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.view_cache import Life, Replay, Views, load_view
+from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache, load_view
+from tests.machine_speed import unless_hung
 from tests.scripts import hello
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
@@ -35,127 +36,127 @@ async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
 
 async def one_life(ledger: Ledger, run: str) -> str:
     """A thread with one run of one entry; gives its epoch."""
-    async with await ledger.acquire(KEY, run) as writer:
+    async with await ledger.acquire_lease(KEY, run) as writer:
         begun = Fact(owner=RUNTIME, kind="", body=encode_event(RunStarted(thread_id="t", run_id=run)))
-        await writer.begin([begun], run_id=run, agent="agent", claim=None)
-        await writer.finish()
-    info = await ledger.thread(KEY)
+        await writer.begin_run([begun], run_id=run, agent="agent", claim=None)
+        await writer.finish_run()
+    info = await ledger.get_thread(KEY)
     assert info is not None
     return info.epoch
 
 
-async def trimmed(runner: Runner) -> Life:
+async def trimmed(runner: Runner) -> ThreadEpoch:
     """A thread of several runs whose oldest entries were dropped."""
     for turn in range(4):
         await run_once(runner, user(f"u{turn}"))
-    assert await retain(runner.ledger, KEY, 2)
-    info = await runner.ledger.thread(KEY)
+    assert await apply_retention(runner.ledger, KEY, 2)
+    info = await runner.ledger.get_thread(KEY)
     assert info is not None
     assert info.first > 4
-    return Life(KEY, info.epoch)
+    return ThreadEpoch(KEY, info.epoch)
 
 
 async def test_a_view_of_what_is_no_longer_retained_is_refused_instead_of_empty() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
-        life = await trimmed(runner)
+        thread = await trimmed(runner)
         with pytest.raises(StaleCursor):
             await load_view(runner.ledger, KEY, until=3)
         with pytest.raises(StaleCursor):
-            await Views(runner.ledger).at(life, 3)
+            await ViewCache(runner.ledger).view_at(thread, 3)
         with pytest.raises(StaleCursor):
-            await Replay(runner.views, runner.ledger, life).at(3)
+            await runner.reader_views(thread).view_at(3)
 
 
 async def test_a_view_at_the_edge_of_what_is_retained_has_the_whole_conversation_before_it() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         await trimmed(runner)
-        info = await runner.ledger.thread(KEY)
+        info = await runner.ledger.get_thread(KEY)
         assert info is not None
         view = await load_view(runner.ledger, KEY, until=info.first - 1)
     assert [message.id[:2] for message in view.transcript.messages()] == ["u0", "m-", "u1", "m-", "u2", "m-"]
 
 
-async def test_a_view_does_not_depend_on_whether_it_was_kept() -> None:
+async def test_a_view_does_not_depend_on_the_cache() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         for turn in range(3):
             await run_once(runner, user(f"u{turn}"))
-        info = await runner.ledger.thread(KEY)
+        info = await runner.ledger.get_thread(KEY)
         assert info is not None
-        views, life = Views(runner.ledger), Life(KEY, info.epoch)
-        newest = await views.at(life, info.last)
-        earlier = await Replay(views, runner.ledger, life).at(5)
-        again = await views.at(life, info.last)
+        views, thread = ViewCache(runner.ledger), ThreadEpoch(KEY, info.epoch)
+        newest = await views.view_at(thread, info.last)
+        earlier = await ReaderViews(views, runner.ledger, thread).view_at(5)
+        again = await views.view_at(thread, info.last)
         fresh = [(await load_view(runner.ledger, KEY, until=seq)).to_checkpoint() for seq in (5, info.last)]
     assert again is newest
     assert [earlier.to_checkpoint(), newest.to_checkpoint()] == fresh
 
 
-async def test_a_tail_of_an_earlier_life_gets_nothing_of_the_new_one(ledger: Ledger) -> None:
+async def test_a_tail_of_an_earlier_epoch_returns_nothing_of_the_new_one(ledger: Ledger) -> None:
     old = await one_life(ledger, "first")
-    await ledger.erase(KEY)
+    await ledger.erase_thread(KEY)
     new = await one_life(ledger, "second")
-    with anyio.fail_after(5):
+    with unless_hung():
         with pytest.raises(UnknownThread):
             async with ledger.tail(KEY, 0, epoch=old) as tail:
-                await tail.next()
+                await tail.next_batches()
         async with ledger.tail(KEY, 0, epoch=new) as tail:
-            assert [batch.run for batch in await tail.next()] == ["second"]
+            assert [batch.run for batch in await tail.next_batches()] == ["second"]
 
 
 async def test_a_tail_of_an_erased_thread_ends(ledger: Ledger) -> None:
     old = await one_life(ledger, "first")
-    await ledger.erase(KEY)
-    with anyio.fail_after(5), pytest.raises(UnknownThread):
+    await ledger.erase_thread(KEY)
+    with unless_hung(), pytest.raises(UnknownThread):
         async with ledger.tail(KEY, 0, epoch=old) as tail:
-            await tail.next()
+            await tail.next_batches()
 
 
-async def test_reading_an_earlier_life_gives_nothing_of_the_new_one(ledger: Ledger) -> None:
+async def test_reading_an_earlier_epoch_returns_nothing_of_the_new_one(ledger: Ledger) -> None:
     old = await one_life(ledger, "first")
-    await ledger.erase(KEY)
+    await ledger.erase_thread(KEY)
     new = await one_life(ledger, "second")
     try:
-        found = await ledger.read(KEY, 0, epoch=old)
+        found = await ledger.read_batches(KEY, 0, epoch=old)
     except UnknownThread:
         found = []
     assert found == []
-    assert [batch.run for batch in await ledger.read(KEY, 0, epoch=new)] == ["second"]
+    assert [batch.run for batch in await ledger.read_batches(KEY, 0, epoch=new)] == ["second"]
 
 
-async def test_a_view_of_an_earlier_life_is_not_made_of_the_new_one() -> None:
+async def test_a_view_of_an_earlier_epoch_is_not_folded_from_the_new_one() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("mine"))
-        before = await runner.ledger.thread(KEY)
+        before = await runner.ledger.get_thread(KEY)
         assert before is not None
-        await runner.erase(KEY)
+        await runner.erase_thread(KEY)
         await run_once(runner, user("theirs"))
-        with anyio.fail_after(5), pytest.raises((UnknownThread, StaleCursor)):
-            await runner.views.at(Life(KEY, before.epoch), before.last)
+        with unless_hung(), pytest.raises((UnknownThread, StaleCursor)):
+            await runner.views.view_at(ThreadEpoch(KEY, before.epoch), before.last)
 
 
 async def test_with_history_client_an_empty_list_clears_the_conversation() -> None:
     async with runner_of(ScriptedAgent(hello), dataclasses.replace(SETTINGS, history="client")) as runner:
         await run_once(runner, user("u1"))
         started = await runner.start(request())
-        with anyio.fail_after(5):
-            while (info := await runner.ledger.run(KEY, started.run)) is None or not info.last:
+        with unless_hung():
+            while (info := await runner.ledger.get_run(KEY, started.run)) is None or not info.last:
                 await anyio.lowlevel.checkpoint()
-        view = await runner.view(KEY)
+        view = await runner.view_thread(KEY)
     assert view.transcript.messages() == [AssistantMessage(id="m-" + started.run, content="hello")]
 
 
-async def test_an_expired_question_is_gone_once_a_later_run_began() -> None:
+async def test_an_expired_interrupt_is_closed_once_a_later_run_began() -> None:
     async def asking(run: Run) -> AsyncGenerator[Any, None]:
         if run.input.messages[-1].id == "u1":
-            raise Parked([Interrupt(id="i1", reason="confirmation", expires_at="2020-01-01T00:00:00Z")])
+            raise RunInterrupted([Interrupt(id="i1", reason="confirmation", expires_at="2020-01-01T00:00:00Z")])
         yield TextMessageStart(message_id="m2")
         yield TextMessageContent(message_id="m2", delta="…")
         await anyio.sleep_forever()
 
     async with runner_of(ScriptedAgent(asking)) as runner:
         await run_once(runner, user("u1"))
-        asked = set((await runner.view(KEY)).open_interrupts)
+        open_interrupts = set((await runner.view_thread(KEY)).open_interrupts)
         await runner.start(request(user("u2")))
-        view = await runner.view(KEY)
-    assert asked == {"i1"}
+        view = await runner.view_thread(KEY)
+    assert open_interrupts == {"i1"}
     assert view.open_interrupts == {}

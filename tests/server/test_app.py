@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from ambient_runner import add_ambient_endpoints, create_app
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import ConfigError
-from tests.server.doors import SETTINGS, asking, client_of
+from tests.server.demo_server import SETTINGS, client_of, run_body
 
 
 def test_a_server_needs_an_agent() -> None:
@@ -38,7 +38,7 @@ async def test_a_bridge_and_named_agents_live_side_by_side_under_a_prefix() -> N
     add_ambient_endpoints(app, DemoBridge(), agents={"other": DemoBridge()}, prefix="/ai", settings=SETTINGS)
     async with client_of(app) as client:
         answers = [
-            await client.post(path, json=asking("say hi", thread=path))
+            await client.post(path, json=run_body("say hi", thread=path))
             for path in ("/ai/", "/ai/agents/default", "/ai/agents/other", "/")
         ]
         capabilities = (await client.get("/ai/capabilities")).json()

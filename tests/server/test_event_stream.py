@@ -10,21 +10,22 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ambient_runner.config import Settings
-from ambient_runner.ledger.base import Checkpoint, ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import Checkpoint, ThreadKey
 from ambient_runner.projections.frames import Framer
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import TextMessageContent, TextMessageStart
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.runs.view_cache import Life
-from ambient_runner.server.direct_send import direct
-from ambient_runner.server.end_conditions import Never, Until, UntilIdle, UntilRunEnds
+from ambient_runner.runs.view_cache import ThreadEpoch
+from ambient_runner.server.direct_send import expose_server_send
+from ambient_runner.server.end_conditions import EndCondition, NoEnd, UntilIdle, UntilRunEnds
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.runtime import Service
+from ambient_runner.server.runtime import ServerRuntime
+from tests.machine_speed import unless_hung
 from tests.scripts import forever, hello
-from tests.server.doors import service_with
+from tests.server.demo_server import runtime_with
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
 RESTLESS = dataclasses.replace(SETTINGS, heartbeat=0.05, slow_reader=0.2)
@@ -58,21 +59,26 @@ class Client:
         self._news = asyncio.Event()
 
     async def has(self, part: bytes, times: int = 1) -> None:
-        with anyio.fail_after(5):
+        with unless_hung():
             while self.body.count(part) < times:
                 await self._news.wait()
 
 
 async def stream_of(
-    runner: Runner, settings: Settings = SETTINGS, *, until: Until | None = None, form: Any = "sse", **options: Any
-) -> tuple[EventStream, Service]:
+    runner: Runner,
+    settings: Settings = SETTINGS,
+    *,
+    until: EndCondition | None = None,
+    form: Any = "sse",
+    **options: Any,
+) -> tuple[EventStream, ServerRuntime]:
     """A stream of the thread from its beginning."""
-    info = await runner.ledger.thread(KEY)
+    info = await runner.ledger.get_thread(KEY)
     assert info is not None
-    service = service_with(runner.agents, settings)
-    framer = Framer(info.epoch, form=form)
+    service = runtime_with(runner.agents, settings)
+    framer = Framer(info.epoch, wire_format=form)
     return (
-        EventStream(service, runner, Life(KEY, info.epoch), framer, after=0, until=until or Never(), **options),
+        EventStream(service, runner, ThreadEpoch(KEY, info.epoch), framer, after=0, until=until or NoEnd(), **options),
         service,
     )
 
@@ -82,7 +88,7 @@ async def answer(stream: EventStream, client: Client) -> None:
 
 
 async def answer_directly(stream: EventStream, client: Client) -> None:
-    await direct(stream)({"type": "http"}, client.receive, client.send)
+    await expose_server_send(stream)({"type": "http"}, client.receive, client.send)
 
 
 def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
@@ -123,7 +129,7 @@ async def test_a_reader_that_stops_reading_is_cut(place: bytes) -> None:
         await run_once(runner, user("u1"))
         stream, service = await stream_of(runner, RESTLESS)
         before = slow_readers_cut()
-        with anyio.fail_after(5):
+        with unless_hung():
             await answer(stream, client)
     assert client.stalled.is_set()
     assert slow_readers_cut() - before == 1
@@ -140,7 +146,7 @@ async def test_a_reader_that_goes_on_in_time_is_not_cut(place: bytes) -> None:
         before = slow_readers_cut()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer, stream, client)
-            with anyio.fail_after(5):
+            with unless_hung():
                 await client.stalled.wait()
             client.goes_on.set()
             await client.has(b"RUN_FINISHED")
@@ -179,7 +185,7 @@ async def test_a_client_that_stays_to_the_end_has_not_left() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         started = await runner.start(request(user("u1")))
         stream, _ = await stream_of(runner, until=UntilRunEnds(started.run), on_disconnect=report)
-        with anyio.fail_after(5):
+        with unless_hung():
             await answer(stream, client)
     assert client.ended
     assert client.body.count(b"data: ") == 7
@@ -206,7 +212,7 @@ async def test_a_finished_stream_delivers_what_is_there_first() -> None:
         stream, _ = await stream_of(runner)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer, stream, client)
-            with anyio.fail_after(5):
+            with unless_hung():
                 await client.stalled.wait()
                 await run_once(runner, user("u2"))
             stream.finish()
@@ -240,11 +246,11 @@ class Forgetful(MemoryLedger):
 
     forgets = False
 
-    async def checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        info = await self.thread(key)
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+        info = await self.get_thread(key)
         if self.forgets and info is not None:
-            await self.trim(key, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
-        return await super().checkpoint(key, at)
+            await self.trim_thread(key, Checkpoint(seq=info.last, body=ThreadView().to_checkpoint()))
+        return await super().get_checkpoint(key, at)
 
 
 async def test_a_stream_ends_when_its_snapshot_can_no_longer_be_folded() -> None:
@@ -255,20 +261,20 @@ async def test_a_stream_ends_when_its_snapshot_can_no_longer_be_folded() -> None
         await run_once(runner, user("u2"))
         stream, _ = await stream_of(runner)
         ledger.forgets = True
-        with anyio.fail_after(5):
+        with unless_hung():
             await answer(stream, client)
     assert client.ended
     assert b"MESSAGES_SNAPSHOT" not in client.body
 
 
-async def test_a_reader_of_an_erased_thread_gets_nothing_of_its_next_life() -> None:
+async def test_a_reader_of_an_erased_thread_gets_nothing_of_its_next_epoch() -> None:
     client = Client()
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("mine"))
         stream, _ = await stream_of(runner)
-        await runner.erase(KEY)
+        await runner.erase_thread(KEY)
         await run_once(runner, user("theirs"))
-        with anyio.fail_after(5):
+        with unless_hung():
             await answer(stream, client)
     assert (client.body, client.ended) == (b"", True)
 
@@ -278,11 +284,11 @@ async def test_a_live_reader_ends_when_its_thread_is_erased() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("mine"))
         stream, _ = await stream_of(runner)
-        with anyio.fail_after(5):
+        with unless_hung():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(answer, stream, client)
                 await client.has(b"RUN_FINISHED")
-                await runner.erase(KEY)
+                await runner.erase_thread(KEY)
                 await run_once(runner, user("theirs"))
     assert client.ended
     assert b"theirs" not in client.body
@@ -317,7 +323,7 @@ async def test_a_direct_reader_gets_live_what_a_late_one_gets(stalls_at: bytes |
             await live.has(b"number 0")
             steps[1].set()
             if stalls_at:
-                with anyio.fail_after(5):
+                with unless_hung():
                     await live.stalled.wait()
             for step in steps[2:]:
                 step.set()
@@ -330,7 +336,7 @@ async def test_a_direct_reader_gets_live_what_a_late_one_gets(stalls_at: bytes |
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "is cut"])
-async def test_a_direct_reader_that_stops_reading_harms_nobody(leaves: bool) -> None:
+async def test_a_direct_reader_that_stops_reading_does_not_block_others(leaves: bool) -> None:
     steps = [asyncio.Event() for _ in range(3)]
     slow, other = Client(stalls_at=b"number 1"), Client()
     async with runner_of(counting(steps)) as runner:
@@ -343,7 +349,7 @@ async def test_a_direct_reader_that_stops_reading_harms_nobody(leaves: bool) -> 
             for number, step in enumerate(steps):
                 step.set()
                 await other.has(b"number %d" % number)
-            with anyio.fail_after(5):
+            with unless_hung():
                 await slow.stalled.wait()
             if leaves:
                 slow.leaves.set()

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 
 from ambient_runner import Actor, Settings, add_ambient_endpoints, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from tests.server.doors import SETTINGS, asking, client_of, demo
+from tests.server.demo_server import SETTINGS, client_of, demo, run_body
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from tests.server.doors import SETTINGS, asking, client_of, demo
 )
 async def test_strangers_are_refused(headers: dict[str, str]) -> None:
     async with demo() as client:
-        response = await client.post("/", json=asking("say hi"), headers=headers)
+        response = await client.post("/", json=run_body("say hi"), headers=headers)
     assert response.status_code == 403
     assert "access-control-allow-origin" not in response.headers
 
@@ -43,7 +43,7 @@ async def test_strangers_are_refused(headers: dict[str, str]) -> None:
 )
 async def test_a_refusal_names_the_setting_that_would_allow_it(headers: dict[str, str], setting: str) -> None:
     async with demo() as client:
-        message = (await client.post("/", json=asking("say hi"), headers=headers)).json()["error"]["message"]
+        message = (await client.post("/", json=run_body("say hi"), headers=headers)).json()["error"]["message"]
     assert setting in message
     assert "ambient.toml" in message
 
@@ -66,7 +66,7 @@ async def test_a_listed_origin_may_read_and_others_may_not() -> None:
     async with client_of(create_app(settings, {"demo": DemoBridge()})) as client:
         headers = {"Origin": "http://localhost:5173"}
         preflight = await client.options("/", headers=headers)
-        run = await client.post("/", json=asking("say hi"), headers=headers)
+        run = await client.post("/", json=run_body("say hi"), headers=headers)
         stranger = await client.options("/", headers={"Origin": "http://evil.example"})
     assert preflight.status_code == 204
     assert run.headers["access-control-allow-origin"] == "http://localhost:5173"
@@ -92,7 +92,7 @@ async def test_with_authorization_threads_belong_to_their_owner() -> None:
     add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=by_header)
     async with client_of(app) as client:
         alice, bob = {"x-user": "alice"}, {"x-user": "bob"}
-        await client.post("/", json=asking("say hi"), headers=alice)
+        await client.post("/", json=run_body("say hi"), headers=alice)
         reads = [
             (await client.request(method, path, headers=bob, json=[] if method == "PATCH" else None)).status_code
             for method, path in (
@@ -110,7 +110,7 @@ async def test_with_authorization_threads_belong_to_their_owner() -> None:
 
 
 @pytest.mark.parametrize("answer", ["alice", Actor(owner=""), 5])
-async def test_an_authorization_function_that_answers_nonsense_lets_nobody_in(answer: Any) -> None:
+async def test_an_authorization_function_that_returns_nonsense_denies_every_request(answer: Any) -> None:
     app = FastAPI()
     add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=lambda request: answer)
     async with client_of(app) as client:

@@ -17,10 +17,10 @@ from fastapi import FastAPI
 from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import ConfigError
-from tests.server.doors import client_of, refused
+from tests.server.demo_server import client_of, error_of
 from tests.server.worker import WorkerBridge
 from tests.services.workspaces.test_safe_trees import deep
-from tests.services.world import BYTES, by_header, ending, repository, server, settings_of, talk, told, unerasable
+from tests.services.world import BYTES, by_header, ending, repository, server, settings_of, talk, announcements, unerasable
 
 FILES = {
     ("POST", "/repos/add"),
@@ -74,12 +74,12 @@ async def test_routes_exist_exactly_where_an_agent_has_a_use_for_them(
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(FILES | MCP))
-async def test_every_route_asks_who_it_is_before_anything_else(tmp_path: Path, method: str, path: str) -> None:
+async def test_every_route_authorizes_before_anything_else(tmp_path: Path, method: str, path: str) -> None:
     async with server(WorkerBridge(), settings_of(tmp_path)) as client:
         foreign = await client.request(method, plain(path), headers={"host": "evil.example"})
     async with server(WorkerBridge(), settings_of(tmp_path), authorize=by_header) as client:
         nobody = await client.request(method, plain(path))
-    assert (refused(foreign), refused(nobody)) == ((403, "forbidden"), (401, "unauthorized"))
+    assert (error_of(foreign), error_of(nobody)) == ((403, "forbidden"), (401, "unauthorized"))
     assert not (tmp_path / "workspaces").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_server_without_such_agents_does_not_import_git_or_mcp() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_mounted_app_that_nobody_opens_serves_the_platform_too(tmp_path: Path) -> None:
+def test_a_mounted_app_without_a_lifespan_serves_the_platform_too(tmp_path: Path) -> None:
     url = repository(tmp_path / "origin" / "api", {})
     inner, outer = FastAPI(), FastAPI()
     add_ambient_endpoints(inner, WorkerBridge(), settings=settings_of(tmp_path, default_thread="t"))
@@ -116,12 +116,12 @@ def test_the_settings_of_the_platform_have_safe_defaults() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"mcp_config": "/nonexistent/mcp.json"}, {"git_schemes": ("ftp",)}])
-def test_settings_that_cannot_be_meant_are_refused_at_the_start(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused_at_the_start(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         add_ambient_endpoints(FastAPI(), WorkerBridge(), settings=settings_of(tmp_path, **wrong))
 
 
-async def test_nobody_reaches_anothers_workspace(tmp_path: Path) -> None:
+async def test_no_user_reaches_the_workspace_of_another(tmp_path: Path) -> None:
     url = repository(tmp_path / "origin" / "api", {})
     alice, bob = {"x-owner": "alice"}, {"x-owner": "bob"}
     settings = settings_of(tmp_path, default_thread="t")
@@ -134,7 +134,7 @@ async def test_nobody_reaches_anothers_workspace(tmp_path: Path) -> None:
         erased = await client.delete("/thread/t", headers=bob)
         still = (await client.get("/repos/status", headers=alice)).json()
     assert listed == {"repos": []}
-    assert [refused(one) for one in (removed, file, erased)] == [
+    assert [error_of(one) for one in (removed, file, erased)] == [
         (404, "unknown_repo"),
         (404, "unknown_file"),
         (404, "unknown_thread"),
@@ -156,7 +156,7 @@ async def test_erasing_a_thread_erases_its_workspace_with_everything_in_it(tmp_p
     assert erased.json() == {"threadId": "t", "deleted": True}
     assert not (workspace / "file-uploads" / "a").exists()
     assert not (workspace / "repos" / "api").exists()
-    assert told(fresh) == ["ambient:capabilities", "Workspace validated"]
+    assert announcements(fresh) == ["ambient:capabilities", "Workspace validated"]
 
 
 async def test_a_workspace_without_a_run_can_be_erased_and_one_that_is_not_there_cannot(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_a_workspace_without_a_run_can_be_erased_and_one_that_is_not_there
         added = await client.post("/repos/add", json={"threadId": "t", "url": url})
         erased = await client.delete("/thread/t")
         again = await client.delete("/thread/t")
-    assert (erased.status_code, refused(again)) == (200, (404, "unknown_thread"))
+    assert (erased.status_code, error_of(again)) == (200, (404, "unknown_thread"))
     assert not Path(added.json()["path"]).exists()
 
 
@@ -185,7 +185,7 @@ async def test_a_deep_tree_is_erased_with_its_thread_and_other_peoples_runs_go_o
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with-runs", "without"])
-async def test_what_could_not_be_deleted_is_said(tmp_path: Path, known: bool) -> None:
+async def test_an_incomplete_erasure_is_reported(tmp_path: Path, known: bool) -> None:
     """The answer was that the thread is deleted, whatever was left of it."""
     async with server(WorkerBridge(mcp=False), settings_of(tmp_path, default_thread="t")) as client:
         await client.post("/files?name=stuck", content=b"x", headers=BYTES)
@@ -195,7 +195,7 @@ async def test_what_could_not_be_deleted_is_said(tmp_path: Path, known: bool) ->
             failed = await client.delete("/thread/t")
         after = await talk(client, "hello", "u1")
         erased = await client.delete("/thread/t")
-    assert refused(failed) == (502, "service_error")
+    assert error_of(failed) == (502, "service_error")
     assert ending(after) == ("RUN_FINISHED", "success")
     assert erased.status_code == 200
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from ambient_runner import (
-    Asker,
+    CredentialSubject,
     FrameworkCapabilities,
     PlatformBridge,
     PlatformContext,
@@ -25,8 +25,8 @@ from ambient_runner import (
 from ambient_runner.bridges.base import remember
 from ambient_runner.cli.main import app as cli
 from ambient_runner.protocol.events import Event
-from ambient_runner.runs.framing import SNAPSHOT_HERE
-from tests.server.doors import SETTINGS, asking, client_of, frames, refused
+from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from tests.server.demo_server import SETTINGS, client_of, error_of, frames, run_body
 from tests.world import said
 
 PRIVATE = "for nobody else"
@@ -52,7 +52,7 @@ class NotesBridge(PlatformBridge):
             for event in said(f"m{n}-{run.key}", *part):
                 yield remember({PRIVATE: part})
                 yield event
-            yield SNAPSHOT_HERE
+            yield SNAPSHOT_MARKER
         yield remember({PRIVATE: "last"})
 
 
@@ -72,10 +72,10 @@ READERS: Sequence[tuple[str, dict[str, str], dict[str, str]]] = [
 )
 async def test_no_reader_gets_what_the_adapter_remembers(query: dict[str, str], headers: dict[str, str]) -> None:
     async with client_of(create_app(SETTINGS, {"notes": NotesBridge()})) as client:
-        asked = asking("hi")
+        body = run_body("hi")
         if "protocol" in query:
-            asked["protocolVersion"] = query["protocol"]
-        live = await client.post("/", json=asked, params=query, headers=headers)
+            body["protocolVersion"] = query["protocol"]
+        live = await client.post("/", json=body, params=query, headers=headers)
         late = await client.get("/threads/t/events", params={"until": "idle", **query}, headers=headers)
     for answer in (live, late):
         assert answer.status_code == 200
@@ -87,7 +87,7 @@ async def test_no_reader_gets_what_the_adapter_remembers(query: dict[str, str], 
 
 async def test_a_reader_can_resume_at_every_cursor_and_misses_nothing() -> None:
     async with client_of(create_app(SETTINGS, {"notes": NotesBridge()})) as client:
-        live = frames(await client.post("/", json=asking("hi")))
+        live = frames(await client.post("/", json=run_body("hi")))
         ids = [cursor for cursor, _ in live]
         for at, cursor in enumerate(ids):
             assert cursor is not None
@@ -101,7 +101,7 @@ async def test_a_reader_can_resume_at_every_cursor_and_misses_nothing() -> None:
 
 async def test_neither_snapshot_shows_it() -> None:
     async with client_of(create_app(SETTINGS, {"notes": NotesBridge()})) as client:
-        await client.post("/", json=asking("hi"))
+        await client.post("/", json=run_body("hi"))
         answers = [await client.get(f"/{which}_snapshot/t") for which in ("message", "state")]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert not any(PRIVATE in answer.text for answer in answers)
@@ -113,7 +113,7 @@ def test_an_export_and_a_tail_leave_it_out(tmp_path: Path) -> None:
     async def talk() -> None:
         app = create_app(dataclasses.replace(SETTINGS, store=store), {"notes": NotesBridge()})
         async with client_of(app) as client:
-            await client.post("/", json=asking("hi"))
+            await client.post("/", json=run_body("hi"))
 
     anyio.run(talk)
     for command in (["export", "t"], ["tail", "t", "--until-idle"], ["show", "t"]):
@@ -129,8 +129,8 @@ def snapshots_of(response: httpx.Response) -> list[Any]:
 
 async def test_snapshots_in_the_middle_show_the_messages_so_far_and_the_last_one_is_the_threads() -> None:
     async with client_of(create_app(SETTINGS, {"notes": NotesBridge("ab", "cd", "e")})) as client:
-        await client.post("/", json=asking("hi"))
-        live = await client.post("/", json=asking("more", message="u2"))
+        await client.post("/", json=run_body("hi"))
+        live = await client.post("/", json=run_body("more", message="u2"))
         late = await client.get("/threads/t/events", params={"until": "idle"})
         stored = (await client.get("/message_snapshot/t")).json()["messages"]
     found = snapshots_of(live)
@@ -149,7 +149,7 @@ async def test_agents_see_no_header_that_the_settings_do_not_name() -> None:
         bridge = NotesBridge()
         settings = dataclasses.replace(SETTINGS, pass_headers=names)
         async with client_of(create_app(settings, {"notes": bridge})) as client:
-            await client.post("/", json=asking("hi"), headers=sent)
+            await client.post("/", json=run_body("hi"), headers=sent)
         seen += bridge.headers
     assert seen == [{}, {"x-tenant": "acme"}]
 
@@ -159,10 +159,10 @@ async def test_a_header_that_came_twice_is_the_same_to_a_run_and_outside_of_one(
         def capabilities(self) -> FrameworkCapabilities:
             return FrameworkCapabilities(mcp=True)
 
-    asked: list[dict[str, str]] = []
+    seen_headers: list[dict[str, str]] = []
 
-    async def credentials(asker: Asker) -> dict[str, str]:
-        asked.append(dict(asker.headers))
+    async def credentials(asker: CredentialSubject) -> dict[str, str]:
+        seen_headers.append(dict(asker.headers))
         return {}
 
     app, twice = FastAPI(), [("x-team", "red"), ("x-team", "blue")]
@@ -170,23 +170,23 @@ async def test_a_header_that_came_twice_is_the_same_to_a_run_and_outside_of_one(
     add_ambient_endpoints(app, Connected(), settings=settings, credentials=credentials)
     async with client_of(app) as client:
         answers = [
-            await client.post("/", json=asking("hi"), headers=twice),
+            await client.post("/", json=run_body("hi"), headers=twice),
             await client.get("/mcp/status?threadId=t", headers=twice),
         ]
     assert [answer.status_code for answer in answers] == [200, 200]
-    assert asked == [{"x-team": "red, blue"}] * 2
+    assert seen_headers == [{"x-team": "red, blue"}] * 2
 
 
 @pytest.mark.parametrize(
     "messages", [[], [{"id": "a", "role": "assistant", "content": "hello"}]], ids=["none", "theirs"]
 )
 async def test_a_request_with_nothing_to_answer_is_refused_unless_the_bridge_has_a_prompt(messages: list[Any]) -> None:
-    asked = {**asking("hi"), "messages": messages}
+    body = {**run_body("hi"), "messages": messages}
     silent, prompted = NotesBridge(), NotesBridge()
     prompted.default_prompt = "Hello"
     async with client_of(create_app(SETTINGS, {"silent": silent, "prompted": prompted})) as client:
-        assert refused(await client.post("/agents/silent", json=asked)) == (422, "invalid_input")
-        answer = frames(await client.post("/agents/prompted", json=asked))
+        assert error_of(await client.post("/agents/silent", json=body)) == (422, "invalid_input")
+        answer = frames(await client.post("/agents/prompted", json=body))
         stored = (await client.get("/message_snapshot/t")).json()["messages"]
     (begun,) = [event for _, event in answer if event["type"] == "RUN_STARTED"]
     assert [message["content"] for message in begun["input"]["messages"]][-1] == "Hello"

@@ -11,7 +11,7 @@ from uuid import uuid4
 import anyio
 
 from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext, current_run
-from ambient_runner.config import harmless_environment
+from ambient_runner.config import base_environment
 from ambient_runner.protocol.events import Event, TextMessageContent, TextMessageEnd, TextMessageStart
 
 PRINT = "import json, os; print(json.dumps([os.getcwd(), dict(os.environ)]))"
@@ -44,10 +44,10 @@ class Worker:
         if said == "meet":
             await self.bridge.meet()
         if said == "refresh":
-            run.secrets.learn(["refreshed-token-value"])
+            run.secrets.add(["refreshed-token-value"])
             for event in words("I have refreshed-token-value now"):
                 yield event
-        env = harmless_environment() | run.environment
+        env = base_environment() | run.environment
         cwd = self.ctx.cwd_path or None
         done = await anyio.run_process([sys.executable, "-c", PRINT], env=env, cwd=cwd)
         self.bridge.children.append((run.actor.owner, *json.loads(done.stdout)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.repos import Repos
 from ambient_runner.services.workspaces.workspaces import Workspaces
@@ -17,9 +17,11 @@ ANN = ThreadKey("default", "ann", "trip")
 
 
 async def main(root: Path, url: str) -> None:
-    workspaces = Workspaces(root, rules=SourceRules(schemes=("http",), private=True), base={"PATH": os.environ["PATH"]})
+    workspaces = Workspaces(
+        root, rules=SourceRules(schemes=("http",), allow_private=True), git_environment={"PATH": os.environ["PATH"]}
+    )
     async with workspaces:
-        added = await (await Repos(workspaces).add(ANN, url, name="app", environment={})).outcome()
+        added = await (await Repos(workspaces).add(ANN, url, name="app", environment={})).wait_for_result()
     print("new" if added.newly_cloned else "there", flush=True)
 
 

@@ -1,5 +1,5 @@
-"""Where the MCP server of the tests is: it is started as a script of its own."""
+"""Path of the MCP server that tests start as a script. It is not in this folder: `mcp/` here would shadow the `mcp` package."""
 
 from pathlib import Path
 
-MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
+MCP_SERVER = str(Path(__file__).parent / "mcp" / "echo_server.py")

@@ -15,15 +15,16 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.services.workspaces.clone import CloneProgress
 from ambient_runner.services.workspaces.clone_sources import SourceRules
+from tests.machine_speed import unless_hung
 
 ANN = ThreadKey("default", "ann", "trip")
 BOB = ThreadKey("default", "bob", "trip")
 PATH = {"PATH": os.environ["PATH"]}
 NOTHING: dict[str, str] = {}
-HERE = SourceRules(schemes=("http", "file"), private=True)
+HERE = SourceRules(schemes=("http", "file"), allow_private=True)
 """Clones may come from this machine."""
 
 QUIET = {
@@ -51,7 +52,7 @@ def make_repo(
     branches: tuple[str, ...] = (),
     links: Mapping[str, str] | None = None,
 ) -> Path:
-    """A repository with one commit. Its default branch is not `main` unless said."""
+    """A repository with one commit. Its default branch is not `main` unless `branch` names one."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "-b", branch)
     for name, content in files.items():
@@ -70,38 +71,38 @@ def make_repo(
 
 @dataclass
 class Steps:
-    """Progress, as it was told."""
+    """Records progress steps."""
 
-    told: list[CloneProgress] = field(default_factory=list)
+    steps: list[CloneProgress] = field(default_factory=list)
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set with the first step."""
 
     async def __call__(self, step: CloneProgress) -> None:
-        self.told.append(step)
+        self.steps.append(step)
         self.begun.set()
 
 
 @dataclass
 class GitServer:
-    """Repositories below a folder, over HTTP. `login` asks for one; `stalled` holds packs back until it is set."""
+    """Repositories below a folder, over HTTP. `login` is required if set; `stalled` holds packs back until it is set."""
 
     folder: Path
     login: str = ""
     redirect: str = ""
     stalled: threading.Event | None = None
-    packs_asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    pack_requests: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     port: int = 0
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
-    """Of each request its path, its Host and what it was authorized with."""
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    """Path, Host and Authorization of each request."""
 
     def url(self, name: str, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}/{name}"
 
     @property
     def logins(self) -> set[str]:
-        """What was sent as credentials."""
-        sent = (given.removeprefix("Basic ") for _, _, given in self.asked if given)
-        return {base64.b64decode(given).decode() for given in sent}
+        """Decoded credentials that clients sent."""
+        sent = (credentials.removeprefix("Basic ") for _, _, credentials in self.requests if credentials)
+        return {base64.b64decode(credentials).decode() for credentials in sent}
 
 
 class _Server(ThreadingHTTPServer):
@@ -130,11 +131,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
     def _serve(self, body: bytes) -> None:
-        state, given = self.server.state, self.headers.get("Authorization", "")
-        state.asked.append((self.path, self.headers.get("Host", ""), given))
+        state, credentials = self.server.state, self.headers.get("Authorization", "")
+        state.requests.append((self.path, self.headers.get("Host", ""), credentials))
         if state.redirect:
             self._answer(302, {"Location": state.redirect + self.path})
-        elif state.login and given != "Basic " + base64.b64encode(state.login.encode()).decode():
+        elif state.login and credentials != "Basic " + base64.b64encode(state.login.encode()).decode():
             self._answer(401, {"WWW-Authenticate": 'Basic realm="git"'})
         else:
             self._backend(body)
@@ -173,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         half = len(content) // 2 if state.stalled else len(content)
         self.wfile.write(content[:half])
         self.wfile.flush()
-        state.packs_asked.release()
+        state.pack_requests.release()
         if state.stalled:
             state.stalled.wait(60)
         self.wfile.write(content[half:])
@@ -200,5 +201,5 @@ def git_server(
 
 async def asked_for_a_pack(server: GitServer) -> None:
     """Comes back when one more clone has begun to receive."""
-    with anyio.fail_after(30):
-        await anyio.to_thread.run_sync(server.packs_asked.acquire)
+    with unless_hung():
+        await anyio.to_thread.run_sync(server.pack_requests.acquire)

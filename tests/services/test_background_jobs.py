@@ -1,4 +1,4 @@
-"""Work that belongs to the server: joined, called off, and told of before anyone else hears."""
+"""Background jobs: joined, cancelled, and reported to `on_done` before any waiter resumes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import anyio.lowlevel
 import pytest
 
 from ambient_runner.errors import Draining, RepoConflict, ServiceError
-from ambient_runner.services.background_jobs import Job, JobKey, Jobs
+from ambient_runner.services.background_jobs import BackgroundJob, BackgroundJobs, JobKey
+from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB
 
 KEY = JobKey(ANN, "repo", "app")
 
 
-async def test_who_asks_again_gets_the_same_outcome() -> None:
+async def test_a_second_request_gets_the_same_result() -> None:
     started: list[str] = []
     go = anyio.Event()
 
@@ -27,44 +28,44 @@ async def test_who_asks_again_gets_the_same_outcome() -> None:
     answers: list[str] = []
 
     async def ask() -> None:
-        answers.append(await jobs.begin(KEY, "x", work).outcome())
+        answers.append(await jobs.start_or_join(KEY, "x", work).wait_for_result())
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs, anyio.create_task_group() as tasks:
+    with unless_hung():
+        async with BackgroundJobs() as jobs, anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            assert [job.key for job in jobs.under_way(ANN)] == [KEY]
-            assert jobs.under_way(BOB) == []
+            assert [job.key for job in jobs.for_thread(ANN)] == [KEY]
+            assert jobs.for_thread(BOB) == []
             go.set()
         assert answers == ["done"] * 3
         assert started == ["once"]
         assert jobs.find(KEY) is None
 
 
-async def test_an_error_of_ours_reaches_who_waits_and_the_others_go_on() -> None:
+async def test_a_runner_error_reaches_the_waiters_and_other_jobs_continue() -> None:
     async def refuse() -> str:
         raise RepoConflict
 
     async def work() -> str:
         return "fine"
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs:
+    with unless_hung():
+        async with BackgroundJobs() as jobs:
             with pytest.raises(RepoConflict):
-                await jobs.begin(KEY, "x", refuse).outcome()
-            assert await jobs.begin(KEY, "x", work).outcome() == "fine"
+                await jobs.start_or_join(KEY, "x", refuse).wait_for_result()
+            assert await jobs.start_or_join(KEY, "x", work).wait_for_result() == "fine"
 
 
-async def test_an_error_nobody_foresaw_is_logged_and_its_words_stay_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_is_logged_and_its_text_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def crash() -> str:
         raise RuntimeError("secret words")
 
-    with anyio.fail_after(5), caplog.at_level(logging.ERROR):
-        async with Jobs() as jobs:
+    with unless_hung(), caplog.at_level(logging.ERROR):
+        async with BackgroundJobs() as jobs:
             with pytest.raises(ServiceError) as failed:
-                await jobs.begin(KEY, "x", crash).outcome()
-            assert await jobs.begin(KEY, "x", _fine).outcome() == "fine"
+                await jobs.start_or_join(KEY, "x", crash).wait_for_result()
+            assert await jobs.start_or_join(KEY, "x", _fine).wait_for_result() == "fine"
     assert "secret" not in failed.value.message
     assert "secret words" in caplog.text
 
@@ -87,84 +88,84 @@ async def test_cancelling_waits_until_the_job_has_cleaned_up() -> None:
 
     async def ask() -> None:
         with pytest.raises(ServiceError):
-            await jobs.begin(KEY, "x", work).outcome()
+            await jobs.start_or_join(KEY, "x", work).wait_for_result()
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs, anyio.create_task_group() as tasks:
+    with unless_hung():
+        async with BackgroundJobs() as jobs, anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            await jobs.cancel(*jobs.under_way(ANN))
+            await jobs.cancel_and_wait(*jobs.for_thread(ANN))
             assert cleaned == ["up"]
-            assert await jobs.begin(KEY, "x", _fine).outcome() == "fine"
+            assert await jobs.start_or_join(KEY, "x", _fine).wait_for_result() == "fine"
 
 
-async def test_what_came_of_it_is_told_before_anyone_else_hears_and_once() -> None:
-    told: list[tuple[list[str], str]] = []
+async def test_on_done_is_called_once_before_any_waiter_resumes() -> None:
+    calls: list[tuple[list[str], str]] = []
     go = anyio.Event()
 
-    async def tell(job: Job[str]) -> None:
-        told.append((list(job.result), job.error.code if job.error else ""))
+    async def tell(job: BackgroundJob[str]) -> None:
+        calls.append((list(job.result), job.error.code if job.error else ""))
 
     async def refuse() -> str:
         await go.wait()
         raise RepoConflict
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs:
-            first, joined = (jobs.begin(KEY, "x", refuse, tell) for _ in range(2))
+    with unless_hung():
+        async with BackgroundJobs() as jobs:
+            first, joined = (jobs.start_or_join(KEY, "x", refuse, tell) for _ in range(2))
             go.set()
             for job in (first, joined):
                 with pytest.raises(RepoConflict):
-                    await job.outcome()
-            assert told == [([], "repo_conflict")]
-            assert await jobs.begin(KEY, "x", _fine, tell).outcome() == "fine"
-            assert told[1:] == [(["fine"], "")]
+                    await job.wait_for_result()
+            assert calls == [([], "repo_conflict")]
+            assert await jobs.start_or_join(KEY, "x", _fine, tell).wait_for_result() == "fine"
+            assert calls[1:] == [(["fine"], "")]
 
 
 async def test_what_is_ended_from_outside_tells_nothing() -> None:
-    told: list[object] = []
+    calls: list[object] = []
 
-    async def tell(job: Job[None]) -> None:
-        told.append(job)
+    async def tell(job: BackgroundJob[None]) -> None:
+        calls.append(job)
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs:
-            job = jobs.begin(KEY, "x", anyio.sleep_forever, tell)
+    with unless_hung():
+        async with BackgroundJobs() as jobs:
+            job = jobs.start_or_join(KEY, "x", anyio.sleep_forever, tell)
             await anyio.wait_all_tasks_blocked()
-            await jobs.cancel(*jobs.under_way(ANN))
+            await jobs.cancel_and_wait(*jobs.for_thread(ANN))
             with pytest.raises(ServiceError):
-                await job.outcome()
-    assert told == []
+                await job.wait_for_result()
+    assert calls == []
 
 
 async def test_a_teller_that_fails_does_not_harm_the_job() -> None:
     async def fail(job: object) -> None:
         raise RuntimeError
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs:
-            assert await jobs.begin(KEY, "x", _fine, fail).outcome() == "fine"
+    with unless_hung():
+        async with BackgroundJobs() as jobs:
+            assert await jobs.start_or_join(KEY, "x", _fine, fail).wait_for_result() == "fine"
 
 
 async def test_nothing_begins_after_the_end() -> None:
-    async with Jobs() as jobs:
+    async with BackgroundJobs() as jobs:
         pass
     with pytest.raises(Draining):
-        await jobs.begin(KEY, "x", _fine).outcome()
+        await jobs.start_or_join(KEY, "x", _fine).wait_for_result()
 
 
 async def test_what_is_called_off_hears_of_the_shutdown_and_nothing_begins_after_it() -> None:
-    """Both said that it failed, or was no longer wanted: a client could not know that trying again helps."""
+    """Bug: both reported a failure or a cancellation, so that a client could not know that a retry helps."""
 
     async def ask() -> None:
         with pytest.raises(Draining):
-            await jobs.begin(KEY, "x", anyio.sleep_forever).outcome()
+            await jobs.start_or_join(KEY, "x", anyio.sleep_forever).wait_for_result()
 
-    with anyio.fail_after(5):
-        async with Jobs() as jobs:
+    with unless_hung():
+        async with BackgroundJobs() as jobs:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 await anyio.wait_all_tasks_blocked()
-                jobs.call_off()
+                jobs.cancel_all()
             with pytest.raises(Draining):
-                await jobs.begin(KEY, "x", _fine).outcome()
+                await jobs.start_or_join(KEY, "x", _fine).wait_for_result()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ambient_runner.errors import RepoMissing, ServiceError
-from ambient_runner.services.mcp.config import fault_of
+from ambient_runner.errors import RepoNotFound, ServiceError
+from ambient_runner.services.mcp.config import config_file_problem
 from ambient_runner.services.workspaces.workflows import Workflows
 from tests.server.worker import WorkerBridge
 from tests.services.remotes import ANN, NOTHING, make_repo
@@ -17,7 +17,7 @@ NOWHERE = "a" * 300
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_an_mcp_file_that_cannot_be_looked_at_is_said_and_the_run_goes_on(tmp_path: Path, trusted: bool) -> None:
+async def test_an_unreadable_mcp_file_is_reported_and_the_run_continues(tmp_path: Path, trusted: bool) -> None:
     """The run ended with `agent_error`, and `/mcp/status` with 500."""
     url = make_repo(tmp_path / "app", {"a": "1"}, links={".mcp.json": NOWHERE}).as_uri()
     async with server(WorkerBridge(), settings_of(tmp_path, mcp_project=trusted)) as client:
@@ -30,9 +30,7 @@ async def test_an_mcp_file_that_cannot_be_looked_at_is_said_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("name", ["commondir", "objects/info/alternates"])
-async def test_a_repository_that_cannot_be_looked_at_has_failed_and_the_others_are_well(
-    tmp_path: Path, name: str
-) -> None:
+async def test_an_unreadable_repository_has_failed_and_the_others_are_ready(tmp_path: Path, name: str) -> None:
     """One such link made the state of all repositories a 500."""
     async with world(tmp_path) as it:
         broken, _ = await it.add(it.make("broken")), await it.add(it.make("well"))
@@ -45,14 +43,14 @@ async def test_a_repository_that_cannot_be_looked_at_has_failed_and_the_others_a
 async def test_a_workflow_behind_such_a_link_is_gone_and_can_be_chosen_again(tmp_path: Path, target: str) -> None:
     async with world(tmp_path) as it:
         url, workflows = it.make(files={"flows/review/a.md": "x"}), Workflows(it.workspaces)
-        await (await workflows.change(ANN, url, path="flows/review", environment=NOTHING)).outcome()
+        await (await workflows.change(ANN, url, path="flows/review", environment=NOTHING)).wait_for_result()
         flow = (await it.prepare(ANN)).workflow
         assert flow
         flow.folder.parent.rename(tmp_path / "aside")
         flow.folder.parent.symlink_to(target)
         with pytest.raises(ServiceError):
             await it.prepare(ANN)
-        changed = await (await workflows.change(ANN, url, path="flows/review", environment=NOTHING)).outcome()
+        changed = await (await workflows.change(ANN, url, path="flows/review", environment=NOTHING)).wait_for_result()
         assert changed.outcome == "updated"
         assert (await it.prepare(ANN)).cwd_path.is_dir()
 
@@ -75,17 +73,17 @@ async def test_a_local_folder_with_such_a_link_is_taken_for_a_repository_and_ref
     (folder / "a.md").write_text("x")
     async with world(tmp_path) as it:
         job = await Workflows(it.workspaces).change(ANN, str(folder), environment=NOTHING)
-        with pytest.raises(RepoMissing):
-            await job.outcome()
+        with pytest.raises(RepoNotFound):
+            await job.wait_for_result()
 
 
 async def test_a_local_repository_behind_a_link_to_itself_is_none(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     async with world(tmp_path) as it:
-        with pytest.raises(RepoMissing):
+        with pytest.raises(RepoNotFound):
             await it.add(str(tmp_path / "loop"), name="app")
 
 
 def test_a_configuration_behind_a_link_to_itself_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").symlink_to("mcp.json")
-    assert fault_of(tmp_path / "mcp.json")
+    assert config_file_problem(tmp_path / "mcp.json")

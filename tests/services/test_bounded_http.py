@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from anyio import to_thread
 
 from ambient_runner.config import LangfuseSettings
-from ambient_runner.services.bounded_http import Answer, send
+from ambient_runner.services.bounded_http import HttpResponse, send_request
 from ambient_runner.services.feedback import LangfuseScores, Score
+from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.raw import Raw, endless, raw_server, trickling
 from tests.server.worker import WorkerBridge
 from tests.services.world import by_header, ending, server, settings_of, talk
@@ -21,15 +24,15 @@ BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"
 
 
-async def asked(url: str, **options: int) -> Answer:
-    call = partial(send, "GET", url, headers={}, timeout=0.3, **options)
-    with anyio.fail_after(5):
+async def send_get(url: str, **options: int) -> HttpResponse:
+    call = partial(send_request, "GET", url, headers={}, timeout=0.3, **options)
+    with unless_hung():
         return await to_thread.run_sync(call, abandon_on_cancel=True)
 
 
 async def gone(server: Raw) -> None:
     """Comes back when a client has closed its connection."""
-    assert await to_thread.run_sync(partial(server.left.acquire, timeout=5))
+    assert await to_thread.run_sync(partial(server.left.acquire, timeout=HANG_SECONDS))
 
 
 @pytest.mark.parametrize("head", [b"", HEADERS_ONLY, BODY, CHUNKS], ids=["status", "headers", "body", "chunks"])
@@ -37,13 +40,29 @@ async def test_an_answer_that_trickles_in_is_given_up_when_its_time_is_over(head
     """The time was counted anew with every byte, and the thread that waited never came back."""
     with raw_server(trickling(head)) as slow:
         with pytest.raises(TimeoutError):
-            await asked(slow.url, limit=1000)
+            await send_get(slow.url, limit=1000)
         await gone(slow)
+
+
+@pytest.mark.parametrize("head", [b"", HEADERS_ONLY, BODY, CHUNKS], ids=["status", "headers", "body", "chunks"])
+async def test_an_answer_that_fails_is_closed(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to the garbage collector, it was closed after what it reads from: an error in whatever ran at that moment."""
+    answers: list[http.client.HTTPResponse] = []
+
+    class Watched(http.client.HTTPResponse):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            answers.append(self)
+
+    monkeypatch.setattr(http.client, "HTTPResponse", Watched)
+    with raw_server(trickling(head)) as slow, pytest.raises(TimeoutError):
+        await send_get(slow.url, limit=1000)
+    assert [answer.closed for answer in answers] == [True]
 
 
 async def test_of_an_endless_answer_only_the_limit_is_taken() -> None:
     with raw_server(endless(b"HTTP/1.1 200 OK\r\n\r\n")) as loud:
-        answer = await asked(loud.url, limit=1000)
+        answer = await send_get(loud.url, limit=1000)
         assert (answer.status, len(answer.body)) == (200, 1000)
         await gone(loud)
 
@@ -51,18 +70,18 @@ async def test_of_an_endless_answer_only_the_limit_is_taken() -> None:
 async def test_an_answer_that_breaks_off_is_none() -> None:
     """Half of an answer, or nothing of one, was taken for the whole: a run went on without the credentials it was promised."""
     with raw_server(lambda server, client: server.send(client, BODY)) as broken, pytest.raises(ConnectionError):
-        await asked(broken.url, limit=1000)
+        await send_get(broken.url, limit=1000)
 
 
 async def test_a_langfuse_that_trickles_keeps_no_thread() -> None:
     with raw_server(trickling(HEADERS_ONLY)) as slow:
         scores = LangfuseScores(LangfuseSettings(url=slow.url, public_key="pk", secret_key="sk"), timeout=0.3)
-        assert await scores.send(Score(id="1", trace_id="a", value=True)) is False
+        assert await scores.send_score(Score(id="1", trace_id="a", value=True)) is False
         await gone(slow)
 
 
-async def test_many_who_wait_for_slow_credentials_hold_up_nobody_else(tmp_path: Path) -> None:
-    """They took every thread of the server; whoever asked for their files had to wait until the credentials came."""
+async def test_many_requests_for_slow_credentials_delay_nothing_else(tmp_path: Path) -> None:
+    """They took every thread of the server; requests for files had to wait until the credentials arrived."""
     with raw_server(trickling(BODY)) as slow:
         settings = settings_of(tmp_path, credentials_url=slow.url)
         async with server(WorkerBridge(), settings, authorize=by_header) as client:
@@ -74,8 +93,8 @@ async def test_many_who_wait_for_slow_credentials_hold_up_nobody_else(tmp_path: 
             async with anyio.create_task_group() as tasks:
                 for number in range(45):
                     tasks.start_soon(wait, number)
-                await to_thread.run_sync(lambda: [slow.came.acquire(timeout=5) for _ in range(8)])
-                with anyio.fail_after(5):
+                await to_thread.run_sync(lambda: [slow.came.acquire(timeout=HANG_SECONDS) for _ in range(8)])
+                with unless_hung():
                     response = await client.get("/files?threadId=t", headers={"x-owner": "bob"})
                 assert response.status_code == 200
                 slow.over.set()

@@ -1,4 +1,4 @@
-"""Credentials: who is asked for them, what counts as an answer, and that nothing of them is repeated."""
+"""Credentials: requests to the source, valid answers, and that no value is repeated in a message."""
 
 from __future__ import annotations
 
@@ -13,24 +13,31 @@ import anyio
 import pytest
 
 from ambient_runner.errors import CredentialsError, Unauthorized
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.runs.run import Actor
-from ambient_runner.services.credentials import Asker, Credentials, Visit, from_url, grant
+from ambient_runner.services.credentials import (
+    Credentials,
+    CredentialSubject,
+    RequestScope,
+    fetch_credentials,
+    from_url,
+)
+from tests.machine_speed import unless_hung
 
-ALICE = Visit(actor=Actor(tenant="acme", owner="alice & bob"), thread=ThreadKey("acme", "alice & bob", "t/1"))
+ALICE = RequestScope(actor=Actor(tenant="acme", owner="alice & bob"), thread=ThreadKey("acme", "alice & bob", "t/1"))
 
 
 class Backend:
-    """An HTTP server that answers every GET with `status`, `body` and `headers`, and keeps what it was asked."""
+    """An HTTP server that answers every GET with `status`, `body` and `headers`, and records the requests."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
         backend = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                backend.asked.append((self.path, self.headers["Authorization"]))
+                backend.requests.append((self.path, self.headers["Authorization"]))
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -58,7 +65,7 @@ def backend(status: int = 200, body: bytes = b"{}", headers: Mapping[str, str] |
 
 
 def giving(value: object) -> Credentials:
-    async def give(asker: Asker) -> Any:
+    async def give(asker: CredentialSubject) -> Any:
         return value
 
     return give
@@ -66,23 +73,23 @@ def giving(value: object) -> Credentials:
 
 async def refusal(source: Credentials, **options: Any) -> str:
     with pytest.raises(CredentialsError) as caught:
-        await grant(source, ALICE, Secrets(()), **options)
+        await fetch_credentials(source, ALICE, Secrets(()), **options)
     return caught.value.message
 
 
 async def test_without_a_source_nothing_is_granted() -> None:
-    assert await grant(None, ALICE, Secrets(())) == {}
+    assert await fetch_credentials(None, ALICE, Secrets(())) == {}
 
 
 async def test_what_is_granted_is_secret_from_then_on_but_a_persons_name_is_not() -> None:
     secrets = Secrets(())
-    given = {"GITHUB_TOKEN": "ghx-0123456789", "GIT_AUTHOR_NAME": "Alice Example"}
-    assert await grant(giving(given), ALICE, secrets) == given
+    answer = {"GITHUB_TOKEN": "ghx-0123456789", "GIT_AUTHOR_NAME": "Alice Example"}
+    assert await fetch_credentials(giving(answer), ALICE, secrets) == answer
     assert Redactor(secrets).redact_text("Alice Example has ghx-0123456789") == "Alice Example has [redacted]"
 
 
 @pytest.mark.parametrize(
-    "given",
+    "answer",
     [
         None,
         ["A"],
@@ -96,63 +103,63 @@ async def test_what_is_granted_is_secret_from_then_on_but_a_persons_name_is_not(
         {1: "quiet"},
     ],
 )
-async def test_what_is_no_environment_is_refused_without_being_repeated(given: object) -> None:
-    said = await refusal(giving(given))
-    assert "quiet" not in said
-    assert "Ask its operator" in said
+async def test_what_is_no_environment_is_refused_without_being_repeated(answer: object) -> None:
+    message = await refusal(giving(answer))
+    assert "quiet" not in message
+    assert "Ask its operator" in message
 
 
-async def test_a_source_that_fails_is_a_failure_of_ours_and_its_words_stay_inside() -> None:
-    async def fail(asker: Asker) -> Mapping[str, str]:
+async def test_a_failing_source_is_a_credentials_error_without_its_text() -> None:
+    async def fail(asker: CredentialSubject) -> Mapping[str, str]:
         raise RuntimeError("the token was ghx-0123456789")
 
     assert await refusal(fail) == str(CredentialsError())
 
 
-async def test_a_source_may_refuse_in_our_own_words() -> None:
-    async def deny(asker: Asker) -> Mapping[str, str]:
+async def test_a_source_may_raise_a_credentials_error_itself() -> None:
+    async def deny(asker: CredentialSubject) -> Mapping[str, str]:
         raise Unauthorized
 
     with pytest.raises(Unauthorized):
-        await grant(deny, ALICE, Secrets(()))
+        await fetch_credentials(deny, ALICE, Secrets(()))
 
 
 async def test_a_source_that_never_answers_is_given_up() -> None:
-    async def wait(asker: Asker) -> Mapping[str, str]:
+    async def wait(asker: CredentialSubject) -> Mapping[str, str]:
         await anyio.sleep_forever()
         raise AssertionError
 
-    with anyio.fail_after(5):
+    with unless_hung():
         assert "within 0.05 seconds" in await refusal(wait, timeout=0.05)
 
 
 async def test_a_url_is_asked_for_one_actor_and_thread_with_the_servers_token() -> None:
     with backend(body=json.dumps({"GITHUB_TOKEN": "of-alice"}).encode()) as one:
         source = from_url(f"{one.url}?kind=git", "bearer-of-the-server")
-        assert await grant(source, ALICE, Secrets(())) == {"GITHUB_TOKEN": "of-alice"}
-    assert one.asked == [
+        assert await fetch_credentials(source, ALICE, Secrets(())) == {"GITHUB_TOKEN": "of-alice"}
+    assert one.requests == [
         ("/credentials?kind=git&tenant=acme&owner=alice%20%26%20bob&thread=t%2F1", "Bearer bearer-of-the-server")
     ]
 
 
 async def test_no_content_means_nothing_was_granted() -> None:
     with backend(204, b"") as one:
-        assert await grant(from_url(one.url), ALICE, Secrets(())) == {}
-    assert one.asked[0][1] is None
+        assert await fetch_credentials(from_url(one.url), ALICE, Secrets(())) == {}
+    assert one.requests[0][1] is None
 
 
 async def test_a_redirect_is_not_followed_so_the_token_goes_nowhere_else() -> None:
     with backend() as elsewhere, backend(302, headers={"Location": elsewhere.url}) as one:
-        assert "answered 302" in await refusal(from_url(one.url, "bearer-of-the-server"))
-    assert elsewhere.asked == []
+        assert "returned status 302" in await refusal(from_url(one.url, "bearer-of-the-server"))
+    assert elsewhere.requests == []
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
-async def test_an_answer_that_is_a_refusal_says_so(status: int) -> None:
+async def test_a_refusing_response_is_reported_with_its_status(status: int) -> None:
     with backend(status, b"details") as one:
-        said = await refusal(from_url(one.url))
-    assert f"answered {status}" in said
-    assert "details" not in said
+        message = await refusal(from_url(one.url))
+    assert f"returned status {status}" in message
+    assert "details" not in message
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'"x"', b'{"A": "\\ud800"}', b"x" * ((1 << 18) + 1)])
@@ -161,12 +168,12 @@ async def test_an_answer_that_is_no_object_of_texts_is_refused(body: bytes) -> N
         assert "Ask its operator" in await refusal(from_url(one.url))
 
 
-async def test_a_backend_that_is_not_there_is_said() -> None:
+async def test_an_unreachable_backend_is_reported() -> None:
     with backend() as one:
         url = one.url
     assert "cannot be reached" in await refusal(from_url(url))
 
 
 def test_a_visit_does_not_show_its_headers() -> None:
-    visit = Visit(actor=Actor(), thread=ALICE.thread, headers={"x-github-token": "of-alice"})
+    visit = RequestScope(actor=Actor(), thread=ALICE.thread, headers={"x-github-token": "of-alice"})
     assert "of-alice" not in repr(visit)

@@ -12,11 +12,12 @@ import pytest
 
 from ambient_runner.config import LangfuseSettings, Settings
 from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol.events import Event, RunStarted
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
-from ambient_runner.services.feedback import Feedback, LangfuseScores, Payload, Score, read_feedback, record
+from ambient_runner.services.feedback import Feedback, LangfuseScores, Payload, Score, read_feedback, record_feedback
+from tests.machine_speed import unless_hung
 from tests.receiver import SCORES, receiving
 from tests.scripts import begun, forever, hello
 from tests.world import KEY, ScriptedAgent, run_once, runner_of, user
@@ -32,7 +33,7 @@ class Notebook:
         self.scores: list[Score] = []
         self._takes = takes
 
-    async def send(self, score: Score) -> bool:
+    async def send_score(self, score: Score) -> bool:
         self.scores.append(score)
         return self._takes
 
@@ -46,11 +47,11 @@ def langfuse(url: str) -> LangfuseSettings:
 
 
 async def facts(runner: Runner) -> list[dict[str, Any]]:
-    batches = await runner.ledger.read(KEY, 0)
+    batches = await runner.ledger.read_batches(KEY, 0)
     return [json.loads(line) for batch in batches if batch.owner == "ambient.feedback" for line in batch.lines]
 
 
-def told(events: list[Event]) -> tuple[str, str]:
+def trace_and_message(events: list[Event]) -> tuple[str, str]:
     """The trace of a run and the id of its message."""
     started = events[0]
     assert isinstance(started, RunStarted)
@@ -62,9 +63,9 @@ def told(events: list[Event]) -> tuple[str, str]:
 async def test_feedback_on_a_message_scores_the_trace_of_the_run_that_wrote_it() -> None:
     book = Notebook()
     async with runner_of(ScriptedAgent(hello)) as runner:
-        runs = [told(await run_once(runner, user(f"u{at}"))) for at in range(3)]
+        runs = [trace_and_message(await run_once(runner, user(f"u{at}"))) for at in range(3)]
         for _, message in runs:
-            _, recorded = await record(runner, KEY, thumbs(message_id=message), book)
+            _, recorded = await record_feedback(runner, KEY, thumbs(message_id=message), book)
             assert recorded
         kept = await facts(runner)
     assert [score.trace_id for score in book.scores] == [trace for trace, _ in runs]
@@ -77,14 +78,14 @@ async def test_feedback_on_a_message_scores_the_trace_of_the_run_that_wrote_it()
 async def test_a_trace_that_is_named_is_scored_if_this_thread_has_it() -> None:
     book = Notebook()
     async with runner_of(ScriptedAgent(hello)) as runner:
-        mine, _ = told(await run_once(runner, user("u1")))
-        newer, message = told(await run_once(runner, user("u2")))
-        others, _ = told(await run_once(runner, user("u1"), thread="other"))
-        assert await record(runner, KEY, thumbs(trace_id=mine, message_id=message), book) == (
+        mine, _ = trace_and_message(await run_once(runner, user("u1")))
+        newer, message = trace_and_message(await run_once(runner, user("u2")))
+        others, _ = trace_and_message(await run_once(runner, user("u1"), thread="other"))
+        assert await record_feedback(runner, KEY, thumbs(trace_id=mine, message_id=message), book) == (
             Payload(trace_id=mine, message_id=message),
             True,
         )
-        assert (await record(runner, KEY, thumbs(trace_id=others), book))[1] is False
+        assert (await record_feedback(runner, KEY, thumbs(trace_id=others), book))[1] is False
     assert [score.trace_id for score in book.scores] == [mine]
     assert newer != mine
 
@@ -93,18 +94,18 @@ async def test_without_a_message_or_a_trace_the_newest_run_is_meant() -> None:
     book = Notebook()
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
-        newest, _ = told(await run_once(runner, user("u2")))
-        await record(runner, KEY, thumbs(up=False), book)
+        newest, _ = trace_and_message(await run_once(runner, user("u2")))
+        await record_feedback(runner, KEY, thumbs(up=False), book)
         # A fact after the run is not a run.
-        await record(runner, KEY, thumbs(up=True), book)
+        await record_feedback(runner, KEY, thumbs(up=True), book)
     assert [(score.trace_id, score.value) for score in book.scores] == [(newest, False), (newest, True)]
 
 
-async def test_a_message_nobody_knows_is_kept_and_not_scored() -> None:
+async def test_feedback_on_an_unknown_message_is_stored_and_not_scored() -> None:
     book = Notebook()
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
-        assert (await record(runner, KEY, thumbs(message_id="never-said"), book))[1] is False
+        assert (await record_feedback(runner, KEY, thumbs(message_id="never-said"), book))[1] is False
         [kept] = await facts(runner)
     assert book.scores == []
     assert kept == {"messageId": "never-said", "metaType": "thumbs_up", "userId": "local", "recorded": False}
@@ -113,22 +114,22 @@ async def test_a_message_nobody_knows_is_kept_and_not_scored() -> None:
 async def test_a_score_that_did_not_arrive_is_not_recorded() -> None:
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
-        assert (await record(runner, KEY, thumbs(), Notebook(takes=False)))[1] is False
-        assert (await record(runner, KEY, thumbs(), None))[1] is False
+        assert (await record_feedback(runner, KEY, thumbs(), Notebook(takes=False)))[1] is False
+        assert (await record_feedback(runner, KEY, thumbs(), None))[1] is False
         assert [fact["recorded"] for fact in await facts(runner)] == [False, False]
 
 
-async def test_who_repeats_it_or_changes_their_mind_has_one_score_and_another_person_has_another() -> None:
+async def test_repeated_or_changed_feedback_keeps_one_score_per_user() -> None:
     book = Notebook()
     async with runner_of(ScriptedAgent(hello)) as runner:
-        _, message = told(await run_once(runner, user("u1")))
-        for given in (
+        _, message = trace_and_message(await run_once(runner, user("u1")))
+        for feedback in (
             thumbs(message_id=message, user_id="ann"),
             thumbs(message_id=message, user_id="ann"),
             thumbs(up=False, message_id=message, user_id="ann"),
             thumbs(message_id=message, user_id="bob"),
         ):
-            await record(runner, KEY, given, book)
+            await record_feedback(runner, KEY, feedback, book)
     ids = [score.id for score in book.scores]
     assert ids[0] == ids[1] == ids[2] != ids[3]
     assert [score.value for score in book.scores] == [True, True, False, True]
@@ -138,7 +139,7 @@ async def test_secrets_stay_out_of_the_fact_and_the_score() -> None:
     book = Notebook()
     async with runner_of(ScriptedAgent(hello), SETTINGS) as runner:
         await run_once(runner, user("u1"))
-        payload, _ = await record(runner, KEY, thumbs(comment=f"it showed {SECRET}", reason=SECRET), book)
+        payload, _ = await record_feedback(runner, KEY, thumbs(comment=f"it showed {SECRET}", reason=SECRET), book)
         kept = await facts(runner)
     assert payload == Payload(comment="it showed [redacted]", reason="[redacted]")
     assert [SECRET in str(kept), SECRET in book.scores[0].comment, SECRET in str(book.scores[0].metadata)] == [
@@ -147,16 +148,16 @@ async def test_secrets_stay_out_of_the_fact_and_the_score() -> None:
     assert book.scores[0].comment == "it showed [redacted]"
 
 
-async def test_feedback_on_what_was_said_before_may_come_while_a_run_goes_on() -> None:
+async def test_feedback_on_an_earlier_message_is_accepted_during_a_run() -> None:
     async def script(run: Run) -> AsyncGenerator[Any, None]:
         async for event in forever(run) if run.is_continuation else hello(run):
             yield event
 
     book = Notebook()
     async with runner_of(ScriptedAgent(script)) as runner:
-        trace, message = told(await run_once(runner, user("u1")))
+        trace, message = trace_and_message(await run_once(runner, user("u1")))
         await begun(runner, user("u2"))
-        assert (await record(runner, KEY, thumbs(message_id=message), book))[1] is True
+        assert (await record_feedback(runner, KEY, thumbs(message_id=message), book))[1] is True
         await runner.stop(KEY)
     assert [(score.trace_id, score.metadata["owner"]) for score in book.scores] == [(trace, "local")]
 
@@ -166,13 +167,13 @@ async def test_a_thread_of_someone_else_does_not_exist() -> None:
         await run_once(runner, user("u1"))
         for key in (ThreadKey("default", "bob", "t"), ThreadKey("default", "local", "unknown")):
             with pytest.raises(UnknownThread):
-                await record(runner, key, thumbs(), Notebook())
+                await record_feedback(runner, key, thumbs(), Notebook())
 
 
 async def test_langfuse_gets_one_request_with_the_score() -> None:
     score = Score(id="feedback-1", trace_id="ab" * 16, value=False, comment="too long", metadata={"user": "ann"})
     with receiving() as receiver:
-        assert await LangfuseScores(langfuse(receiver.url)).send(score)
+        assert await LangfuseScores(langfuse(receiver.url)).send_score(score)
     [post] = receiver.posts
     assert (post.path, post.headers["authorization"]) == (SCORES, langfuse("").authorization)
     assert json.loads(post.body) == {
@@ -191,7 +192,7 @@ async def test_langfuse_gets_one_request_with_the_score() -> None:
 async def test_an_answer_that_is_no_yes_is_a_no(status: int, caplog: pytest.LogCaptureFixture) -> None:
     score = Score(id="f", trace_id="ab" * 16, value=True, comment="a private remark")
     with receiving(answer=status) as receiver:
-        assert not await LangfuseScores(langfuse(receiver.url)).send(score)
+        assert not await LangfuseScores(langfuse(receiver.url)).send_score(score)
     assert len(receiver.posts) == 1
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "private" not in caplog.text
@@ -205,16 +206,18 @@ async def test_a_langfuse_that_never_answers_is_not_waited_for_and_the_loop_goes
         await hole.until(lambda receiver: bool(receiver.posts))
         order.append("it has come and is not answered")
 
-    with receiving(answer=0) as hole, anyio.fail_after(10):
+    with receiving(answer=0) as hole, unless_hung():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(look)
-            assert not await LangfuseScores(langfuse(hole.url), timeout=1.0).send(score)
+            assert not await LangfuseScores(langfuse(hole.url), timeout=1.0).send_score(score)
             order.append("given up")
     assert order == ["it has come and is not answered", "given up"]
 
 
 async def test_nobody_at_the_address_is_a_no() -> None:
-    assert not await LangfuseScores(langfuse("http://127.0.0.1:1")).send(Score(id="f", trace_id="ab" * 16, value=True))
+    assert not await LangfuseScores(langfuse("http://127.0.0.1:1")).send_score(
+        Score(id="f", trace_id="ab" * 16, value=True)
+    )
 
 
 def test_what_feedback_looks_like() -> None:
@@ -247,6 +250,7 @@ def test_what_is_no_feedback_is_refused(change: dict[str, str]) -> None:
         b'{"type":"META","metaType":"thumbs_up","payload":{"comment":1}}',
         b'{"type":"META","metaType":"thumbs_up","payload":{},"threadId":7}',
         b'{"type":"META","metaType":"thumbs_up","payload":' + b"[" * 100_000,
+        b'{"type":"META","metaType":"thumbs_up","payload":{},"more":' + b"[" * 64 + b"]" * 64 + b"}",
         json.dumps({"type": "META", "metaType": "thumbs_up", "payload": {"comment": "x" * 10_001}}).encode(),
         json.dumps({"type": "META", "metaType": "thumbs_up", "payload": {"messageId": "x" * 257}}).encode(),
     ],

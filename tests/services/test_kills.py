@@ -14,6 +14,7 @@ from anyio.abc import Process
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.repos import Repos
 from ambient_runner.services.workspaces.workspaces import Workspaces
+from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, NOTHING, PATH, git, git_server, make_repo
 
 CLONER = Path(__file__).with_name("cloner.py")
@@ -25,9 +26,9 @@ async def cloner(root: Path, url: str) -> Process:
 
 async def said_by(process: Process) -> str:
     assert process.stdout
-    said = b"".join([data async for data in process.stdout]).decode()
+    output = b"".join([data async for data in process.stdout]).decode()
     assert await process.wait() == 0
-    return said.strip()
+    return output.strip()
 
 
 async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_clone_works(tmp_path: Path) -> None:
@@ -35,13 +36,15 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
     held = threading.Event()
     with git_server(tmp_path / "srv", stalled=held) as server:
         url = server.url("app/.git")
-        with anyio.fail_after(60):
+        with unless_hung():
             async with await cloner(tmp_path / "root", url) as process:
-                await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                await anyio.to_thread.run_sync(server.pack_requests.acquire)
                 orphans = psutil.Process(process.pid).children(recursive=True)
                 process.kill()
                 await process.wait()
-            workspaces = Workspaces(tmp_path / "root", rules=SourceRules(schemes=("http",), private=True), base=PATH)
+            workspaces = Workspaces(
+                tmp_path / "root", rules=SourceRules(schemes=("http",), allow_private=True), git_environment=PATH
+            )
             left = tmp_path / "root/default/ann/trip/.ambient/tmp"
             assert len(list(left.iterdir())) == 1
             workspace = await workspaces.prepare(ANN)
@@ -54,7 +57,7 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
             async with workspaces:
                 repos = Repos(workspaces)
                 assert await repos.status(ANN) == []
-                added = await (await repos.add(ANN, url, name="app", environment=NOTHING)).outcome()
+                added = await (await repos.add(ANN, url, name="app", environment=NOTHING)).wait_for_result()
             assert added.newly_cloned
             assert git(added.path, "status", "--porcelain", "--branch") == "## ambient/trip"
 
@@ -63,13 +66,13 @@ async def test_two_processes_that_add_the_same_repository_end_with_one(tmp_path:
     make_repo(tmp_path / "srv/app", {"a.txt": "hello"})
     held = threading.Event()
     with git_server(tmp_path / "srv", stalled=held) as server:
-        with anyio.fail_after(60):
+        with unless_hung():
             async with (
                 await cloner(tmp_path / "root", server.url("app/.git")) as one,
                 await cloner(tmp_path / "root", server.url("app/.git")) as two,
             ):
                 for _ in range(2):
-                    await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                    await anyio.to_thread.run_sync(server.pack_requests.acquire)
                 held.set()
                 assert sorted([await said_by(one), await said_by(two)]) == ["new", "there"]
         path = tmp_path / "root/default/ann/trip"
@@ -81,9 +84,9 @@ async def test_a_living_process_keeps_its_clone_while_another_begins_a_run(tmp_p
     make_repo(tmp_path / "srv/app", {"a.txt": "hello"})
     held = threading.Event()
     with git_server(tmp_path / "srv", stalled=held) as server:
-        with anyio.fail_after(60):
+        with unless_hung():
             async with await cloner(tmp_path / "root", server.url("app/.git")) as process:
-                await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                await anyio.to_thread.run_sync(server.pack_requests.acquire)
                 await Workspaces(tmp_path / "root").prepare(ANN)
                 held.set()
                 assert await said_by(process) == "new"

@@ -1,4 +1,4 @@
-"""What set-up is granted for a run: nothing begins without it, nobody else has it, and it is gone with the run."""
+"""Credentials of a run: the agent does not start without them, no other run has them, and they are dropped with the run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from typing import Any
 import anyio
 import pytest
 
-from ambient_runner.services.credentials import Asker
+from ambient_runner.services.credentials import CredentialSubject
 from ambient_runner.telemetry.tracing import tracing
-from tests.server.doors import asking, frames
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import frames, run_body
 from tests.server.worker import WorkerBridge
-from tests.services.world import by_header, ending, mcp_file, server, settings_of, talk, tokens_of, told
+from tests.services.world import announcements, by_header, ending, mcp_file, server, settings_of, talk, tokens_of
 from tests.telemetry.world import spans_of
 
 
-async def test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_free_again(tmp_path: Path) -> None:
+async def test_without_credentials_the_agent_does_not_start_and_the_thread_is_free(tmp_path: Path) -> None:
     answers: list[Mapping[str, str] | Exception] = [
         RuntimeError("it was granted-token"),
         {"GITHUB_TOKEN": "granted-token"},
     ]
 
-    async def give(asker: Asker) -> Mapping[str, str]:
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -38,15 +39,15 @@ async def test_without_credentials_nothing_of_the_agent_runs_and_the_thread_is_f
         well = await talk(client, "hello", "u2")
     assert ending(failed) == ("RUN_ERROR", "credentials_error")
     assert "granted-token" not in json.dumps(failed)
-    assert told(failed) == ["ambient:capabilities", "ambient:setup_error"]
+    assert announcements(failed) == ["ambient:capabilities", "ambient:setup_error"]
     problem = next(event["value"] for event in failed if event.get("name") == "ambient:setup_error")
     assert problem == {"stage": "credentials", "message": failed[-1]["message"]}
     assert ending(well) == ("RUN_FINISHED", "success")
-    assert told(well) == ["Auth connected", "Workspace validated"]
+    assert announcements(well) == ["Auth connected", "Workspace validated"]
 
 
 async def test_the_log_says_why_a_set_up_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(asker: Asker) -> Mapping[str, str]:
+    async def fail(asker: CredentialSubject) -> Mapping[str, str]:
         raise RuntimeError("the vault is sealed")
 
     async with server(WorkerBridge(), settings_of(tmp_path), credentials=fail) as client:
@@ -56,16 +57,16 @@ async def test_the_log_says_why_a_set_up_failed(tmp_path: Path, caplog: pytest.L
 
 
 async def test_a_run_can_be_stopped_while_it_is_being_set_up(tmp_path: Path) -> None:
-    asked = anyio.Event()
+    requested = anyio.Event()
 
-    async def hang(asker: Asker) -> Mapping[str, str]:
-        asked.set()
+    async def hang(asker: CredentialSubject) -> Mapping[str, str]:
+        requested.set()
         await anyio.sleep_forever()
         raise NotImplementedError
 
     bridge = WorkerBridge()
     events: list[dict[str, Any]] = []
-    with anyio.fail_after(8):
+    with unless_hung():
         async with server(bridge, settings_of(tmp_path), credentials=hang) as client:
 
             async def run() -> None:
@@ -73,12 +74,12 @@ async def test_a_run_can_be_stopped_while_it_is_being_set_up(tmp_path: Path) -> 
 
             async with anyio.create_task_group() as group:
                 group.start_soon(run)
-                await asked.wait()
+                await requested.wait()
                 assert (await client.post("/interrupt", json={"threadId": "t"})).status_code == 200
     assert (ending(events), bridge.contexts) == (("RUN_FINISHED", "cancelled"), [])
 
 
-async def test_two_people_at_once_have_their_own_credentials_and_nothing_of_each_other(
+async def test_two_users_at_once_have_only_their_own_credentials(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S6, S8: in the reference one person's running turn saw the other's token, and every child had the server's own."""
@@ -86,18 +87,18 @@ async def test_two_people_at_once_have_their_own_credentials_and_nothing_of_each
     monkeypatch.setenv("PROVIDER_API_KEY", "key-of-the-provider")
     caplog.set_level(logging.DEBUG)
 
-    async def give(asker: Asker) -> Mapping[str, str]:
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
         return {"GITHUB_TOKEN": f"token-of-{asker.actor.owner}"}
 
     bridge = WorkerBridge(meeting=2)
     spoken: dict[str, str] = {}
-    with anyio.fail_after(60), spans_of() as spans:
+    with unless_hung(), spans_of() as spans:
         options = {"credentials": give, "authorize": by_header, "middleware": [tracing(spans.provider, content=True)]}
         async with server(bridge, settings_of(tmp_path), **options) as client:
 
             async def run(owner: str) -> None:
                 headers = {"x-owner": owner}
-                response = await client.post("/", json=asking("meet", thread="shared"), headers=headers)
+                response = await client.post("/", json=run_body("meet", thread="shared"), headers=headers)
                 history = await client.get("/message_snapshot/shared", headers=headers)
                 spoken[owner] = response.text + history.text
                 assert ending([event for _, event in frames(response)]) == ("RUN_FINISHED", "success")
@@ -123,7 +124,7 @@ async def test_two_people_at_once_have_their_own_credentials_and_nothing_of_each
     assert [path for path in written if any(secret.encode() in path.read_bytes() for secret in secrets)] == []
 
 
-async def test_what_was_granted_is_gone_with_the_run(tmp_path: Path) -> None:
+async def test_credentials_are_dropped_with_the_run(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
     async with server(bridge, settings_of(tmp_path), credentials=tokens_of(GITHUB_TOKEN="granted-token")) as client:
         await talk(client, "hello", "u1")
@@ -131,9 +132,9 @@ async def test_what_was_granted_is_gone_with_the_run(tmp_path: Path) -> None:
     assert "granted-token" not in repr(bridge.runs[0])
 
 
-async def test_what_was_granted_is_gone_with_a_run_that_is_stopped(tmp_path: Path) -> None:
+async def test_credentials_are_dropped_with_a_run_that_is_stopped(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
-    with anyio.fail_after(30):
+    with unless_hung():
         async with server(bridge, settings_of(tmp_path), credentials=tokens_of(GITHUB_TOKEN="granted-token")) as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(talk, client, "wait", "u1")
@@ -143,26 +144,26 @@ async def test_what_was_granted_is_gone_with_a_run_that_is_stopped(tmp_path: Pat
     assert bridge.runs[0].environment == {}
 
 
-async def test_each_run_has_its_own_token_and_all_of_them_are_taken_out(tmp_path: Path) -> None:
+async def test_each_run_has_its_own_token_and_all_of_them_are_redacted(tmp_path: Path) -> None:
     """S7: in the reference only tokens known at the start of the process were taken out, and not from snapshots."""
-    given = iter(["first-token-value", "second-token-value"])
+    tokens = iter(["first-token-value", "second-token-value"])
 
-    async def give(asker: Asker) -> Mapping[str, str]:
-        return {"GITHUB_TOKEN": next(given)}
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": next(tokens)}
 
     bridge = WorkerBridge(mcp=False)
     async with server(bridge, settings_of(tmp_path), credentials=give) as client:
-        first = await client.post("/", json=asking("hello", message="u1"))
-        second = await client.post("/", json=asking("refresh", message="u2"))
+        first = await client.post("/", json=run_body("hello", message="u1"))
+        second = await client.post("/", json=run_body("refresh", message="u2"))
         history = await client.get("/message_snapshot/t")
     assert [child[2]["GITHUB_TOKEN"] for child in bridge.children] == ["first-token-value", "second-token-value"]
     spoken = first.text + second.text + history.text
     assert "[redacted]" in history.text
     assert [word for word in ("first", "second", "refreshed") if f"{word}-token-value" in spoken] == []
-    assert told([event for _, event in frames(second)]) == []
+    assert announcements([event for _, event in frames(second)]) == []
 
 
-async def test_mcp_servers_get_what_was_granted_and_a_bad_one_costs_only_itself(tmp_path: Path) -> None:
+async def test_mcp_servers_get_the_credentials_and_an_invalid_one_is_left_out(tmp_path: Path) -> None:
     """C8: in the reference one mistake in the configuration cost every server."""
     servers: dict[str, object] = {
         "git": {"command": "git-mcp", "env": {"TOKEN": "${GITHUB_TOKEN}"}},
@@ -176,7 +177,7 @@ async def test_mcp_servers_get_what_was_granted_and_a_bad_one_costs_only_itself(
     assert bridge.contexts[0].mcp_servers == {
         "git": {"type": "stdio", "command": "git-mcp", "args": [], "env": {"TOKEN": "granted-token"}}
     }
-    assert told(events)[-1] == (
+    assert announcements(events)[-1] == (
         "MCP servers initialised: git. The MCP server 'bad' needs a `command`. It is left out. "
         "The MCP server 'jira' needs JIRA_TOKEN, which was not granted to this run. It is left out."
     )

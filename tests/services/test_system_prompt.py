@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ambient_runner.services.system_prompt import system_prompt
+from ambient_runner.services.system_prompt import build_system_prompt
 from ambient_runner.services.workspaces.manifest import Rubric, WorkflowConfig
 from ambient_runner.services.workspaces.workspaces import Repo, Workflow, Workspace
 
@@ -15,17 +15,17 @@ BARE = Workspace(
 )
 
 
-def test_where_there_is_nothing_to_say_nothing_is_said() -> None:
-    assert system_prompt(None) == ""
+def test_empty_sections_are_left_out() -> None:
+    assert build_system_prompt(None) == ""
 
 
-def test_a_workflow_that_says_nothing_of_itself_has_no_section() -> None:
+def test_a_workflow_without_a_description_has_no_section() -> None:
     flow = Workflow(url="u", branch="", path="", folder=ROOT / "workflows/flow", config=WorkflowConfig())
-    assert system_prompt(replace(BARE, workflow=flow)) == system_prompt(BARE)
+    assert build_system_prompt(replace(BARE, workflow=flow)) == build_system_prompt(BARE)
 
 
 def test_an_agent_without_files_hears_only_what_the_operator_adds() -> None:
-    assert system_prompt(None, extra=" Be brief. ") == "# Instructions\n\nBe brief."
+    assert build_system_prompt(None, extra=" Be brief. ") == "# Instructions\n\nBe brief."
 
 
 def test_every_section_of_a_full_workspace() -> None:
@@ -47,11 +47,11 @@ def test_every_section_of_a_full_workspace() -> None:
         artifacts=ROOT / "artifacts",
         uploads=ROOT / "file-uploads",
     )
-    assert system_prompt(space, ("a.txt", "b.txt"), "Be brief.") == (
+    assert build_system_prompt(space, ("a.txt", "b.txt"), "Be brief.") == (
         """# Workspace
 
 You work in `/w/workflows/flow`.
-Put the files you make for the person into `/w/artifacts`: they can fetch them there.
+Write files for the user to `/w/artifacts`: the user can download them from there.
 
 # Repositories
 
@@ -62,7 +62,7 @@ Commit your work to that branch. Leave other branches as they are.
 
 # Uploaded files
 
-The person has given you files, in `/w/file-uploads`:
+The user has uploaded files to `/w/file-uploads`:
 - a.txt
 - b.txt
 
@@ -92,7 +92,7 @@ Be brief."""
 
 
 def test_a_long_list_of_uploads_is_cut_and_says_so() -> None:
-    lines = system_prompt(BARE, [f"f{number:03}" for number in range(60)]).splitlines()
+    lines = build_system_prompt(BARE, [f"f{number:03}" for number in range(60)]).splitlines()
     assert [line for line in lines if line.startswith("- ")] == [
         *(f"- f{number:03}" for number in range(50)),
         "- and 10 more",

@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 
 from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints
-from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.services.credentials import Asker, Credentials
-from ambient_runner.services.workspaces.clone import Limits
-from ambient_runner.services.workspaces.repos import Added, Repos
+from ambient_runner.ledger.records import ThreadKey
+from ambient_runner.services.credentials import Credentials, CredentialSubject
+from ambient_runner.services.workspaces.clone import CloneLimits
+from ambient_runner.services.workspaces.repos import AddedRepo, Repos
 from ambient_runner.services.workspaces.workspaces import Workspaces
-from tests.server.doors import asking, client_of, frames
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import client_of, frames, run_body
 from tests.server.worker import WorkerBridge
 from tests.services.remotes import ANN, HERE, NOTHING, PATH, make_repo
 
@@ -49,9 +49,9 @@ def settings_of(tmp_path: Path, **more: Any) -> Settings:
     )
 
 
-def tokens_of(**given: str) -> Credentials:
-    async def give(asker: Asker) -> Mapping[str, str]:
-        return given
+def tokens_of(**variables: str) -> Credentials:
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
+        return variables
 
     return give
 
@@ -86,7 +86,7 @@ def repository(folder: Path, files: Mapping[str, str]) -> str:
 async def talk(client: httpx.AsyncClient, text: str, message: str, **more: Any) -> list[dict[str, Any]]:
     """The events of one run."""
     headers = more.pop("headers", {})
-    response = await client.post("/", json=asking(text, message=message, **more), headers=headers)
+    response = await client.post("/", json=run_body(text, message=message, **more), headers=headers)
     assert response.status_code == 200, response.text
     events = [event for _, event in frames(response)]
     STREAMS.append(events)
@@ -95,7 +95,7 @@ async def talk(client: httpx.AsyncClient, text: str, message: str, **more: Any) 
 
 @contextmanager
 def unerasable(name: str) -> Generator[None]:
-    """While this is open, nobody can delete a file of this name."""
+    """While this is open, no call can delete a file of this name."""
     unlink = os.unlink
 
     def refuse(path: str, *, dir_fd: int | None = None) -> None:
@@ -108,8 +108,8 @@ def unerasable(name: str) -> Generator[None]:
         yield
 
 
-def told(events: list[dict[str, Any]]) -> list[str]:
-    """What set-up has said in a run, in order: developer messages as they read, custom events by name."""
+def announcements(events: list[dict[str, Any]]) -> list[str]:
+    """Return what set-up announced in a run, in order: developer messages by text, custom events by name."""
     found: dict[str, str] = {}
     for event in events:
         match event:
@@ -125,7 +125,7 @@ def told(events: list[dict[str, Any]]) -> list[str]:
 
 
 async def facts(client: httpx.AsyncClient, thread: str = "t", **options: Any) -> list[tuple[str, Any]]:
-    """What those who follow the thread are told outside of runs and messages."""
+    """Return the custom events of the thread, read until it is idle."""
     response = await client.get(f"/threads/{thread}/events?until=idle", **options)
     return [(event["name"], event["value"]) for _, event in frames(response) if event["type"] == "CUSTOM"]
 
@@ -137,11 +137,11 @@ def ending(events: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 class World:
-    """Workspaces below a folder, without a server. Repositories to clone are beside them."""
+    """Workspaces below a folder, without a server. Repositories to clone are next to them."""
 
-    def __init__(self, folder: Path, *, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, *, limits: CloneLimits | None = None) -> None:
         self.folder = folder
-        self.workspaces = Workspaces(folder / "root", rules=HERE, limits=limits, base=PATH)
+        self.workspaces = Workspaces(folder / "root", rules=HERE, limits=limits, git_environment=PATH)
         self.repos = Repos(self.workspaces)
         self.prepare = self.workspaces.prepare
 
@@ -149,10 +149,10 @@ class World:
         """A repository to clone, by its path."""
         return str(make_repo(self.folder / "srv" / name, files or {"a.txt": "hello"}, **options))
 
-    async def add(self, url: str, thread: ThreadKey = ANN, **options: Any) -> Added:
-        with anyio.fail_after(60):
+    async def add(self, url: str, thread: ThreadKey = ANN, **options: Any) -> AddedRepo:
+        with unless_hung():
             job = await self.repos.add(thread, url, **{"environment": NOTHING, **options})
-            return await job.outcome()
+            return await job.wait_for_result()
 
     def inside(self) -> set[str]:
         """Everything below the workspaces, of git's own only that it is there."""
@@ -164,7 +164,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, limits: Limits | None = None) -> AsyncGenerator[World, None]:
+async def world(folder: Path, *, limits: CloneLimits | None = None) -> AsyncGenerator[World, None]:
     made = World(folder, limits=limits)
     async with made.workspaces:
         yield made

@@ -10,7 +10,7 @@ from google.adk.agents import LlmAgent
 from strands import tool
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.runs.runner import Runner
@@ -28,23 +28,23 @@ async def run_traced(bridge: Any, spans: Spans) -> None:
     middleware = [tracing(spans.provider, content=True)]
     async with (
         MemoryLedger() as ledger,
-        Runner(ledger, {"agent": Hosted("agent", bridge)}, SETTINGS, middleware) as runner,
+        Runner(ledger, {"agent": AgentHost("agent", bridge)}, SETTINGS, middleware) as runner,
     ):
         await run_once(runner, user("u1", "weather?"))
 
 
 def check(spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
-    root, called, said = spans.all
+    root, called, message = spans.all
     assert spans.tree()[:2] == ["invoke_agent agent", "  execute_tool weather"]
     assert "Oslo" in called.attributes["gen_ai.tool.call.arguments"]
     assert "sunny" in called.attributes["gen_ai.tool.call.result"]
-    assert "It is sunny." in said.attributes["gen_ai.output.messages"]
-    assert said.name.startswith("chat")
+    assert "It is sunny." in message.attributes["gen_ai.output.messages"]
+    assert message.name.startswith("chat")
     assert root.attributes["ambient.outcome"] == "success"
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_a_run_of_a_strands_agent_is_one_tree_of_spans_and_says_what_its_model_took(
+async def test_a_strands_run_is_one_tree_of_spans_with_its_models_usage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @tool

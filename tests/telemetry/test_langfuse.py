@@ -26,7 +26,7 @@ async def to_langfuse(script: Any, receiver: Receiver, *, stage: str = "", **mor
     """A Runner that traces to Langfuse. What it has to say has arrived when the block is left."""
     langfuse = LangfuseSettings(url=receiver.url, stage=stage, **KEYS)
     tracing = Tracing(TracingSettings(langfuse=langfuse, **more))
-    async with tracing.running(), runner_of(ScriptedAgent(script), middleware=[tracing.middleware]) as runner:
+    async with tracing.run_exporters(), runner_of(ScriptedAgent(script), middleware=[tracing.middleware]) as runner:
         yield runner
 
 
@@ -80,18 +80,18 @@ async def test_langfuse_receives_the_tree_with_its_own_names_and_the_keys_of_the
     }
 
 
-async def test_usage_is_told_once_so_that_it_is_not_added_up_twice() -> None:
+async def test_usage_is_reported_once_so_that_it_is_not_summed_twice() -> None:
     usage = [TokenUsage(model="a", input_tokens=100), TokenUsage(model="b", input_tokens=140)]
     script = script_of(*said("m1", "one"), *said("m2", "two"), RunFinished(thread_id="t", run_id="r", usage=usage))
     with receiving() as langfuse:
         async with to_langfuse(script, langfuse) as runner:
             await run_once(runner, user("u1"))
-    told = [span.attributes.get("langfuse.observation.usage_details") for span in langfuse.spans()]
-    assert sorted(json.loads(one)["input"] for one in told if one) == [100, 140]
+    usage_details = [span.attributes.get("langfuse.observation.usage_details") for span in langfuse.spans()]
+    assert sorted(json.loads(one)["input"] for one in usage_details if one) == [100, 140]
     assert [name for span in langfuse.spans() for name in span.attributes if name.startswith("gen_ai.usage")] == []
 
 
-async def test_a_run_without_a_message_still_tells_what_it_took() -> None:
+async def test_a_run_without_a_message_still_reports_its_usage() -> None:
     usage = [TokenUsage(model="a", input_tokens=7)]
     script = script_of(*called("c1", "look", "{}", "x"), RunFinished(thread_id="t", run_id="r", usage=usage))
     with receiving() as langfuse:
@@ -137,7 +137,7 @@ async def test_labels_that_langfuse_would_drop_are_replaced() -> None:
     assert len(set(sessions.values())) == 3
 
 
-async def test_words_can_be_kept_at_home() -> None:
+async def test_content_can_be_excluded() -> None:
     with receiving() as langfuse:
         async with to_langfuse(hello, langfuse, content=False) as runner:
             await run_once(runner, user("u1", "a private question"))
@@ -145,7 +145,7 @@ async def test_words_can_be_kept_at_home() -> None:
     assert [word for word in ("private", "hello") if word in str(langfuse.spans())] == []
 
 
-async def test_a_collector_and_langfuse_may_both_be_told_each_in_its_own_way() -> None:
+async def test_a_collector_and_langfuse_may_both_receive_spans_each_with_its_own_names() -> None:
     with receiving() as receiver:
         otlp = OtlpSettings(endpoint=f"{receiver.url}{TRACES}", headers=(("x-team", "agents"),))
         async with to_langfuse(hello, receiver, otlp=otlp) as runner:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 from functools import partial
 
 import pytest
@@ -13,8 +12,9 @@ from prometheus_client import REGISTRY
 
 from ambient_runner.config import OtlpSettings, TracingSettings
 from ambient_runner.telemetry import exporter
-from ambient_runner.telemetry.exporter import LOST
+from ambient_runner.telemetry.exporter import SPANS_LOST
 from ambient_runner.telemetry.tracing import Tracing
+from tests.machine_speed import HANG_SECONDS, promised_within
 from tests.raw import Raw, Speech, endless, raw_server, trickling
 from tests.receiver import TRACES, receiving
 from tests.scripts import hello
@@ -26,12 +26,12 @@ KEY = (("api-key", "sk-of-the-collector"),)
 async def traced(url: str) -> None:
     """One run, traced to this receiver to the end."""
     tracing = Tracing(TracingSettings(otlp=OtlpSettings(endpoint=url + TRACES, headers=KEY)))
-    async with tracing.running(), runner_of(ScriptedAgent(hello), middleware=[tracing.middleware]) as runner:
+    async with tracing.run_exporters(), runner_of(ScriptedAgent(hello), middleware=[tracing.middleware]) as runner:
         await run_once(runner, user("u1"))
 
 
 def lost() -> float:
-    LOST.labels("otlp")
+    SPANS_LOST.labels("otlp")
     return REGISTRY.get_sample_value("ambient_spans_lost_total", {"receiver": "otlp"}) or 0
 
 
@@ -65,24 +65,23 @@ async def test_of_an_endless_answer_little_is_read(status: bytes) -> None:
     """All of it was read and kept for as long as it came."""
     with raw_server(endless(b"HTTP/1.1 " + status + b"\r\n\r\n", most=256 << 20)) as loud:
         await traced(loud.url)
-        assert await to_thread.run_sync(partial(loud.left.acquire, timeout=5))
+        assert await to_thread.run_sync(partial(loud.left.acquire, timeout=HANG_SECONDS))
         # What the two ends of a connection hold by themselves is the system's to choose.
         assert loud.sent < 32 << 20
 
 
 async def test_an_answer_that_trickles_in_is_left_when_the_batchs_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(exporter, "_BATCH_TIMEOUT", 0.3)
     with raw_server(trickling(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")) as slow:
-        began = time.monotonic()
-        await traced(slow.url)
-        assert await to_thread.run_sync(partial(slow.left.acquire, timeout=5))
-        assert time.monotonic() - began < 2.5
+        with promised_within(2.5):
+            await traced(slow.url)
+            assert await to_thread.run_sync(partial(slow.left.acquire, timeout=HANG_SECONDS))
 
 
 async def test_a_connection_is_used_again_for_the_next_batch() -> None:
     with receiving() as receiver:
         tracing = Tracing(TracingSettings(otlp=OtlpSettings(endpoint=receiver.url + TRACES)))
-        async with tracing.running(), runner_of(ScriptedAgent(hello), middleware=[tracing.middleware]) as runner:
+        async with tracing.run_exporters(), runner_of(ScriptedAgent(hello), middleware=[tracing.middleware]) as runner:
             for at in range(2):
                 await run_once(runner, user(f"u{at}"))
                 await receiver.until(lambda seen, at=at: len(seen.spans()) == 2 * (at + 1))

@@ -23,9 +23,9 @@ from ambient_runner.protocol.events import (
     TokenUsage,
 )
 from ambient_runner.runs.run import Middleware, Run, RunHandler
-from ambient_runner.telemetry import tracing_of
-from ambient_runner.telemetry.span_text import LIMIT, Words, shown
-from ambient_runner.telemetry.span_writer import Pen
+from ambient_runner.telemetry import tracing_from_settings
+from ambient_runner.telemetry.span_text import MAX_TEXT, BoundedText, redact_and_truncate
+from ambient_runner.telemetry.span_writer import SpanWriter
 from ambient_runner.telemetry.tracing import tracing
 from tests.scripts import hello
 from tests.telemetry.world import Spans, called, script_of, traced
@@ -35,7 +35,7 @@ SECRET = "sk-live-0123456789abcdef"
 SETTINGS = Settings(store="memory://", history="server", secrets=(SECRET,))
 
 
-async def test_no_secret_is_in_any_span_however_it_was_said() -> None:
+async def test_no_secret_is_in_any_span() -> None:
     script = script_of(
         *said("m1", "the key is sk-live-01", "23456789abc", "def, keep it"),
         *called("c1", "look", f'{{"key":"{SECRET}"}}', f"used {SECRET}"),
@@ -57,7 +57,7 @@ async def test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too() -> None:
     granted = "ghp-granted-to-this-run"
 
     async def script(run: Run) -> AsyncGenerator[Any, None]:
-        run.secrets.learn([granted])
+        run.secrets.add([granted])
         for event in [*said("m1", f"got {granted}"), *called("c1", "push", f'{{"token":"{granted}"}}', granted)]:
             yield event
 
@@ -67,7 +67,7 @@ async def test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too() -> None:
     assert "got [redacted]" in str(spans.all)
 
 
-async def test_without_content_no_words_leave() -> None:
+async def test_without_content_no_text_is_exported() -> None:
     words = ("question of a person", "answer of an agent", "argument", "outcome of a tool")
     script = script_of(*said("m1", words[1]), *called("c1", "look", f'{{"a":"{words[2]}"}}', words[3]))
     async with traced(script, content=False) as (runner, spans):
@@ -77,25 +77,25 @@ async def test_without_content_no_words_leave() -> None:
 
 
 def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_not_halved() -> None:
-    room = 2 * LIMIT
+    room = 2 * MAX_TEXT
     for hidden in range(1, len(SECRET)):
-        words = Words()
+        words = BoundedText()
         for piece in ("x" * (room - hidden), SECRET, "y" * 100):
-            words.add(piece)
-        text = shown(str(words), Secrets([SECRET]), limit=3 * LIMIT)
+            words.append(piece)
+        text = redact_and_truncate(str(words), Secrets([SECRET]), limit=3 * MAX_TEXT)
         assert text == "x" * (room - hidden) + "…"
 
 
 def test_a_text_is_bounded_after_redaction_and_marked_where_it_was_cut() -> None:
     secrets = Secrets([SECRET])
-    assert shown("short", secrets) == "short"
-    assert shown("x" * LIMIT, secrets) == "x" * LIMIT
-    assert shown("x" * (LIMIT + 1), secrets) == "x" * (LIMIT - 1) + "…"
-    assert shown(SECRET * 600, secrets) == "[redacted]" * 600
-    words = Words()
+    assert redact_and_truncate("short", secrets) == "short"
+    assert redact_and_truncate("x" * MAX_TEXT, secrets) == "x" * MAX_TEXT
+    assert redact_and_truncate("x" * (MAX_TEXT + 1), secrets) == "x" * (MAX_TEXT - 1) + "…"
+    assert redact_and_truncate(SECRET * 600, secrets) == "[redacted]" * 600
+    words = BoundedText()
     for _ in range(10_000):
-        words.add("many words ")
-    assert len(str(words)) == 2 * LIMIT + 1
+        words.append("many words ")
+    assert len(str(words)) == 2 * MAX_TEXT + 1
 
 
 async def test_text_that_utf8_cannot_hold_does_not_cost_the_batch() -> None:
@@ -139,14 +139,14 @@ async def test_it_makes_no_event_and_changes_none() -> None:
 async def test_tracing_that_fails_is_logged_once_and_the_run_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Pen.begin
+    begin = SpanWriter.start_span
 
-    def failing(self: Pen, name: str, *args: Any, **options: Any) -> Any:
+    def failing(self: SpanWriter, name: str, *args: Any, **options: Any) -> Any:
         if name == "chat":
             raise ValueError(name)
         return begin(self, name, *args, **options)
 
-    monkeypatch.setattr(Pen, "begin", failing)
+    monkeypatch.setattr(SpanWriter, "start_span", failing)
     async with traced(hello) as (runner, _):
         events = await run_once(runner, user("u1"))
     assert [event.delta for event in events if isinstance(event, TextMessageContent)] == ["hel", "lo"]
@@ -155,7 +155,7 @@ async def test_tracing_that_fails_is_logged_once_and_the_run_goes_on(
     assert [record.getMessage() for record in failures] == ["Failed while tracing a run"]
 
 
-async def test_it_can_be_switched_off_as_opentelemetry_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_otel_sdk_disabled_switches_tracing_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     async with traced(hello) as (runner, spans):
         events = await run_once(runner, user("u1"))
@@ -168,8 +168,8 @@ def test_a_provider_that_is_not_the_sdks_is_refused() -> None:
         tracing(NoOpTracerProvider())
 
 
-def test_settings_that_name_no_place_trace_nothing() -> None:
-    assert tracing_of(TracingSettings(content=True)) is None
+def test_settings_without_a_receiver_trace_nothing() -> None:
+    assert tracing_from_settings(TracingSettings(content=True)) is None
 
 
 async def test_two_servers_may_trace_with_one_provider() -> None:

@@ -1,9 +1,9 @@
-"""Google ADK agents in the words of the ADK AGUI Middleware document: a thin layer on our own doors.
+"""Google ADK agents with the names of the ADK AGUI Middleware document: a thin layer on the bridge and the server.
 
     service = SSEService(agent, RunnerConfig(), ConfigContext(user_id="ada"))
     register_agui_endpoint(app, service)
 
-Everything here is one bridge, one Runner and one ledger; `docs/agents/adk.md` says what each name means.
+All of it shares one bridge, one Runner and one ledger. `docs/agents/adk.md` explains each name.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ambient_runner.adk.routes import AdkDoor, adk_history_routes, adk_routes
+from ambient_runner.adk.routes import AdkEndpoints, adk_history_routes, adk_routes
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import ConfigContext, RunnerConfig, SessionLockConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, InputInfo, TranslateEvent
-from ambient_runner.bridges.adk.sessions import Place
+from ambient_runner.bridges.adk.sessions import SessionLocation
 from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.runs.run import Actor
-from ambient_runner.server.app import service_of, wrap_lifespan
+from ambient_runner.server.app import build_runtime, wrap_lifespan
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.guard import Guard
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from google.adk.workflow import BaseNode
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import Middleware
     from ambient_runner.server.guard import Authorize
 
@@ -56,15 +56,15 @@ __all__ = [
     "register_agui_endpoint",
 ]
 
-_AGENT = "default"
+_AGENT_NAME = "default"
 
 
 class SSEService:
-    """One ADK agent, ready to be served. It opens its store with the app's lifespan and closes with it.
+    """One ADK agent, ready to be served. It opens its ledger when the app's lifespan starts and closes it when that ends.
 
-    Who asks is what the function `user_id` of the configuration says. A fixed name says nothing of a request, so only this machine is
-    served then. `authorize` decides otherwise: whom it gives an Actor for may come in, wherever from. `settings` are read from
-    `ambient.toml` and `AMBIENT_*` when not given.
+    The function `user_id` of the configuration identifies the user of a request. A fixed `user_id` does not identify it, so only requests
+    from this machine are served then, unless `authorize` returns an Actor for a request. `settings` default to those of `ambient.toml`
+    and `AMBIENT_*`.
     Raises: ConfigError.
     """
 
@@ -80,7 +80,9 @@ class SSEService:
         authorize: Authorize | None = None,
     ) -> None:
         if config_context is None:
-            raise ConfigError("SSEService needs to know whose requests it gets: ConfigContext(user_id=…).")
+            raise ConfigError(
+                "SSEService needs a config_context that identifies the user of a request: ConfigContext(user_id=…)."
+            )
         settings = settings or read_settings()
         handlers = handler_context or HandlerContext()
         self.bridge = ADKBridge(
@@ -88,33 +90,33 @@ class SSEService:
             runner_config=runner_config,
             handler_context=handlers,
             convert_run_agent_input=config_context.convert_run_agent_input,
-            locate=_named_place,
+            locate=_session_location,
         )
-        self.service = service_of(settings, {_AGENT: self.bridge}, middleware=middleware)
-        letting_in = authorize or (None if isinstance(config_context.user_id, str) else _anyone)
-        guard = Guard(letting_in, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-        self.door = AdkDoor(self.service, guard, config_context, handlers, _AGENT)
+        self.runtime = build_runtime(settings, {_AGENT_NAME: self.bridge}, middleware=middleware)
+        authorizer = authorize or (None if isinstance(config_context.user_id, str) else _allow_any_actor)
+        guard = Guard(authorizer, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+        self.endpoints = AdkEndpoints(self.runtime, guard, config_context, handlers, _AGENT_NAME)
 
 
 def register_agui_endpoint(app: FastAPI, sse_service: SSEService, path: str = "/", *, history: bool = True) -> None:
     """Add `POST path` and, with `history`, the five history and state routes. The app's lifespan runs the service."""
-    app.include_router(adk_routes(sse_service.door, path))
+    app.include_router(adk_routes(sse_service.endpoints, path))
     if history:
-        app.include_router(adk_history_routes(sse_service.door))
-    origins = sse_service.service.settings.allowed_origins
+        app.include_router(adk_history_routes(sse_service.endpoints))
+    origins = sse_service.runtime.settings.allowed_origins
     if origins:
         app.add_middleware(Cors, origins=origins, prefix="")
-    wrap_lifespan(app, sse_service.service)
+    wrap_lifespan(app, sse_service.runtime)
 
 
 async def get_agui_thread_list(sse_service: SSEService, request: Request) -> list[dict[str, str]]:
-    """The threads of the user this request comes from."""
-    return await sse_service.door.threads(request)
+    """Return the threads of the request's user."""
+    return await sse_service.endpoints.list_threads(request)
 
 
 async def delete_agui_thread(sse_service: SSEService, request: Request, thread_id: str) -> dict[str, str]:
-    """Erase a thread, and ADK's session of it. Raises: UnknownThread."""
-    await sse_service.door.delete(request, thread_id)
+    """Erase a thread and its ADK session. Raises: UnknownThread."""
+    await sse_service.endpoints.delete_thread(request, thread_id)
     return {"status": "deleted"}
 
 
@@ -122,24 +124,24 @@ async def patch_agui_state(
     sse_service: SSEService, request: Request, thread_id: str, patch: list[dict[str, Any]]
 ) -> dict[str, str]:
     """Apply a JSON Patch to a thread's state. Raises: UnknownThread, InvalidPatch, PatchConflict."""
-    await sse_service.door.patch(request, thread_id, msgspec.json.encode(patch))
+    await sse_service.endpoints.patch_thread_state(request, thread_id, msgspec.json.encode(patch))
     return {"status": "updated"}
 
 
 async def get_agui_message_snapshot(sse_service: SSEService, request: Request, thread_id: str) -> MessagesSnapshotEvent:
-    """The messages of a thread, under the ids that were streamed. Raises: UnknownThread."""
-    return cast("MessagesSnapshotEvent", to_agui(await sse_service.door.messages(request, thread_id)))
+    """Return the messages of a thread with the ids that were streamed. Raises: UnknownThread."""
+    return cast("MessagesSnapshotEvent", to_agui(await sse_service.endpoints.messages_snapshot(request, thread_id)))
 
 
 async def get_agui_state_snapshot(sse_service: SSEService, request: Request, thread_id: str) -> StateSnapshotEvent:
-    """The state of a thread, without what belongs to the app, the user or ADK. Raises: UnknownThread."""
-    return cast("StateSnapshotEvent", to_agui(await sse_service.door.state(request, thread_id)))
+    """Return the state of a thread without the keys of the app, the user and ADK. Raises: UnknownThread."""
+    return cast("StateSnapshotEvent", to_agui(await sse_service.endpoints.state_snapshot(request, thread_id)))
 
 
-def _named_place(thread: ThreadKey) -> Place:
-    return Place(app=thread.tenant, user=thread.owner, session=thread.id)
+def _session_location(thread: ThreadKey) -> SessionLocation:
+    return SessionLocation(app=thread.tenant, user=thread.owner, session=thread.id)
 
 
-def _anyone(request: Request) -> Actor:
-    """The guard only looks where a request comes from: who it is, the extractors say."""
+def _allow_any_actor(request: Request) -> Actor:
+    """Authorize every request as far as the guard is concerned: the extractors identify the user."""
     return Actor()

@@ -1,7 +1,7 @@
-"""The door of the ADK façade: the document's own routes and words, on the same Runner, ledger and streams as every other door.
+"""Routes of the ADK facade: those of the ADK AGUI Middleware document, on the same Runner, ledger and streams as all other routes.
 
-Who asks is what the application's extractors say: app name and user id become the Actor, the session id the thread, so nobody can name
-another's. A thread that is taken answers inside the stream, as clients of that document expect it.
+The application's extractors identify a request: app name and user id become the Actor, the session id the thread. So a client cannot name
+another user's thread. For a busy thread the error is in the stream, as clients of that document expect.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.bridges.adk.hooks import InputInfo, Visit, made, record_input, recorded, visiting
+from ambient_runner.bridges.adk.hooks import (
+    HookRequest,
+    InputInfo,
+    current_hook_request,
+    instantiate_handler,
+    record_input,
+    record_output,
+)
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.errors import ThreadBusy
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.frames import Framer
-from ambient_runner.protocol.agui_models import coerce, input_to_agui
-from ambient_runner.protocol.encode import negotiate
+from ambient_runner.protocol.agui_models import coerce_event, input_to_agui
+from ambient_runner.protocol.encode import negotiate_format
 from ambient_runner.protocol.events import (
     MessagesSnapshot,
     RunAgentInput,
@@ -28,19 +35,19 @@ from ambient_runner.protocol.events import (
     StateSnapshot,
     encode_event,
 )
-from ambient_runner.protocol.profiles import profile_of
+from ambient_runner.protocol.profiles import profile_for_version
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import Actor
-from ambient_runner.server.error_responses import AmbientRoute, Json
+from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.request_parsing import read_body
 from ambient_runner.server.routes.runs import (
     disconnect_policy,
-    read_posted,
+    parse_run_input,
     run_stream,
-    saying_what_was_left_out,
     start_request,
+    with_skipped_messages,
 )
-from ambient_runner.server.routes.threads import MAX_PATCH, PATCH_TYPES, hidden_keys, patch_state
+from ambient_runner.server.routes.threads import MAX_PATCH_BODY, PATCH_TYPES, hidden_keys, patch_state
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.adk.config import ConfigContext, SessionLockConfig
@@ -48,212 +55,219 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Started, StartRequest
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
-_PAGE = 1000
+_PAGE_SIZE = 1000
 
 
-class AdkDoor:
+class AdkEndpoints:
     """Serves one ADK agent to HTTP clients."""
 
     def __init__(
-        self, service: Service, guard: Guard, config: ConfigContext, handlers: HandlerContext, agent: str
+        self, runtime: ServerRuntime, guard: Guard, config: ConfigContext, handlers: HandlerContext, agent: str
     ) -> None:
-        self._service = service
+        self._runtime = runtime
         self._guard = guard
         self._config = config
         self._handlers = handlers
         self._agent = agent
-        self._lock_handler = made(handlers.session_lock_handler)
+        self._lock_handler = instantiate_handler(handlers.session_lock_handler)
 
-    async def run(self, request: Request) -> Response:
-        """Start a run and stream it; a thread that is taken is said in the stream."""
+    async def start_run(self, request: Request) -> Response:
+        """Start a run and stream it. For a busy thread the stream contains the error."""
         await self._guard(request)
-        body = await read_body(request, self._service.settings.max_body)
-        read = await read_posted(self._service, body)
-        policy = disconnect_policy(self._service, request)
-        info, posted = await self._arriving(request, read.input)
-        visit = Visit(info=info, recorder=made(self._handlers.in_out_record_handler))
-        await record_input(visit.recorder, info)
-        runner = await self._service.runner()
+        body = await read_body(request, self._runtime.settings.max_body)
+        parsed = await parse_run_input(self._runtime, body)
+        policy = disconnect_policy(self._runtime, request)
+        info, run_input = await self._identify_run(request, parsed.input)
+        hook_request = HookRequest(info=info, recorder=instantiate_handler(self._handlers.in_out_record_handler))
+        await record_input(hook_request.recorder, info)
+        runner = await self._runtime.ensure_runner()
         actor = Actor(tenant=info.app_name, owner=info.user_id)
-        asked = start_request(self._service, request, actor, self._agent, posted, body)
+        start = start_request(self._runtime, request, actor, self._agent, run_input, body)
         try:
-            with saying_what_was_left_out(read):
-                started = await self._admitted(runner, asked, visit)
+            with with_skipped_messages(parsed):
+                started = await self._start_locked(runner, start, hook_request)
         except ThreadBusy:
-            return await self._locked(request, posted, visit)
+            return await self._locked_response(request, run_input, hook_request)
         lines = self._config.event_source_response_mode
-        return run_stream(self._service, runner, request, started, posted, policy, event_lines=lines)
+        return run_stream(self._runtime, runner, request, started, run_input, policy, event_lines=lines)
 
-    async def key(self, request: Request, thread_id: str) -> ThreadKey:
-        """The thread this request may speak of under that id. Raises: Unauthorized."""
+    async def thread_key(self, request: Request, thread_id: str) -> ThreadKey:
+        """Return the key of the requester's thread with this id. Raises: Unauthorized."""
         await self._guard(request)
-        asked = input_to_agui(RunAgentInput(thread_id=thread_id, run_id="", messages=[]))
-        app, user, thread = await self._config.identify(asked, request)
+        agui_input = input_to_agui(RunAgentInput(thread_id=thread_id, run_id="", messages=[]))
+        app, user, thread = await self._config.identify_request(agui_input, request)
         return ThreadKey(app, user, thread)
 
-    async def threads(self, request: Request) -> list[dict[str, str]]:
-        """The threads of whoever asks, the newest first."""
-        key = await self.key(request, "-")
-        runner = await self._service.runner()
-        found: list[dict[str, str]] = []
+    async def list_threads(self, request: Request) -> list[dict[str, str]]:
+        """Return the requester's threads, newest first."""
+        key = await self.thread_key(request, "-")
+        runner = await self._runtime.ensure_runner()
+        threads: list[dict[str, str]] = []
         before: int | None = None
-        while page := await runner.ledger.threads(key.tenant, key.owner, limit=_PAGE, before=before):
-            found += [{"threadId": info.key.id} for info in page]
+        while page := await runner.ledger.list_threads(key.tenant, key.owner, limit=_PAGE_SIZE, before=before):
+            threads += [{"threadId": info.key.id} for info in page]
             before = page[-1].updated
-        return found
+        return threads
 
-    async def delete(self, request: Request, thread_id: str) -> None:
-        """Erase a thread and ADK's session of it. Raises: UnknownThread."""
-        await self._service.erase(await self.key(request, thread_id))
+    async def delete_thread(self, request: Request, thread_id: str) -> None:
+        """Erase a thread and its ADK session. Raises: UnknownThread."""
+        await self._runtime.erase_thread(await self.thread_key(request, thread_id))
 
-    async def messages(self, request: Request, thread_id: str) -> MessagesSnapshot:
-        """The messages of a thread under the ids that were streamed. Raises: UnknownThread."""
-        key = await self.key(request, thread_id)
-        view = await (await self._service.runner()).view(key)
+    async def messages_snapshot(self, request: Request, thread_id: str) -> MessagesSnapshot:
+        """Return the messages of a thread with the ids that were streamed. Raises: UnknownThread."""
+        key = await self.thread_key(request, thread_id)
+        view = await (await self._runtime.ensure_runner()).view_thread(key)
         return MessagesSnapshot(messages=view.transcript.messages())
 
-    async def state(self, request: Request, thread_id: str) -> StateSnapshot:
-        """The visible state of a thread. Raises: UnknownThread."""
-        key = await self.key(request, thread_id)
-        runner = await self._service.runner()
-        view = await runner.view(key)
-        return StateSnapshot(snapshot=view.state.visible(await hidden_keys(runner, key)))
+    async def state_snapshot(self, request: Request, thread_id: str) -> StateSnapshot:
+        """Return the visible state of a thread. Raises: UnknownThread."""
+        key = await self.thread_key(request, thread_id)
+        runner = await self._runtime.ensure_runner()
+        view = await runner.view_thread(key)
+        return StateSnapshot(snapshot=view.state.visible_part(await hidden_keys(runner, key)))
 
-    async def patch(self, request: Request, thread_id: str, body: bytes) -> None:
+    async def patch_thread_state(self, request: Request, thread_id: str, body: bytes) -> None:
         """Patch the visible state of a thread. Raises: UnknownThread, InvalidPatch, PatchConflict."""
-        key = await self.key(request, thread_id)
-        await patch_state(await self._service.runner(), key, body)
+        key = await self.thread_key(request, thread_id)
+        await patch_state(await self._runtime.ensure_runner(), key, body)
 
-    async def _arriving(self, request: Request, posted: RunAgentInput) -> tuple[InputInfo, RunAgentInput]:
-        given = input_to_agui(posted)
-        app, user, thread = await self._config.identify(given, request)
-        state = await self._config.initial_state(given, request)
+    async def _identify_run(self, request: Request, run_input: RunAgentInput) -> tuple[InputInfo, RunAgentInput]:
+        agui_input = input_to_agui(run_input)
+        app, user, thread = await self._config.identify_request(agui_input, request)
+        state = await self._config.initial_state(agui_input, request)
         info = InputInfo(
-            agui_content=given,
+            agui_content=agui_input,
             app_name=app,
             user_id=user,
             session_id=thread,
             initial_state=state,
             request=request,
         )
-        return info, msgspec.structs.replace(posted, thread_id=thread, state=state)
+        return info, msgspec.structs.replace(run_input, thread_id=thread, state=state)
 
-    async def _admitted(self, runner: Runner, asked: StartRequest, visit: Visit) -> Started:
-        """The run, once the user's gate and our own lock have let it in. Raises: ThreadBusy, and what `Runner.start` raises."""
-        gate = Gate(self._lock_handler, visit.info)
-        if not await gate.enter():
+    async def _start_locked(self, runner: Runner, start: StartRequest, hook_request: HookRequest) -> Started:
+        """Start the run under the user's lock and ours. Raises: ThreadBusy, and what `Runner.start` raises."""
+        user_lock = UserLock(self._lock_handler, hook_request.info)
+        if not await user_lock.acquire():
             raise ThreadBusy
-        asked = dataclasses.replace(asked, on_end=gate.leave)
-        token = visiting.set(visit)
+        start = dataclasses.replace(start, on_end=user_lock.release)
+        token = current_hook_request.set(hook_request)
         try:
-            started = await start_patiently(runner, asked, self._config.session_lock_config)
+            started = await start_with_retries(runner, start, self._config.session_lock_config)
         except BaseException:
-            await gate.leave()
+            await user_lock.release()
             raise
         finally:
-            visiting.reset(token)
+            current_hook_request.reset(token)
         if started.joined:
-            await gate.leave()
+            await user_lock.release()
         return started
 
-    async def _locked(self, request: Request, posted: RunAgentInput, visit: Visit) -> Response:
-        """The refusal as a whole small run, which any client understands."""
-        said = RunError(message="Thread is currently locked", code="THREAD_IS_LOCKED")
+    async def _locked_response(self, request: Request, run_input: RunAgentInput, hook_request: HookRequest) -> Response:
+        """Return the error as a complete run of two events, which any client understands."""
+        error = RunError(message="Thread is currently locked", code="THREAD_IS_LOCKED")
         if self._lock_handler is not None and hasattr(self._lock_handler, "get_locked_message"):
-            with isolate("asking a lock handler for its message"):
-                given = coerce(await call_hook(self._lock_handler.get_locked_message, visit.info))
-                said = given if isinstance(given, RunError) else said
-        begun = RunStarted(thread_id=posted.thread_id, run_id=posted.run_id)
-        events = [await recorded(visit.recorder, one) for one in (begun, said)]
-        form = negotiate(request.headers.get("accept"))
+            with isolate("running the hook get_locked_message"):
+                custom = coerce_event(await call_hook(self._lock_handler.get_locked_message, hook_request.info))
+                error = custom if isinstance(custom, RunError) else error
+        started = RunStarted(thread_id=run_input.thread_id, run_id=run_input.run_id)
+        events = [await record_output(hook_request.recorder, event) for event in (started, error)]
+        form = negotiate_format(request.headers.get("accept"))
         framer = Framer(
-            "", profile_of(posted.protocol_version), form=form, event_lines=self._config.event_source_response_mode
+            "",
+            profile_for_version(run_input.protocol_version),
+            wire_format=form,
+            event_lines=self._config.event_source_response_mode,
         )
-        kind = "text/event-stream" if form == "sse" else "application/x-ndjson"
-        return Response(framer.bare(events), media_type=kind, headers={"Cache-Control": "no-cache, no-transform"})
+        media_type = "text/event-stream" if form == "sse" else "application/x-ndjson"
+        return Response(
+            framer.render_without_ids(events),
+            media_type=media_type,
+            headers={"Cache-Control": "no-cache, no-transform"},
+        )
 
 
-class Gate:
-    """A user's lock before ours. It can refuse or delay, never let two in; and only who was let in gives it back, once."""
+class UserLock:
+    """The application's lock handler, called before our own lock. It can refuse or delay a run; only an acquired lock is released, once."""
 
     def __init__(self, handler: Any, info: InputInfo) -> None:
         self._handler = handler
         self._info = info
-        self._entered = False
+        self._is_held = False
 
-    async def enter(self) -> bool:
+    async def acquire(self) -> bool:
         if self._handler is None:
             return True
-        self._entered = bool(await call_hook(self._handler.lock, self._info))
-        return self._entered
+        self._is_held = bool(await call_hook(self._handler.lock, self._info))
+        return self._is_held
 
-    async def leave(self) -> None:
-        entered, self._entered = self._entered, False
-        if entered:
-            with isolate("giving back a lock"):
+    async def release(self) -> None:
+        was_held, self._is_held = self._is_held, False
+        if was_held:
+            with isolate("running the hook unlock"):
                 await call_hook(self._handler.unlock, self._info)
 
 
-async def start_patiently(runner: Runner, asked: StartRequest, lock: SessionLockConfig) -> Started:
-    """Start the run, waiting for the thread as long as `lock` says. Raises: ThreadBusy, and what `Runner.start` raises."""
-    key = asked.actor.thread(asked.input.thread_id)
+async def start_with_retries(runner: Runner, start: StartRequest, lock: SessionLockConfig) -> Started:
+    """Start the run, and retry as `lock` configures while the thread is busy. Raises: ThreadBusy, and what `Runner.start` raises."""
+    key = start.actor.thread_key(start.input.thread_id)
     for _ in range(lock.lock_retry_times):
         try:
-            return await runner.start(await _superseding_if_old(runner, asked, key, lock))
+            return await runner.start(await _supersede_if_expired(runner, start, key, lock))
         except ThreadBusy:
-            await runner.ledger.released(key, lock.lock_retry_interval)
-    return await runner.start(await _superseding_if_old(runner, asked, key, lock))
+            await runner.ledger.wait_released(key, lock.lock_retry_interval)
+    return await runner.start(await _supersede_if_expired(runner, start, key, lock))
 
 
-async def _superseding_if_old(
-    runner: Runner, asked: StartRequest, key: ThreadKey, lock: SessionLockConfig
+async def _supersede_if_expired(
+    runner: Runner, start: StartRequest, key: ThreadKey, lock: SessionLockConfig
 ) -> StartRequest:
-    """The request as it stands: one that finds a run older than the lock may last stops it."""
-    info = await runner.ledger.thread(key)
+    """Return the request, changed to stop the active run if that has exceeded `lock_timeout`."""
+    info = await runner.ledger.get_thread(key)
     if lock.lock_timeout is None or info is None or not info.active:
-        return asked
-    is_old = time.time() - info.updated / 1000 > lock.lock_timeout
-    return dataclasses.replace(asked, on_busy="supersede") if is_old else asked
+        return start
+    is_expired = time.time() - info.updated / 1000 > lock.lock_timeout
+    return dataclasses.replace(start, on_busy="supersede") if is_expired else start
 
 
-def adk_routes(door: AdkDoor, path: str = "/") -> APIRouter:
-    """`POST` at the path: run."""
+def adk_routes(endpoints: AdkEndpoints, path: str = "/") -> APIRouter:
+    """Return the router with `POST path`, which starts a run."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.post(path)
     async def run(request: Request) -> Response:
-        return await door.run(request)
+        return await endpoints.start_run(request)
 
     return router
 
 
-def adk_history_routes(door: AdkDoor) -> APIRouter:
-    """The five history and state routes of the ADK AGUI Middleware."""
+def adk_history_routes(endpoints: AdkEndpoints) -> APIRouter:
+    """Return the router with the five history and state routes of the ADK AGUI Middleware."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.get("/thread/list")
-    async def threads(request: Request) -> Response:
-        return Json(await door.threads(request))
+    async def list_threads(request: Request) -> Response:
+        return JsonResponse(await endpoints.list_threads(request))
 
     @router.delete("/thread/{thread_id:path}")
-    async def delete(request: Request, thread_id: str) -> Response:
-        await door.delete(request, thread_id)
-        return Json({"status": "deleted"})
+    async def delete_thread(request: Request, thread_id: str) -> Response:
+        await endpoints.delete_thread(request, thread_id)
+        return JsonResponse({"status": "deleted"})
 
     @router.get("/message_snapshot/{thread_id:path}")
-    async def messages(request: Request, thread_id: str) -> Response:
-        return Json(encode_event(await door.messages(request, thread_id)))
+    async def messages_snapshot(request: Request, thread_id: str) -> Response:
+        return JsonResponse(encode_event(await endpoints.messages_snapshot(request, thread_id)))
 
     @router.get("/state_snapshot/{thread_id:path}")
-    async def state(request: Request, thread_id: str) -> Response:
-        return Json(encode_event(await door.state(request, thread_id)))
+    async def state_snapshot(request: Request, thread_id: str) -> Response:
+        return JsonResponse(encode_event(await endpoints.state_snapshot(request, thread_id)))
 
     @router.patch("/state/{thread_id:path}")
-    async def patch(request: Request, thread_id: str) -> Response:
-        body = await read_body(request, MAX_PATCH, types=PATCH_TYPES)
-        await door.patch(request, thread_id, body)
-        return Json({"status": "updated"})
+    async def patch_state_route(request: Request, thread_id: str) -> Response:
+        body = await read_body(request, MAX_PATCH_BODY, media_types=PATCH_TYPES)
+        await endpoints.patch_thread_state(request, thread_id, body)
+        return JsonResponse({"status": "updated"})
 
     return router

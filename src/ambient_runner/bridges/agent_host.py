@@ -1,5 +1,7 @@
-"""`Hosted`: a bridge as a named agent of this server. It makes one adapter per thread, keeps it while it is used, and rebuilds it between
-runs when the configuration has changed. One that waits for an answer gets it first: the change counts from the next run on.
+"""`AgentHost`: a bridge as a named agent of this server.
+
+It creates one adapter per thread, caches it, and replaces it between runs when the configuration has changed. An adapter that waits for an
+answer receives the answer first; the change applies from the next run on.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.base import Closeable, Forgetful, Interruptible, Patient, PlatformContext, agent_name
+from ambient_runner.bridges.base import (
+    AwaitsAnswer,
+    Closeable,
+    ErasesThreads,
+    Interruptible,
+    PlatformContext,
+    check_agent_name,
+)
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
@@ -23,22 +32,25 @@ if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.bridges.base import PlatformBridge
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import Actor, Middleware, Run
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class _Kept:
-    """An adapter and what it was made for."""
+class _CachedAdapter:
+    """An adapter with the digest of the configuration it was created with."""
 
     adapter: Any
-    digest: str
-    used: float
-    running: bool = False
+    config_digest: str
+    last_used: float
+    is_running: bool = False
 
 
-class Hosted:
-    """One bridge under one name. `context` says, per run, what the platform offers; a change of it rebuilds the adapter."""
+class AgentHost:
+    """One bridge under one name. `context` returns the PlatformContext of a run; the adapter is replaced when it changes.
+
+    At most `max_adapters` idle adapters are cached, each for `idle_timeout` seconds after its last run.
+    """
 
     def __init__(
         self,
@@ -46,105 +58,109 @@ class Hosted:
         bridge: PlatformBridge,
         *,
         context: Callable[[Run], PlatformContext] | None = None,
-        kept: int = 256,
-        idle: float = 900.0,
+        max_adapters: int = 256,
+        idle_timeout: float = 900.0,
     ) -> None:
-        self.name = agent_name(name)
+        self.name = check_agent_name(name)
         self.bridge = bridge
         self.hidden_state: frozenset[str] = frozenset(getattr(bridge, "hidden_state", ()))
         self.middleware: Sequence[Middleware] = tuple(bridge.middleware())
         self.default_prompt = bridge.default_prompt
-        self._context = context or plain_context
-        self._limit = kept
-        self._idle = idle
-        self._adapters: OrderedDict[tuple[ThreadKey, Actor], _Kept] = OrderedDict()
+        self._context = context or default_context
+        self._max_adapters = max_adapters
+        self._idle_timeout = idle_timeout
+        self._adapters: OrderedDict[tuple[ThreadKey, Actor], _CachedAdapter] = OrderedDict()
 
     @asynccontextmanager
-    async def running(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
-        """The adapter's events for one run."""
-        asked = input_to_agui(run.input)
-        kept = await self._adapter(run, asked)
+    async def open_run(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
+        """Yield the adapter's event stream for one run; close the stream on exit."""
+        run_input = input_to_agui(run.input)
+        cached = await self._acquire_adapter(run, run_input)
         try:
-            async with aclosing(_closeable(kept.adapter.run(asked))) as events:
+            async with aclosing(_ensure_closeable(cached.adapter.run(run_input))) as events:
                 yield events
         finally:
-            kept.running = False
-            kept.used = time.monotonic()
+            cached.is_running = False
+            cached.last_used = time.monotonic()
 
     async def interrupt(self, run: Run) -> bool:
-        kept = self._adapters.get((run.thread, run.actor))
-        if kept is None or not isinstance(kept.adapter, Interruptible):
+        cached = self._adapters.get((run.thread, run.actor))
+        if cached is None or not isinstance(cached.adapter, Interruptible):
             return False
-        await kept.adapter.interrupt()
+        await cached.adapter.interrupt()
         return True
 
-    async def forget(self, thread: ThreadKey) -> None:
+    async def erase_thread(self, thread: ThreadKey) -> None:
         for slot in [slot for slot in self._adapters if slot[0] == thread]:
-            await self._drop(slot)
-        if isinstance(self.bridge, Forgetful):
-            await self.bridge.forget(thread)
+            await self._close_adapter(slot)
+        if isinstance(self.bridge, ErasesThreads):
+            await self.bridge.erase_thread(thread)
 
-    async def evict(self) -> None:
-        """Give up adapters nobody used for a while, and the oldest above the limit."""
-        old = time.monotonic() - self._idle
-        for slot in [slot for slot, kept in self._adapters.items() if not kept.running and kept.used < old]:
-            await self._drop(slot)
-        await self._shrink()
+    async def evict_idle(self) -> None:
+        """Close adapters that have been idle too long, then the oldest idle ones above the limit."""
+        old = time.monotonic() - self._idle_timeout
+        for slot in [
+            slot for slot, cached in self._adapters.items() if not cached.is_running and cached.last_used < old
+        ]:
+            await self._close_adapter(slot)
+        await self._evict_excess()
 
     async def aclose(self) -> None:
         for slot in list(self._adapters):
-            await self._drop(slot)
+            await self._close_adapter(slot)
         if isinstance(self.bridge, Closeable):
             await self.bridge.aclose()
 
-    async def _adapter(self, run: Run, asked: RunAgentInput) -> _Kept:
+    async def _acquire_adapter(self, run: Run, run_input: RunAgentInput) -> _CachedAdapter:
         slot = (run.thread, run.actor)
         context = self._context(run)
-        digest = _digest(context)
-        kept = self._adapters.get(slot)
-        if kept is not None and kept.digest != digest and not _waits_for(kept.adapter, asked):
-            await self._drop(slot)
-            kept = None
-        if kept is None:
+        digest = _config_digest(context)
+        cached = self._adapters.get(slot)
+        if cached is not None and cached.config_digest != digest and not _waits_for(cached.adapter, run_input):
+            await self._close_adapter(slot)
+            cached = None
+        if cached is None:
             adapter = self.bridge.create_adapter(dataclasses.replace(context, is_continuation=run.is_continuation))
-            kept = self._adapters[slot] = _Kept(adapter=adapter, digest=digest, used=time.monotonic())
-        kept.running = True
+            cached = self._adapters[slot] = _CachedAdapter(
+                adapter=adapter, config_digest=digest, last_used=time.monotonic()
+            )
+        cached.is_running = True
         self._adapters.move_to_end(slot)
-        await self._shrink()
-        return kept
+        await self._evict_excess()
+        return cached
 
-    async def _shrink(self) -> None:
-        excess = max(len(self._adapters) - self._limit, 0)
-        idle = (slot for slot, kept in self._adapters.items() if not kept.running)
+    async def _evict_excess(self) -> None:
+        excess = max(len(self._adapters) - self._max_adapters, 0)
+        idle = (slot for slot, cached in self._adapters.items() if not cached.is_running)
         for slot in list(islice(idle, excess)):
-            await self._drop(slot)
+            await self._close_adapter(slot)
 
-    async def _drop(self, slot: tuple[ThreadKey, Actor]) -> None:
-        kept = self._adapters.pop(slot, None)
-        if kept is not None and isinstance(kept.adapter, Closeable):
-            with isolate("closing an adapter"):
-                await kept.adapter.aclose()
-
-
-def _waits_for(adapter: Any, asked: RunAgentInput) -> bool:
-    return isinstance(adapter, Patient) and adapter.waits_for(asked)
+    async def _close_adapter(self, slot: tuple[ThreadKey, Actor]) -> None:
+        cached = self._adapters.pop(slot, None)
+        if cached is not None and isinstance(cached.adapter, Closeable):
+            with isolate(f"closing the adapter of agent {self.name} for thread {slot[0].id}"):
+                await cached.adapter.aclose()
 
 
-def _closeable(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    """The iterator itself when it can be closed, else inside a generator that can."""
-    return cast("AsyncGenerator[Any, None]", events) if hasattr(events, "aclose") else _iterate(events)
+def _waits_for(adapter: Any, run_input: RunAgentInput) -> bool:
+    return isinstance(adapter, AwaitsAnswer) and adapter.waits_for(run_input)
 
 
-async def _iterate(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+def _ensure_closeable(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    """Return the iterator itself if it can be closed, else wrap it in a generator."""
+    return cast("AsyncGenerator[Any, None]", events) if hasattr(events, "aclose") else _iterate_events(events)
+
+
+async def _iterate_events(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     async for event in events:
         yield event
 
 
-def plain_context(run: Run) -> PlatformContext:
-    """The least a bridge is told: which conversation this is."""
+def default_context(run: Run) -> PlatformContext:
+    """Return a context with nothing but the thread id."""
     return PlatformContext(session_id=run.thread.id)
 
 
-def _digest(context: PlatformContext) -> str:
-    """Same configuration, same digest; whether the thread continues is not configuration."""
+def _config_digest(context: PlatformContext) -> str:
+    """Return a digest of the configuration. `is_continuation` is not part of it."""
     return hashlib.sha256(repr(dataclasses.replace(context, is_continuation=False)).encode()).hexdigest()

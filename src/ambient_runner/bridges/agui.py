@@ -1,9 +1,9 @@
-"""Any AG-UI agent as an agent of this server: whatever has `run(input)` and gives AG-UI events, in any form they come.
+"""Bridge for any AG-UI agent: an object whose `run(input)` yields AG-UI events in any form.
 
     AGUIBridge(agent)
 
-`agent` is an object with `run`, a function that makes one for each thread, or an async generator function that is the run itself. Events
-are `ag_ui.core` models, ours, mappings, or pieces of SSE or NDJSON as text or bytes. `remote/` is for agents behind HTTP.
+`agent` is an object with `run`, a function that returns one for each thread, or an async generator function that is itself the run. Events
+are `ag_ui.core` models, ours, mappings, or chunks of SSE or NDJSON as text or bytes. `remote/` is for agents behind HTTP.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.toolkit.callbacks import call_hook, needed_arguments, stream_hook, takes_argument
+from ambient_runner.bridges.toolkit.callbacks import accepts_argument, call_hook, required_parameters, stream_hook
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.decode import EventReader
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
     from ag_ui.core import RunAgentInput
 
-__all__ = ["AGUIBridge", "is_agui"]
+__all__ = ["AGUIBridge", "is_agui_agent"]
 
 
 class AGUIBridge(PlatformBridge):
-    """An AG-UI agent as an agent of this server.
+    """Serves an AG-UI agent.
 
-    An object serves every thread; one with `clone()` is cloned for each. A function or class is called once per thread, with the
-    PlatformContext if it needs an argument, and may be a coroutine function.
+    An object serves every thread; an object with `clone()` is cloned for each. A function or class is called once per thread, with the
+    PlatformContext if it requires an argument, and may be a coroutine function.
     Raises: ConfigError when `agent` is none of these.
     """
 
     def __init__(self, agent: Any, *, capabilities: FrameworkCapabilities | None = None) -> None:
         if not callable(agent) and not _has_run(agent):
             raise ConfigError(
-                f"{type(agent).__name__} is not an AG-UI agent. It needs `run(input)` that gives AG-UI events, "
-                "or must be a function that makes such an agent."
+                f"{type(agent).__name__} is not an AG-UI agent. It needs a `run(input)` that yields AG-UI events, "
+                "or must be a function that returns such an agent."
             )
         self._agent = agent
         self._capabilities = capabilities or FrameworkCapabilities()
@@ -46,45 +46,47 @@ class AGUIBridge(PlatformBridge):
         return self._capabilities
 
     def create_adapter(self, ctx: PlatformContext) -> AGUIAdapter:
-        agent, own = _agent_of(self._agent, ctx)
+        agent, own = _agent_for_thread(self._agent, ctx)
         stop = getattr(agent, "interrupt", None)
         # Without a thread's id, stopping an agent that serves every thread would stop them all.
-        can_stop = callable(stop) and (own or takes_argument(stop))
+        can_stop = callable(stop) and (own or accepts_argument(stop))
         return (StoppableAdapter if can_stop else AGUIAdapter)(agent, own=own)
 
 
 class AGUIAdapter:
-    """One thread's agent. A stop closes its events."""
+    """Runs the agent of one thread. A stop closes its event stream."""
 
     def __init__(self, agent: Any, *, own: bool) -> None:
         self._agent = agent
-        self._own = own
+        self._owns_agent = own
 
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the ADR's name
         reader = EventReader()
-        async with aclosing(stream_hook(await self._run(), input)) as said:
-            async for piece in said:
-                for event in _read(reader, piece):
+        async with aclosing(stream_hook(await self._run_function(), input)) as pieces:
+            async for piece in pieces:
+                for event in _decode_events(reader, piece):
                     yield event
-        for event in reader.end():
+        for event in reader.finish():
             yield event
 
     async def aclose(self) -> None:
-        """Close the thread's own agent; one that serves every thread stays."""
-        if self._own and isinstance(self._agent, Closeable):
+        """Close the agent if it belongs to this thread alone."""
+        if self._owns_agent and isinstance(self._agent, Closeable):
             await self._agent.aclose()
 
-    async def _run(self) -> Callable[..., Any]:
+    async def _run_function(self) -> Callable[..., Any]:
         if inspect.isasyncgenfunction(self._agent):
             return self._agent
         if inspect.isawaitable(self._agent):
             self._agent = await self._agent
         if not _has_run(self._agent):
-            raise ConfigError(f"The agent's factory gave {type(self._agent).__name__}, which has no `run(input)`.")
+            raise ConfigError(
+                f"The agent factory returned {type(self._agent).__name__}, which has no `run(input)`. Return an AG-UI agent."
+            )
         return self._agent.run
 
 
-def _read(reader: EventReader, piece: Any) -> Sequence[Any]:
+def _decode_events(reader: EventReader, piece: Any) -> Sequence[Any]:
     if isinstance(piece, str | bytes):
         return reader.feed(piece)
     if isinstance(piece, bytearray | memoryview):
@@ -93,42 +95,45 @@ def _read(reader: EventReader, piece: Any) -> Sequence[Any]:
 
 
 class StoppableAdapter(AGUIAdapter):
-    """One whose agent can be asked to stop."""
+    """Runs an agent that has `interrupt`."""
 
-    _thread = ""
+    _thread_id = ""
 
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the ADR's name
-        self._thread = input.thread_id
+        self._thread_id = input.thread_id
         async with aclosing(super().run(input)) as events:
             async for event in events:
                 yield event
 
     async def interrupt(self) -> None:
         stop = self._agent.interrupt
-        await call_hook(stop, *([self._thread] if takes_argument(stop) else []))
+        await call_hook(stop, *([self._thread_id] if accepts_argument(stop) else []))
 
 
-def _agent_of(given: Any, ctx: PlatformContext) -> tuple[Any, bool]:
-    """The agent of a thread, or what is awaited for it, and whether it is this thread's own."""
-    if inspect.isasyncgenfunction(given):
-        return given, False
-    if isinstance(given, type) or not _has_run(given):
-        return given(*([ctx] if needed_arguments(given) else [])), True
-    clone = getattr(given, "clone", None)
-    return (clone(), True) if callable(clone) else (given, False)
+def _agent_for_thread(agent: Any, ctx: PlatformContext) -> tuple[Any, bool]:
+    """Return the agent of a thread, or an awaitable of it, and True if it belongs to this thread alone."""
+    if inspect.isasyncgenfunction(agent):
+        return agent, False
+    if isinstance(agent, type) or not _has_run(agent):
+        return agent(*([ctx] if required_parameters(agent) else [])), True
+    clone = getattr(agent, "clone", None)
+    return (clone(), True) if callable(clone) else (agent, False)
 
 
-def is_agui(found: object) -> bool:
-    """Whether this is an AG-UI agent beyond doubt: an async generator function of one argument, or `run` is one or says RunAgentInput."""
-    if inspect.isasyncgenfunction(found):
-        return len(needed_arguments(found)) == 1
-    run = getattr(found, "run", None)
+def is_agui_agent(candidate: object) -> bool:
+    """Return True if the object is certainly an AG-UI agent.
+
+    That is an async generator function of one argument, or an object whose `run` is one or is annotated with RunAgentInput.
+    """
+    if inspect.isasyncgenfunction(candidate):
+        return len(required_parameters(candidate)) == 1
+    run = getattr(candidate, "run", None)
     if run is None or not callable(run):
         return False
-    needed = needed_arguments(run)[isinstance(found, type) :]
-    if len(needed) != 1:
+    required = required_parameters(run)[isinstance(candidate, type) :]
+    if len(required) != 1:
         return False
-    return inspect.isasyncgenfunction(run) or "RunAgentInput" in str(needed[0].annotation)
+    return inspect.isasyncgenfunction(run) or "RunAgentInput" in str(required[0].annotation)
 
 
 def _has_run(agent: object) -> bool:

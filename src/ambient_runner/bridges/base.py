@@ -1,7 +1,7 @@
 """The bridge contract: how a framework plugs in. Two methods, as the ADR says; everything else is optional.
 
-A bridge makes an adapter once per thread and configuration; the adapter runs turn after turn. What a bridge needs from the platform arrives
-as data: `PlatformContext` when the adapter is made, `current_run()` while it runs. Nothing here imports a framework.
+A bridge creates one adapter per thread and configuration; the adapter handles one run after another. What a bridge needs from the platform
+arrives as data: `PlatformContext` when the adapter is created, `current_run()` while it runs. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.projections.private_entries import MEMORY
+from ambient_runner.projections.private_entries import MEMORY_EVENT
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ag_ui.core import RunAgentInput
 
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import Middleware
 
 
@@ -43,7 +43,7 @@ class PlatformContext:
 
 @dataclass
 class FrameworkCapabilities:
-    """What this framework can do, declared by the bridge."""
+    """Features of a framework, declared by its bridge. Routes and front ends depend on them."""
 
     file_system: bool = False
     mcp: bool = False
@@ -54,10 +54,10 @@ class FrameworkCapabilities:
 
 
 class Adapter(Protocol):
-    """What `create_adapter` gives: an AG-UI agent. Events may be ours (`ambient_runner.protocol.events`) or `ag_ui.core` models.
+    """An AG-UI agent for one thread, returned by `create_adapter`. Events are `ambient_runner.protocol.events` or `ag_ui.core`.
 
-    It may also have `async def interrupt(self) -> None` (stop the running turn), `async def aclose(self) -> None` (give up what it
-    holds) and `def waits_for(self, input: RunAgentInput) -> bool` (see `Patient`).
+    Optional methods: `async def interrupt(self) -> None` (stop the current run), `async def aclose(self) -> None` (release resources) and
+    `def waits_for(self, input: RunAgentInput) -> bool` (see `AwaitsAnswer`).
     """
 
     def run(self, input: RunAgentInput) -> AsyncIterator[Any]: ...  # noqa: A002  the ADR's name
@@ -65,30 +65,35 @@ class Adapter(Protocol):
 
 @runtime_checkable
 class Interruptible(Protocol):
+    """An adapter that can stop its current run."""
+
     async def interrupt(self) -> None: ...
 
 
 @runtime_checkable
 class Closeable(Protocol):
+    """An adapter or bridge that holds resources."""
+
     async def aclose(self) -> None: ...
 
 
 @runtime_checkable
-class Patient(Protocol):
-    """An adapter that holds a turn open until someone answers: it is kept for the run that does, whatever has changed meanwhile."""
+class AwaitsAnswer(Protocol):
+    """An adapter that keeps a turn open until its interrupt is answered. The run that answers gets this adapter even if the configuration
+    has changed meanwhile."""
 
     def waits_for(self, input: RunAgentInput) -> bool: ...  # noqa: A002  the ADR's name
 
 
 @runtime_checkable
-class Forgetful(Protocol):
-    """A bridge whose framework stores threads too: what it has of an erased one must go."""
+class ErasesThreads(Protocol):
+    """A bridge whose framework stores threads itself. Called when a thread is erased, so that the framework's copy is erased too."""
 
-    async def forget(self, thread: ThreadKey) -> None: ...
+    async def erase_thread(self, thread: ThreadKey) -> None: ...
 
 
 class PlatformBridge(ABC):
-    """One framework. Implement the two methods and pass an instance to `add_ambient_endpoints`."""
+    """Base class of all bridges. Implement the two methods and pass an instance to `add_ambient_endpoints`."""
 
     @abstractmethod
     def create_adapter(self, ctx: PlatformContext) -> Any:
@@ -99,28 +104,28 @@ class PlatformBridge(ABC):
         """Declare what this framework supports."""
 
     default_prompt: str = ""
-    """When set, a request with nothing to answer gets this as its user message; without it, such a request is refused with 422."""
+    """User message for a request that has none. If empty, such a request is refused with 422."""
 
     def middleware(self) -> Sequence[Middleware]:
-        """Handlers that wrap this bridge's runs, the outermost first. They run inside the server's own, so those see their events."""
+        """Return the middleware for this bridge's runs, outermost first. It runs inside the server's middleware, which sees its events."""
         return ()
 
 
 def remember(value: Any) -> Custom:
-    """An event that keeps `value` with the thread: an adapter yields it, no client ever gets it.
+    """Return an event that stores `value` with the thread. The adapter yields it; it is never sent to a client.
 
-    `value` is anything JSON can hold. The next run finds it in `current_run().memory`; the last one yielded wins. It is stored with the
-    run's events, redacted like them, forgotten by a rewind behind the run that wrote it, and erased with the thread. Without a server
-    nobody takes it away again: yield it only where there is a `current_run()`.
+    `value` is any JSON value. The next run reads it as `current_run().memory`; the last value yielded wins. It is stored with the run's
+    events, redacted like them, dropped by a rewind to before the run that wrote it, and erased with the thread. Yield it only if there
+    is a `current_run()`: without a server the event would reach the client.
     """
-    return Custom(name=MEMORY, value=value)
+    return Custom(name=MEMORY_EVENT, value=value)
 
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_AGENT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def agent_name(name: str) -> str:
-    """The name, fit for a URL. Raises: ConfigError when it is not."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is not a name for an agent. Use 1 to 64 letters, digits, _ or -.")
+def check_agent_name(name: str) -> str:
+    """Return the name if it is a valid agent name, which is part of a URL. Raises: ConfigError."""
+    if not _AGENT_NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is not a valid agent name. Use 1 to 64 letters, digits, _ or -.")
     return name

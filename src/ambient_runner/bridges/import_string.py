@@ -1,6 +1,6 @@
-"""From `package.module:attribute` to the object that stands there; where there is none, what was meant.
+"""Import the object that `package.module:attribute` names, and suggest the right spelling where there is none.
 
-`registry.py` makes an agent of the object. Modules are the user's own, so whatever they do wrong is said with their own line.
+`registry.py` turns the object into an agent. The modules are the user's, so an error in them is reported with the user's own line.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.user_errors import said
-from ambient_runner.config.loader import nearest
+from ambient_runner.bridges.user_errors import describe_error
+from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import BridgeUnavailable, ConfigError
-from ambient_runner.runs.isolate import foreign
+from ambient_runner.runs.isolate import reraise_as
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["installed", "meant", "object_at", "users_own"]
+__all__ = ["import_object", "missing_package_as_config_error", "suggest_target", "user_code_errors"]
 
 logger = logging.getLogger(__name__)
 
-_LIKE = 0.6
-"""How alike two names are when one is a slip of the other."""
+_SIMILARITY = 0.6
+"""Lowest similarity of two names at which one is suggested for the other."""
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[\w.-]+):\d+(?P<path>/\S*)?")
-_INSTALLS = {
+_INSTALL_NAMES = {
     "claude_agent_sdk": "ambient-runner[claude]",
     "google": "ambient-runner[adk]",
     "google.adk": "ambient-runner[adk]",
@@ -39,89 +39,91 @@ _INSTALLS = {
     "pydantic_ai": "pydantic-ai-slim[ag-ui]",
     "strands": "ambient-runner[strands]",
 }
-"""What brings the packages that agents are written with. A part that is missing in an installed package is not here: that is no cure."""
+"""Requirement that installs each package agents are written with. Submodules are absent: installing a package again does not add them."""
 
 
-def meant(target: str) -> str:
-    """How this would be written rightly, if it is a file or an address without its scheme; else as it is."""
+def suggest_target(target: str) -> str:
+    """Return the correct spelling of a file path or of an address without a scheme; any other target unchanged."""
     address = _ADDRESS.fullmatch(target)
     if address:
         return f"http://{target}{'' if address['path'] else '/'}"
     file, _, attribute = target.partition(":")
     if "/" not in file and not file.endswith(".py"):
         return target
-    return f"{_dotted(Path(file))}:{attribute or 'attribute'}"
+    return f"{_module_name(Path(file))}:{attribute or 'attribute'}"
 
 
-def _dotted(file: Path) -> str:
-    """The module a file is, seen from the current directory; by its name alone where that does not lead to it."""
+def _module_name(file: Path) -> str:
+    """Return the dotted module name of a file below the current directory; the file's stem for any other file."""
     here = Path.cwd()
     inside = file.relative_to(here) if file.is_relative_to(here) else file
     parts = inside.with_suffix("").parts
     return ".".join(parts[-1:] if inside.is_absolute() or ".." in parts else parts)
 
 
-def object_at(target: str) -> object:
-    """The object at `package.module:attribute`. Raises: ConfigError, saying what is wrong with it."""
+def import_object(target: str) -> object:
+    """Return the object at `package.module:attribute`. Raises: ConfigError, naming the wrong part."""
     module, _, path = target.partition(":")
     if not module or not path:
-        raise ConfigError(f"{target!r} is not a place in a module. Write package.module:attribute.")
-    found: object = _module(module)
-    before = ""
+        raise ConfigError(f"{target!r} does not name an object in a module. Write package.module:attribute.")
+    found: object = _import_module(module)
+    prefix = ""
     for part in path.split("."):
         if not hasattr(found, part):
-            known = [f"{before}{name}" for name in dir(found) if not name.startswith("_")]
-            raise ConfigError(f"The module {module} has no {path}.{nearest(before + part, known, _LIKE)}")
-        found, before = getattr(found, part), f"{before}{part}."
+            known = [f"{prefix}{name}" for name in dir(found) if not name.startswith("_")]
+            raise ConfigError(f"The module {module} has no {path}.{did_you_mean(prefix + part, known, _SIMILARITY)}")
+        found, prefix = getattr(found, part), f"{prefix}{part}."
     return found
 
 
-def _module(name: str) -> object:
+def _import_module(name: str) -> object:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    with installed(), users_own(f"The module {name} cannot be imported"):
+    with missing_package_as_config_error(), user_code_errors(f"The module {name} cannot be imported"):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if f"{name}.".startswith(f"{error.name}."):
-                raise _no_module(error.name or "") from error
+                raise _missing_module_error(error.name or "") from error
             raise
 
 
-def _no_module(missing: str) -> ConfigError:
+def _missing_module_error(missing: str) -> ConfigError:
     parent = missing.rpartition(".")[0]
     folders = (
         [str(folder) for folder in getattr(sys.modules.get(parent), "__path__", ())] if parent else [str(Path.cwd())]
     )
     known = [f"{parent}.{name}" if parent else name for folder in folders for name in _modules_in(Path(folder))]
-    place = " or ".join(folders) or parent
-    hint = nearest(missing, known, _LIKE) or ("" if parent else " Start `ambient` in the folder that holds it.")
-    return ConfigError(f"There is no module {missing} in {place}{'' if parent else ', nor is it installed'}.{hint}")
+    searched = " or ".join(folders) or parent
+    hint = did_you_mean(missing, known, _SIMILARITY) or (
+        "" if parent else " Start `ambient` in the folder that contains it."
+    )
+    return ConfigError(f"There is no module {missing} in {searched}{'' if parent else ', nor is it installed'}.{hint}")
 
 
 def _modules_in(folder: Path) -> list[str]:
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(one.stem for one in found if one.stem.isidentifier() and (one.suffix == ".py" or one.is_dir()))
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path.stem for path in paths if path.stem.isidentifier() and (path.suffix == ".py" or path.is_dir()))
 
 
 @contextmanager
-def users_own(doing: str) -> Generator[None]:
-    """Code of the user's: what it raises is a ConfigError that says so with their line. The log has the traceback for who wants it."""
+def user_code_errors(doing: str) -> Generator[None]:
+    """Turn what the user's code raises into a ConfigError with the user's line. The traceback goes to the debug log."""
 
-    def refusal(error: Exception) -> ConfigError:
+    def to_config_error(error: Exception) -> ConfigError:
         logger.debug("%s", doing, exc_info=error)
-        lacks = _INSTALLS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
-        cure = f". Type: pip install '{lacks}'" if lacks else ""
-        return ConfigError(f"{doing}: {said(error)}{cure}")
+        missing = _INSTALL_NAMES.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+        hint = f". Run: pip install '{missing}'" if missing else ""
+        return ConfigError(f"{doing}: {describe_error(error)}{hint}")
 
-    with foreign(refusal):
+    with reraise_as(to_config_error):
         yield
 
 
 @contextmanager
-def installed() -> Generator[None]:
-    """What is not installed is a matter of the configuration here."""
+def missing_package_as_config_error() -> Generator[None]:
+    """Report a missing optional package as a ConfigError."""
     try:
         yield
     except BridgeUnavailable as error:

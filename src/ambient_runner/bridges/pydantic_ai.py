@@ -1,4 +1,4 @@
-"""A pydantic-ai agent as an agent of this server: its own AG-UI adapter, through `AGUIBridge`."""
+"""Bridge for pydantic-ai agents: pydantic-ai's own AG-UI adapter, served through `AGUIBridge`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import FrameworkCapabilities
-from ambient_runner.errors import needing
+from ambient_runner.errors import optional_dependency
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -18,10 +18,10 @@ __all__ = ["PydanticAIBridge"]
 
 
 class PydanticAIBridge(AGUIBridge):
-    """A pydantic-ai agent. `options` go to `AGUIAdapter.run_stream`: `deps`, `model`, `usage_limits` and the like."""
+    """Serves a pydantic-ai agent. `options` are passed to `AGUIAdapter.run_stream`: `deps`, `model`, `usage_limits` and others."""
 
     def __init__(self, agent: Any, **options: Any) -> None:
-        with needing("pydantic_ai", install="pydantic-ai-slim[ag-ui]"):
+        with optional_dependency("pydantic_ai", install="pydantic-ai-slim[ag-ui]"):
             from pydantic_ai.ui.ag_ui import AGUIAdapter
 
         async def run(input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the ADR's name

@@ -1,8 +1,8 @@
-"""From a word on the command line to a bridge: registered names, `name=package.module:attribute`, or `name=http://host:port/`.
+"""Load agents from their specs: a registered name, `name=package.module:attribute` or `name=http://host:port/`.
 
-Built-in bridges come through the same door as everyone's: the entry-point group `ambient_runner.bridges`. An agent of a framework is taken
-as it is: the group `ambient_runner.objects` says by package which bridge it needs. So is any other AG-UI agent, where it is plain that it
-is one, and an AG-UI server at a URL. `places.py` finds what is named.
+Built-in bridges and those of other packages are found the same way: by the entry-point group `ambient_runner.bridges`. An agent object of a
+framework needs no bridge of the user's: the group `ambient_runner.objects` maps its package to a bridge. Other AG-UI agents are recognised
+by their `run`, and AG-UI servers by their URL. `import_string.py` imports the named object.
 """
 
 from __future__ import annotations
@@ -14,148 +14,160 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
-from ambient_runner.bridges.agui import AGUIBridge, is_agui
-from ambient_runner.bridges.base import PlatformBridge, agent_name
-from ambient_runner.bridges.import_string import installed, meant, object_at, users_own
-from ambient_runner.bridges.toolkit.callbacks import needed_arguments
-from ambient_runner.config.loader import nearest
+from ambient_runner.bridges.agui import AGUIBridge, is_agui_agent
+from ambient_runner.bridges.base import PlatformBridge, check_agent_name
+from ambient_runner.bridges.import_string import (
+    import_object,
+    missing_package_as_config_error,
+    suggest_target,
+    user_code_errors,
+)
+from ambient_runner.bridges.toolkit.callbacks import required_parameters
+from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-GROUP = "ambient_runner.bridges"
-OBJECTS = "ambient_runner.objects"
-"""Entry points named after a package: the bridge for objects whose class comes from there, called with the object."""
+BRIDGE_GROUP = "ambient_runner.bridges"
+OBJECT_GROUP = "ambient_runner.objects"
+"""Entry points named after a package. Each names the bridge that is called with an object whose class comes from that package."""
 
 
-_URLS = ("http://", "https://", "remote+http://", "remote+https://")
+_URL_PREFIXES = ("http://", "https://", "remote+http://", "remote+https://")
 
 
 def load_agents(specs: Iterable[str]) -> dict[str, PlatformBridge]:
-    """The agents of these specs by name, in the order given.
+    """Return the bridges of these specs by agent name, in their order.
 
-    Raises: ConfigError as `load_agent` does, and for a name given twice.
+    Raises: ConfigError as `load_agent` does, and for a duplicate name.
     """
     agents: dict[str, PlatformBridge] = {}
     for spec in specs:
         name, bridge = load_agent(spec)
         if name in agents:
-            raise ConfigError(f"Two agents are called {name}. Give one another name: other={spec.rpartition('=')[2]}")
+            raise ConfigError(f"Two agents are named {name}. Rename one of them: other={spec.rpartition('=')[2]}")
         agents[name] = bridge
     return agents
 
 
 def load_agent(spec: str) -> tuple[str, PlatformBridge]:
-    """The name and the bridge of `demo` (or any registered name), `name=registered`, `name=package.module:attribute` or `name=URL`.
+    """Return the name and the bridge of `demo` (or any registered name), `name=registered`, `name=package.module:attribute` or `name=URL`.
 
-    The attribute is a bridge, a subclass of PlatformBridge, an agent of a framework there is a bridge for, an AG-UI agent, or a function
-    without arguments that makes one of these. The URL is another AG-UI server's.
-    Raises: ConfigError, saying which part of the spec is wrong.
+    The attribute is a bridge, a subclass of PlatformBridge, an agent of a framework that has a bridge, an AG-UI agent, or a function
+    without arguments that returns one of these. The URL is that of another AG-UI server.
+    Raises: ConfigError, naming the wrong part of the spec.
     """
-    name, given, target = ("", "", spec) if _is_url(spec) else spec.partition("=")
-    target = target.strip() if given or not name else name.strip()
+    name, has_name, target = ("", "", spec) if _is_url(spec) else spec.partition("=")
+    target = target.strip() if has_name or not name else name.strip()
     name = name.strip()
-    right = target if _is_url(target) else meant(target)
-    if not given and ":" in right:
-        raise ConfigError(f"Give {target} a name: mine={right}")
-    if right != target:
-        raise ConfigError(f"{target} is not a place in a module, nor a URL. Write {name}={right}")
+    corrected = target if _is_url(target) else suggest_target(target)
+    if not has_name and ":" in corrected:
+        raise ConfigError(f"{target} needs a name. Write mine={corrected}")
+    if corrected != target:
+        raise ConfigError(f"{target} is neither package.module:attribute nor a URL. Write {name}={corrected}")
     if _is_url(target):
-        return agent_name(name), _remote(target)
-    return agent_name(name), _bridge(target, object_at(target) if ":" in target else _registered(target))
+        return check_agent_name(name), _remote_bridge(target)
+    return check_agent_name(name), _bridge_for(
+        target, import_object(target) if ":" in target else _registered_object(target)
+    )
 
 
 def _is_url(target: str) -> bool:
-    return target.strip().startswith(_URLS)
+    return target.strip().startswith(_URL_PREFIXES)
 
 
-def _remote(target: str) -> PlatformBridge:
-    with installed():
+def _remote_bridge(target: str) -> PlatformBridge:
+    with missing_package_as_config_error():
         from ambient_runner.bridges.remote import RemoteBridge
     return RemoteBridge(target.removeprefix("remote+"))
 
 
-def _registered(name: str) -> object:
-    known: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=GROUP)}
+def _registered_object(name: str) -> object:
+    known: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=BRIDGE_GROUP)}
     if name not in known:
         raise ConfigError(
-            f"There is no agent {name!r}.{nearest(name, list(known), 0.6)} Known: {', '.join(sorted(known)) or 'none'}. "
+            f"There is no bridge {name!r}.{did_you_mean(name, list(known), 0.6)} Known: {', '.join(sorted(known)) or 'none'}. "
             "For your own, write name=package.module:attribute."
         )
-    return object_at(known[name].value)
+    return import_object(known[name].value)
 
 
-def _bridge(target: str, found: object) -> PlatformBridge:
-    bridge = _adopted(found)
+def _bridge_for(target: str, candidate: object) -> PlatformBridge:
+    bridge = _adopt_object(candidate)
     if bridge is not None:
         return bridge
-    if is_agui(found) and not (isinstance(found, type) and issubclass(found, PlatformBridge)):
-        return AGUIBridge(found)
-    made = _made(target, found) if _is_factory(found) else found
-    bridge = _adopted(made)
+    if is_agui_agent(candidate) and not (isinstance(candidate, type) and issubclass(candidate, PlatformBridge)):
+        return AGUIBridge(candidate)
+    agent = _call_factory(target, candidate) if _is_factory(candidate) else candidate
+    bridge = _adopt_object(agent)
     if bridge is not None:
         return bridge
-    if is_agui(made):
-        return AGUIBridge(made)
-    if isinstance(made, AbstractAsyncContextManager):
-        raise _is_async(target)
-    if isinstance(made, Starlette):
+    if is_agui_agent(agent):
+        return AGUIBridge(agent)
+    if isinstance(agent, AbstractAsyncContextManager):
+        raise _async_factory_error(target)
+    if isinstance(agent, Starlette):
         raise ConfigError(
-            f"{target} is a web app, not an agent. Put your agent in it with add_ambient_endpoints(app, bridge) and run the app itself; "
-            "or, if it is an AG-UI server, start it and give its address: mine=http://127.0.0.1:PORT/"
+            f"{target} is a web app, not an agent. Add your agent to it with add_ambient_endpoints(app, bridge) and run the app itself; "
+            "or, if it is an AG-UI server, start it and use its URL: mine=http://127.0.0.1:PORT/"
         )
     raise ConfigError(
-        f"{target} is not a bridge but {type(made).__name__}. It must be a PlatformBridge, a subclass of it, an agent of a framework "
-        "that has a bridge, an AG-UI agent, or a function without arguments that makes one. "
-        "For an agent whose `run(input)` gives AG-UI events, make the bridge yourself: AGUIBridge(agent)."
+        f"{target} is not an agent but {type(agent).__name__}. It must be a PlatformBridge, a subclass of it, an agent of a framework "
+        "that has a bridge, an AG-UI agent, or a function without arguments that returns one. "
+        "For an agent whose `run(input)` yields AG-UI events, create the bridge yourself: AGUIBridge(agent)."
     )
 
 
-def _adopted(found: object) -> PlatformBridge | None:
-    """The bridge itself, or the one for an agent of a framework. Agents may be callable, so they are recognised before they are called."""
-    if isinstance(found, PlatformBridge):
-        return found
-    packages = {kind.__module__ for kind in type(found).__mro__}
-    for point in entry_points(group=OBJECTS):
+def _adopt_object(candidate: object) -> PlatformBridge | None:
+    """Return the bridge itself, or the bridge for an agent object of a framework; None for anything else.
+
+    Agent objects may be callable, so they are recognised before anything is called.
+    """
+    if isinstance(candidate, PlatformBridge):
+        return candidate
+    packages = {kind.__module__ for kind in type(candidate).__mro__}
+    for point in entry_points(group=OBJECT_GROUP):
         if any(f"{package}.".startswith(f"{point.name}.") for package in packages):
-            make = object_at(point.value)
+            make = import_object(point.value)
             assert callable(make)
-            bridge = make(found)
+            bridge = make(candidate)
             return bridge if isinstance(bridge, PlatformBridge) else None
     return None
 
 
-def _is_factory(found: object) -> bool:
-    """Whether calling it may make an agent. An object that can be called is what it is, and wants more than we have to give."""
-    return callable(found) and (isinstance(found, type) or not needed_arguments(found) or inspect.isroutine(found))
+def _is_factory(candidate: object) -> bool:
+    """Return True if calling the object may return an agent. A callable object that requires arguments is no factory."""
+    return callable(candidate) and (
+        isinstance(candidate, type) or not required_parameters(candidate) or inspect.isroutine(candidate)
+    )
 
 
-def _made(target: str, factory: object) -> object:
+def _call_factory(target: str, factory: object) -> object:
     assert callable(factory)
-    if needed := [one.name for one in needed_arguments(factory)]:
-        raise _needs_arguments(target, needed, is_class=isinstance(factory, type))
-    with installed(), users_own(f"{target} failed"):
-        made = factory()
-    if inspect.iscoroutine(made):
-        made.close()  # It has not begun, and nobody else would say that it never will.
-        raise _is_async(target)
-    return made
+    if required := [parameter.name for parameter in required_parameters(factory)]:
+        raise _needs_arguments_error(target, required, is_class=isinstance(factory, type))
+    with missing_package_as_config_error(), user_code_errors(f"{target} failed"):
+        agent = factory()
+    if inspect.iscoroutine(agent):
+        agent.close()  # It never starts; closing it avoids the "never awaited" warning.
+        raise _async_factory_error(target)
+    return agent
 
 
-def _needs_arguments(target: str, needed: list[str], *, is_class: bool) -> ConfigError:
+def _needs_arguments_error(target: str, required: list[str], *, is_class: bool) -> ConfigError:
     module, _, name = target.partition(":")
     advice = (
-        f"Make one in your module, `bridge = {name}(...)`,"
+        f"Create one in your module, `bridge = {name}(...)`,"
         if is_class
-        else f"Hand it to a bridge that calls it with the thread's context, such as `bridge = LangGraphBridge({name})`,"
+        else f"Pass it to a bridge that calls it with the thread's context, such as `bridge = LangGraphBridge({name})`,"
     )
-    return ConfigError(f"{target} needs {', '.join(needed)}. {advice} and name that: {module}:bridge")
+    return ConfigError(f"{target} requires {', '.join(required)}. {advice} and use that: {module}:bridge")
 
 
-def _is_async(target: str) -> ConfigError:
+def _async_factory_error(target: str) -> ConfigError:
     module, _, name = target.partition(":")
     return ConfigError(
-        f"{target} is async, and agents are named before the server runs. Hand it to a bridge that calls it later, such as "
-        f"`bridge = LangGraphBridge({name})`, and name that: {module}:bridge."
+        f"{target} is async, and agents are loaded before the server runs. Pass it to a bridge that calls it later, such as "
+        f"`bridge = LangGraphBridge({name})`, and use that: {module}:bridge."
     )

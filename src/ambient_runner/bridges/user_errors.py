@@ -1,4 +1,4 @@
-"""An error of code that is not ours, as its author wants to read it: what it says, and the line of their own it came from."""
+"""Describe an error of the user's code in one line: its type, its text and the line of the user's code that raised it."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import cast
 
 import ambient_runner
 
-__all__ = ["said"]
+__all__ = ["describe_error"]
 
-_NOT_THEIRS = [
+_NOT_USER_CODE = [
     Path(ambient_runner.__file__).parent,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 ]
 
 
-def said(error: BaseException) -> str:
-    """The error in one line, with the innermost line of its author's code where there is one: `ValueError: x (agent.py, line 2)`."""
-    error = _alone(error)
+def describe_error(error: BaseException) -> str:
+    """Return the error in one line, with the innermost line of the user's code if there is one: `ValueError: x (agent.py, line 2)`."""
+    error = _unwrap_group(error)
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{type(error).__name__}: {error.msg} ({_shown(error.filename)}, line {error.lineno})"
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' if words else ''}{words}{_place(error)}"
+        return f"{type(error).__name__}: {error.msg} ({_short_path(error.filename)}, line {error.lineno})"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' if text else ''}{text}{_user_line(error)}"
 
 
-def _alone(error: BaseException) -> BaseException:
-    """The error in a group of one: task groups wrap whatever fails in them."""
+def _unwrap_group(error: BaseException) -> BaseException:
+    """Return the only error of a group of one: task groups wrap whatever fails in them."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
-    return _alone(group.exceptions[0]) if len(group.exceptions) == 1 else group
+    return _unwrap_group(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
-def _place(error: BaseException) -> str:
-    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
-    return f" ({_shown(theirs[-1].filename)}, line {theirs[-1].lineno})" if theirs else ""
+def _user_line(error: BaseException) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_code(frame.filename)]
+    return f" ({_short_path(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
 
 
-def _is_theirs(file: str) -> bool:
-    return not file.startswith("<") and not any(Path(file).is_relative_to(room) for room in _NOT_THEIRS)
+def _is_user_code(file: str) -> bool:
+    return not file.startswith("<") and not any(Path(file).is_relative_to(folder) for folder in _NOT_USER_CODE)
 
 
-def _shown(file: str) -> str:
-    """Short where the file is below the current directory."""
+def _short_path(file: str) -> str:
+    """Return the path relative to the current directory if the file is below it."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

@@ -1,4 +1,4 @@
-"""`ambient doctor`: what this machine has, and what to type for what it lacks."""
+"""`ambient doctor`: checks the machine and prints the command that installs what is missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import anyio
 from rich.console import Console
 from rich.table import Table
 
-from ambient_runner.cli.serve import bind, url_of
+from ambient_runner.cli.serve import bind_socket, format_url, try_store
 from ambient_runner.config import named_environment
 from ambient_runner.errors import ConfigError, RunnerError
-from ambient_runner.ledger import open_ledger
-from ambient_runner.services.bounded_http import send
+from ambient_runner.ledger.sqlite.connection import database_path
+from ambient_runner.services.bounded_http import send_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,45 +31,55 @@ _CORE = (_PACKAGE, "ag-ui-protocol", "fastapi", "uvicorn", "msgspec", "anyio")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z0-9,-]+)\])?.*extra == ['\"]([a-z0-9-]+)['\"]")
 _ALL = "all"
 _CLAUDE_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
-_PATIENCE = 2.0
+_STATUS_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. What is optional never makes the report bad."""
+    """One line of the report. An optional finding never fails the report."""
 
-    what: str
-    good: bool
+    subject: str
+    is_good: bool
     detail: str
-    optional: bool = False
+    is_optional: bool = False
 
 
-def examine(settings: Settings) -> int:
-    """Print what was found; 0 when everything needed is there, else 1."""
-    claude = claude_key(named_environment(_CLAUDE_KEYS)) if _is_installed("claude-agent-sdk") else []
-    findings = [*versions(), *extras(), *claude, git(), node(), store(settings), port(settings)]
+def run_checks(settings: Settings) -> int:
+    """Print the findings. Return 0 if everything required is present, else 1."""
+    claude = check_claude_key(named_environment(_CLAUDE_KEYS)) if _is_installed("claude-agent-sdk") else []
+    findings = [
+        *check_versions(),
+        *check_extras(),
+        *claude,
+        check_git(),
+        check_node(),
+        check_store(settings),
+        check_port(settings),
+    ]
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        mark = "[green]ok[/]" if finding.good else "[yellow]optional[/]" if finding.optional else "[red]problem[/]"
-        table.add_row(mark, finding.what, finding.detail.replace("[", "\\["))
+        mark = (
+            "[green]ok[/]" if finding.is_good else "[yellow]optional[/]" if finding.is_optional else "[red]problem[/]"
+        )
+        table.add_row(mark, finding.subject, finding.detail.replace("[", "\\["))
     Console(highlight=False).print(table)
-    return 0 if all(finding.good or finding.optional for finding in findings) else 1
+    return 0 if all(finding.is_good or finding.is_optional for finding in findings) else 1
 
 
-def versions() -> list[Finding]:
-    """Python and the packages everything stands on."""
+def check_versions() -> list[Finding]:
+    """Return the versions of Python and of the core packages."""
     python = Finding("python", sys.version_info >= (3, 11), platform.python_version())
     return [python, *(Finding(name, True, version(name)) for name in _CORE)]
 
 
-def extras() -> list[Finding]:
-    """The optional parts this release declares, with the line that installs each one that is not here."""
-    needed = needs_of(distribution(_PACKAGE).requires or ())
-    return [_extra(name, packages) for name, packages in sorted(needed.items())]
+def check_extras() -> list[Finding]:
+    """Return the extras of this release, with the install command of each one that is missing."""
+    needed = packages_by_extra(distribution(_PACKAGE).requires or ())
+    return [_check_extra(name, packages) for name, packages in sorted(needed.items())]
 
 
-def needs_of(requires: Iterable[str]) -> dict[str, list[str]]:
-    """The packages each extra brings, by its name; one made of others brings theirs. The extra for all of them is none of its own."""
+def packages_by_extra(requires: Iterable[str]) -> dict[str, list[str]]:
+    """Return the packages of each extra by its name. An extra made of others has their packages. The extra `all` is left out."""
     matches = [match for requirement in requires if (match := _REQUIREMENT.match(requirement)) and match[3] != _ALL]
     needed: dict[str, list[str]] = {}
     for match in sorted(matches, key=lambda match: match[1] == _PACKAGE):
@@ -79,10 +89,10 @@ def needs_of(requires: Iterable[str]) -> dict[str, list[str]]:
     return needed
 
 
-def _extra(name: str, packages: list[str]) -> Finding:
-    there = all(_is_installed(package) for package in packages)
-    detail = "installed" if there else f'pip install "{_PACKAGE}[{name}]"'
-    return Finding(f"extra {name}", there, detail, optional=True)
+def _check_extra(name: str, packages: list[str]) -> Finding:
+    is_installed = all(_is_installed(package) for package in packages)
+    detail = "installed" if is_installed else f'pip install "{_PACKAGE}[{name}]"'
+    return Finding(f"extra {name}", is_installed, detail, is_optional=True)
 
 
 def _is_installed(package: str) -> bool:
@@ -93,61 +103,62 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def claude_key(variables: Mapping[str, str]) -> list[Finding]:
-    """How Claude's CLI signs in, as far as the environment tells. It may be signed in by itself, so a key that is missing is a hint."""
+def check_claude_key(variables: Mapping[str, str]) -> list[Finding]:
+    """Return the credential variables Claude's CLI would use. The CLI may have its own login, so a missing key is only a hint."""
     if variables:
-        return [Finding("claude key", True, ", ".join(variables), optional=True)]
+        return [Finding("claude key", True, ", ".join(variables), is_optional=True)]
     hint = f"export {_CLAUDE_KEYS[0]}=… unless its CLI is signed in on this machine"
-    return [Finding("claude key", False, hint, optional=True)]
+    return [Finding("claude key", False, hint, is_optional=True)]
 
 
-def git() -> Finding:
-    """Git clones the repositories and workflows of agents that work on files."""
+def check_git() -> Finding:
+    """Check for git, which clones the repositories and workflows of agents that work on files."""
     found = shutil.which("git")
-    return Finding("git", bool(found), found or "only needed by agents that work on repositories", optional=True)
+    return Finding("git", bool(found), found or "only needed by agents that work on repositories", is_optional=True)
 
 
-def node() -> Finding:
-    """Node runs the official clients in our tests; nothing else needs it."""
+def check_node() -> Finding:
+    """Check for Node, which runs the official clients in the tests."""
     found = shutil.which("node")
-    return Finding("node", bool(found), found or "only needed for the tests with the official clients", optional=True)
+    return Finding(
+        "node", bool(found), found or "only needed for the tests with the official clients", is_optional=True
+    )
 
 
-def store(settings: Settings) -> Finding:
-    """Whether the store opens."""
+def check_store(settings: Settings) -> Finding:
+    """Check that the store opens. A SQLite file that does not exist is not created."""
 
-    async def touch() -> None:
-        async with open_ledger(settings.store, lease=settings.lease):
-            pass
-
+    file = database_path(settings.store)
+    if file is not None and not file.exists():
+        return Finding("store", True, f"{settings.store_label} does not exist yet; `ambient serve` creates it")
     try:
-        anyio.run(touch)
+        anyio.run(try_store, settings)
     except RunnerError as error:
         return Finding("store", False, f"{settings.store_label}: {error.message}")
     return Finding("store", True, settings.store_label)
 
 
-def port(settings: Settings) -> Finding:
-    """Whether `ambient serve` could listen, or does so already."""
+def check_port(settings: Settings) -> Finding:
+    """Check that `ambient serve` could listen on the port, or already does."""
     try:
-        bind(settings.host, settings.port).close()
+        bind_socket(settings.host, settings.port).close()
     except ConfigError as error:
-        url = url_of(settings.host, settings.port)
-        if _is_ambient(url):
+        url = format_url(settings.host, settings.port)
+        if _is_ambient_server(url):
             return Finding("port", True, f"Ambient Runner is running on {url}")
         return Finding("port", False, error.message)
     return Finding("port", True, f"{settings.host}:{settings.port} is free")
 
 
-def _is_ambient(url: str) -> bool:
-    """Whether one of us answers there. Many servers are healthy; ours also says whether it is ready."""
-    return _status(f"{url}/health") == "healthy" and _status(f"{url}/ready") in {"ready", "draining"}
+def _is_ambient_server(url: str) -> bool:
+    """Return True if an Ambient Runner server answers at the URL: `/health` and `/ready` both identify it."""
+    return _fetch_status(f"{url}/health") == "healthy" and _fetch_status(f"{url}/ready") in {"ready", "draining"}
 
 
-def _status(url: str) -> str:
-    """What a door for operators says; nothing where there is none."""
+def _fetch_status(url: str) -> str:
+    """Return the `status` of a health route, or an empty string if there is no such route."""
     try:
-        said = json.loads(send("GET", url, headers={}, timeout=_PATIENCE, limit=1000).body)
-        return said["status"]
+        body = json.loads(send_request("GET", url, headers={}, timeout=_STATUS_TIMEOUT, limit=1000).body)
+        return body["status"]
     except (OSError, ValueError, TypeError, KeyError):
         return ""

@@ -1,6 +1,6 @@
-"""The `ambient` command. One module per verb; this one names them, and turns our errors into a sentence and an exit code.
+"""The `ambient` command: its subcommands, and the mapping from errors to a message and an exit code.
 
-`render.py` and `questions.py` are pure; the others open what they need, and leave it closed.
+Each subcommand has a module. `render.py` and `interrupt_form.py` are pure; the others open the resources they need and close them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Annotated
 import typer
 
 from ambient_runner.cli import threads as stored
-from ambient_runner.cli.doctor import examine
-from ambient_runner.cli.run import converse
+from ambient_runner.cli.backup import backup_store
+from ambient_runner.cli.doctor import run_checks
+from ambient_runner.cli.run import run_conversation
 from ambient_runner.cli.serve import serve_agents
 from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError, RunnerError
@@ -23,32 +24,39 @@ __all__ = ["app", "main"]
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(help="Settings file. Without it, ./ambient.toml is read if it is there.", show_default=False),
+    typer.Option(metavar="FILE", help="Settings file. [default: ./ambient.toml, if it exists]"),
 ]
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        help="Where threads are kept: sqlite:///path or memory://", show_default="sqlite:///.ambient/ambient.db"
+        metavar="URL",
+        help="Where threads are stored: sqlite:///path or memory://. [default: sqlite:///.ambient/ambient.db]",
     ),
 ]
+HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [default: 127.0.0.1]")]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose threads: the owner that `authorize=` returns. [default: local]"),
+]
+ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="Id of the thread.")]
 
 app = typer.Typer(
     name="ambient",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Put any agent behind one durable, safe AG-UI endpoint.\n\n"
-    "Begin with `ambient serve`, then talk to it at http://127.0.0.1:8000. "
-    'Or stay in the terminal: `ambient run demo "weather Lisbon"`.',
+    "`ambient serve` starts the demo agent at http://127.0.0.1:8000. "
+    '`ambient run demo "weather Lisbon"` runs it in the terminal.',
 )
-threads_app = typer.Typer(no_args_is_help=True, help="Look at stored threads.")
+threads_app = typer.Typer(no_args_is_help=True, help="Read stored threads.")
 app.add_typer(threads_app, name="threads")
 
 
 def main() -> None:
-    """Run the command line: exit code 2 for a wrong configuration, 1 for anything else that is refused or fails."""
+    """Run the command line. Exits with 2 for an invalid configuration and with 1 for any other error."""
     try:
         app()
     except RunnerError as error:
@@ -56,14 +64,14 @@ def main() -> None:
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"ambient-runner {version('ambient-runner')}")
         raise typer.Exit
 
 
 @app.callback()
-def _root(
+def root_options(
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
@@ -74,103 +82,138 @@ def _root(
 def serve(
     agents: Annotated[
         list[str] | None,
-        typer.Argument(help="Registered names, or name=package.module:attribute.", show_default="demo"),
+        typer.Argument(
+            metavar="[AGENT]...", help="Registered names, or name=package.module:attribute. [default: demo]"
+        ),
     ] = None,
-    host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="0 picks a free one.", show_default="8000")] = None,
+    host: HostOption = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 picks a free one. [default: 8000]")
+    ] = None,
     store: StoreOption = None,
     config: ConfigOption = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error", show_default="info")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]")
+    ] = None,
 ) -> None:
     """Serve agents over HTTP.
 
-    The first agent also answers at `/`; each has its own door at `/agents/NAME`.
+    The first agent also answers at `/`; every agent answers at `/agents/NAME`.
 
+    \b
     Examples:
-
-    - `ambient serve`: the demo agent on port 8000
-
-    - `ambient serve mine=my_project.agent:bridge --port 9000`: your own
-
-    - `ambient serve demo mine=my_project.agent:make_bridge`: both
+      ambient serve                                         the demo agent on port 8000
+      ambient serve mine=my_project.agent:graph --port 9000 your own agent
+      ambient serve demo mine=my_project.agent:graph        both
     """
     serve_agents(read_settings(config, host=host, port=port, store=store, log_level=log_level, agents=agents or None))
 
 
 @app.command()
 def run(
-    agent: Annotated[str, typer.Argument(help="A registered name, or name=package.module:attribute.")],
-    prompt: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    thread: Annotated[str | None, typer.Option(help="Go on with this thread.", show_default="a new one")] = None,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A registered name, or name=package.module:attribute.")],
+    prompt: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="The message to send; - reads it from standard input.")
+    ],
+    thread: Annotated[
+        str | None, typer.Option(metavar="THREAD", help="Continue this thread instead of starting a new one.")
+    ] = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Talk to an agent in the terminal.
+    """Run an agent in the terminal.
 
-    Exit codes: 0 the agent answered, 1 the run failed, 130 it was stopped with Ctrl-C.
+    Exit codes: 0 the run succeeded, 1 it failed, 130 it was stopped with Ctrl-C.
 
+    \b
     Examples:
-
-    - `ambient run demo help`: what the demo agent can show
-
-    - `ambient run demo "approve deploy" --thread t1`: it asks you, and goes on
-
-    - `git diff | ambient run mine=my_project.agent:bridge -`: a prompt from a pipe
+      ambient run demo help                             list the commands of the demo agent
+      ambient run demo "approve deploy" --thread t1     answer an interrupt in the terminal
+      git diff | ambient run mine=my_project.agent:graph -   read the message from a pipe
     """
-    words = _standard_input() if prompt == "-" else prompt
+    words = _read_stdin() if prompt == "-" else prompt
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
     settings = read_settings(config, store=store, history="server")
-    raise typer.Exit(converse(settings, agent, words, thread))
+    raise typer.Exit(run_conversation(settings, agent, words, thread))
 
 
 @threads_app.command("list")
-def threads_list(store: StoreOption = None, config: ConfigOption = None, limit: int = 50) -> None:
+def threads_list(
+    owner: OwnerOption = None,
+    everyone: Annotated[bool, typer.Option("--all", help="List the threads of every owner.")] = False,
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="List at most N threads. [default: 50]", show_default=False)
+    ] = 50,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
     """List threads, newest first."""
-    stored.show_list(read_settings(config, store=store), limit)
+    stored.list_threads(read_settings(config, store=store), owner, everyone, limit)
 
 
 @threads_app.command("show")
-def threads_show(thread: str, store: StoreOption = None, config: ConfigOption = None) -> None:
-    """Show a thread's messages, state and open questions."""
-    stored.show_thread(read_settings(config, store=store), thread)
+def threads_show(
+    thread: ThreadArgument, owner: OwnerOption = None, store: StoreOption = None, config: ConfigOption = None
+) -> None:
+    """Show a thread's messages, state and open interrupts."""
+    stored.show_thread(read_settings(config, store=store), thread, owner)
 
 
 @threads_app.command("tail")
 def threads_tail(
-    thread: str,
-    after: Annotated[str | None, typer.Option(help="Begin after this cursor, the `id` of an event.")] = None,
+    thread: ThreadArgument,
+    after: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Start after this cursor, the `id` of an event.")
+    ] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no run is active.")] = False,
+    owner: OwnerOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print a thread's entries as they are written: cursor, kind and body. Ctrl-C ends it."""
-    stored.follow(read_settings(config, store=store), thread, after, until_idle)
+    stored.tail_thread(read_settings(config, store=store), thread, owner, after, until_idle)
 
 
 @threads_app.command("export")
 def threads_export(
-    thread: str,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.", show_default="stdout")] = None,
+    thread: ThreadArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write. [default: standard output]")
+    ] = None,
+    owner: OwnerOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a thread as JSON lines: {seq, ts, owner, kind, body}, one entry each."""
-    stored.export(read_settings(config, store=store), thread, output)
+    stored.export_thread(read_settings(config, store=store), thread, owner, output)
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write. It must not exist.")],
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Copy a SQLite store to a file, also while a server writes to it.
+
+    Copying the database file with `cp` loses what is still in its write-ahead log.
+    """
+    backup_store(read_settings(config, store=store), file)
 
 
 @app.command()
 def doctor(
-    host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(show_default="8000")] = None,
+    host: HostOption = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port to check. [default: 8000]")] = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Check this machine: versions, extras, the store and the port. Exit code 1 if something needs attention."""
-    raise typer.Exit(examine(read_settings(config, host=host, port=port, store=store)))
+    raise typer.Exit(run_checks(read_settings(config, host=host, port=port, store=store)))
 
 
-def _standard_input() -> str:
+def _read_stdin() -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise ConfigError("Standard input is not text in this terminal's encoding. Send UTF-8.") from error
+        raise ConfigError("Standard input is not valid text. Send UTF-8.") from error

@@ -1,6 +1,6 @@
-"""What a run looks like in a terminal. Pure: events in, pieces out; a piece becomes plain text or a rich renderable.
+"""Rendering of a run for the terminal. Pure: events in, pieces out; a piece becomes plain text or a rich renderable.
 
-`run.py` drives the run and prints; nothing here knows a console or waits for anything.
+`run.py` drives the run and prints the pieces.
 """
 
 from __future__ import annotations
@@ -19,58 +19,59 @@ from ambient_runner.protocol import events as ev
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LONGEST_SHOWN = 2000
-_ELSEWHERE = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
-"""What clients of a server are told. Here is no server, and the reason is shown."""
+MAX_SHOWN = 2000
+_LOG_HINT = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
+"""The hint that clients of a server get. In the terminal there is no server log; the cause is shown instead."""
 _CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextPiece:
     """A piece of the answer, to be printed without a line break."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ReasoningPiece:
     """A piece of reasoning, to be printed without a line break."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class LineEnd:
-    """The message is over."""
+class LineEndPiece:
+    """The end of a message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """A tool call with what it was given and what came back; None when nothing did."""
+class ToolCallPiece:
+    """A tool call with its arguments and its result; without a result, `pending` says why."""
 
     name: str
     arguments: str
     result: str | None
+    pending: str = "no result"
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """Something beside the answer: a step, a subagent, a state change."""
+class NotePiece:
+    """A note next to the answer: a step, a subagent, a state change."""
 
-    what: str
+    label: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The run is over."""
+class EndPiece:
+    """The end of the run."""
 
     outcome: str
     """`success`, `interrupt`, `cancelled` or `error`."""
     message: str
 
 
-Piece = Said | Thought | LineEnd | Called | Noted | Ended
+Piece = TextPiece | ReasoningPiece | LineEndPiece | ToolCallPiece | NotePiece | EndPiece
 
 
 @dataclass(slots=True)
@@ -81,36 +82,36 @@ class _Call:
 
 @dataclass(slots=True)
 class Screen:
-    """Folds a run's events into pieces. A tool call is shown once, with its result, or at the end without one."""
+    """Folds the events of a run into pieces. A tool call is shown once, with its result, or at the end without one."""
 
     _calls: dict[str, _Call] = field(default_factory=dict[str, _Call])
-    _asides: dict[str, str] = field(default_factory=dict[str, str])
-    """What set-up says, by message: it is not the agent's answer."""
+    _setup_messages: dict[str, str] = field(default_factory=dict[str, str])
+    """Text of set-up messages by message id. They are not part of the answer."""
 
-    def feed(self, event: ev.Event) -> list[Piece]:
+    def render_event(self, event: ev.Event) -> list[Piece]:
         match event:
             case ev.TextMessageStart(role="developer"):
-                self._asides[event.message_id] = ""
+                self._setup_messages[event.message_id] = ""
                 return []
-            case ev.TextMessageContent(message_id=name) if name in self._asides:
-                self._asides[name] += event.delta
+            case ev.TextMessageContent(message_id=name) if name in self._setup_messages:
+                self._setup_messages[name] += event.delta
                 return []
-            case ev.TextMessageEnd(message_id=name) if name in self._asides:
-                return [Noted("setup", self._asides.pop(name))]
+            case ev.TextMessageEnd(message_id=name) if name in self._setup_messages:
+                return [NotePiece("setup", self._setup_messages.pop(name))]
             case ev.TextMessageContent():
-                return [Said(event.delta)]
+                return [TextPiece(event.delta)]
             case ev.ReasoningMessageContent():
-                return [Thought(event.delta)]
+                return [ReasoningPiece(event.delta)]
             case ev.TextMessageEnd() | ev.ReasoningMessageEnd():
-                return [LineEnd()]
+                return [LineEndPiece()]
             case ev.ToolCallStart() | ev.ToolCallArgs() | ev.ToolCallResult():
-                return self._called(event)
+                return self._render_tool_call(event)
             case ev.RunFinished() | ev.RunError():
-                return [*self._unanswered(), _ending(event)]
+                return [*self._render_open_calls(_pending_reason(event)), _render_terminal_event(event)]
             case _:
-                return _noted(event)
+                return _render_note(event)
 
-    def _called(self, event: ev.ToolCallStart | ev.ToolCallArgs | ev.ToolCallResult) -> list[Piece]:
+    def _render_tool_call(self, event: ev.ToolCallStart | ev.ToolCallArgs | ev.ToolCallResult) -> list[Piece]:
         match event:
             case ev.ToolCallStart():
                 self._calls[event.tool_call_id] = _Call(event.tool_call_name)
@@ -118,97 +119,115 @@ class Screen:
                 self._calls[event.tool_call_id].arguments.append(event.delta)
             case ev.ToolCallResult():
                 call = self._calls.pop(event.tool_call_id, _Call("tool"))
-                return [Called(call.name, "".join(call.arguments), ev.words_of(event.content))]
+                return [ToolCallPiece(call.name, "".join(call.arguments), ev.content_as_text(event.content))]
         return []
 
-    def _unanswered(self) -> list[Piece]:
+    def _render_open_calls(self, pending: str) -> list[Piece]:
         open_calls = list(self._calls.values())
         self._calls.clear()
-        return [Called(call.name, "".join(call.arguments), None) for call in open_calls]
+        return [ToolCallPiece(call.name, "".join(call.arguments), None, pending) for call in open_calls]
 
 
-def _noted(event: ev.Event) -> list[Piece]:
+def _pending_reason(event: ev.RunFinished | ev.RunError) -> str:
+    match event:
+        case ev.RunFinished(outcome=ev.Interrupted()):
+            return "waiting for your answer"
+        case ev.RunFinished(outcome=ev.Success(pending_tool_call_ids=[_, *_])):
+            return "waiting for the client's result"
+        case _:
+            return "no result"
+
+
+def _render_note(event: ev.Event) -> list[Piece]:
     match event:
         case ev.StateSnapshot():
-            return [Noted("state", compact(event.snapshot))]
+            return [NotePiece("state", compact_json(event.snapshot))]
         case ev.StateDelta():
-            return [Noted("state", compact(patch)) for patch in event.delta]
+            return [NotePiece("state", compact_json(patch)) for patch in event.delta]
         case ev.StepStarted():
-            return [Noted("step", event.step_name)]
+            return [NotePiece("step", event.step_name)]
         case ev.SubagentStarted():
-            return [Noted("subagent", event.name)]
+            return [NotePiece("subagent", event.name)]
         case ev.SubagentError():
-            return [Noted("subagent", event.message)]
+            return [NotePiece("subagent", event.message)]
         case ev.Custom(name="ambient:capabilities" | "ambient:trace_id"):
             return []  # for front ends
+        case ev.Custom(name="ambient:interrupt_lapsed"):
+            return [
+                NotePiece(
+                    "interrupt", "An earlier interrupt lapsed. The agent will ask again if it still needs an answer."
+                )
+            ]
         case ev.Custom(name="ambient:dropped", value={"type": kind, "reason": reason}):
-            return [Noted("left out", f"{kind or 'an event'}: {reason}")]
+            return [NotePiece("left out", f"{kind or 'an event'}: {reason}")]
         case ev.Custom():
-            return [Noted(event.name, compact(event.value))]
+            return [NotePiece(event.name, compact_json(event.value))]
         case _:
             return []
 
 
-def _ending(event: ev.RunFinished | ev.RunError) -> Ended:
+def _render_terminal_event(event: ev.RunFinished | ev.RunError) -> EndPiece:
     if isinstance(event, ev.RunError):
-        message = _ELSEWHERE.sub(".", event.message)
-        return Ended("error", f"{message} ({event.code})" if event.code else message)
+        message = _LOG_HINT.sub(".", event.message)
+        return EndPiece("error", f"{message} ({event.code})" if event.code else message)
     match event.outcome:
         case ev.Interrupted(interrupts=interrupts):
-            return Ended("interrupt", "; ".join(each.message or each.reason for each in interrupts))
+            return EndPiece("interrupt", "; ".join(each.message or each.reason for each in interrupts))
         case ev.Cancelled():
-            return Ended("cancelled", "The run was stopped.")
+            return EndPiece("cancelled", "The run was stopped.")
         case _:
-            return Ended("success", "")
+            return EndPiece("success", "")
 
 
-def compact(value: Any) -> str:
-    """JSON on one line, cut when it is very long."""
+def compact_json(value: Any) -> str:
+    """Return the value as JSON on one line, truncated if it is very long."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
 
 
-def harmless(text: str) -> str:
-    """The text without control characters, line breaks and tabs excepted."""
+def strip_control_chars(text: str) -> str:
+    """Return the text without control characters, except line breaks and tabs."""
     return text.translate(_CONTROLS)
 
 
-def plain(piece: Piece) -> str:
-    """The piece as text for a pipe or a file."""
+def to_plain_text(piece: Piece) -> str:
+    """Return the piece as text for a pipe or a file."""
     match piece:
-        case Said(text) | Thought(text):
+        case TextPiece(text) | ReasoningPiece(text):
             return text
-        case LineEnd():
+        case LineEndPiece():
             return "\n"
-        case Called(name, arguments, result):
-            return f"[tool] {name} {arguments}\n" + ("" if result is None else f"[result] {result}\n")
-        case Noted(what, detail):
+        case ToolCallPiece(name, arguments, result, pending):
+            return f"[tool] {name} {arguments}\n" + (f"[{pending}]\n" if result is None else f"[result] {result}\n")
+        case NotePiece(what, detail):
             return f"[{what}] {detail}\n"
-        case Ended(outcome, message):
+        case EndPiece(outcome, message):
             return f"[{outcome}] {message}\n" if message else ""
 
 
-def styled(piece: Piece) -> RenderableType | None:
-    """The piece for a colour terminal. Agents' words are never markup nor control sequences: they cannot rule the screen."""
+def to_renderable(piece: Piece) -> RenderableType | None:
+    """Return the piece for a terminal. Text of an agent is never interpreted as markup or control sequences."""
     match piece:
-        case Said(text):
-            return Text(harmless(text), end="")
-        case Thought(text):
-            return Text(harmless(text), style="dim italic", end="")
-        case LineEnd():
+        case TextPiece(text):
+            return Text(strip_control_chars(text), end="")
+        case ReasoningPiece(text):
+            return Text(strip_control_chars(text), style="dim italic", end="")
+        case LineEndPiece():
             return Text("")
-        case Called():
-            return _card(piece)
-        case Noted(what, detail):
-            return Text.assemble((f"{harmless(what)} ", "cyan"), (harmless(detail), "dim"))
-        case Ended(outcome, message):
-            return Text(harmless(message), style=_ENDINGS[outcome]) if message else None
+        case ToolCallPiece():
+            return _tool_call_panel(piece)
+        case NotePiece(what, detail):
+            return Text.assemble((f"{strip_control_chars(what)} ", "cyan"), (strip_control_chars(detail), "dim"))
+        case EndPiece(outcome, message):
+            return Text(strip_control_chars(message), style=_OUTCOME_STYLES[outcome]) if message else None
 
 
-_ENDINGS = {"error": "bold red", "cancelled": "yellow", "interrupt": "bold magenta", "success": "green"}
+_OUTCOME_STYLES = {"error": "bold red", "cancelled": "yellow", "interrupt": "bold magenta", "success": "green"}
 
 
-def _card(call: Called) -> Panel:
-    answer = Text("no result", style="dim") if call.result is None else Text(harmless(call.result))
-    body = Group(Text(harmless(call.arguments), style="dim"), answer)
-    return Panel(body, title=Text(harmless(call.name)), title_align="left", border_style="blue", expand=False)
+def _tool_call_panel(call: ToolCallPiece) -> Panel:
+    answer = Text(call.pending, style="dim") if call.result is None else Text(strip_control_chars(call.result))
+    body = Group(Text(strip_control_chars(call.arguments), style="dim"), answer)
+    return Panel(
+        body, title=Text(strip_control_chars(call.name)), title_align="left", border_style="blue", expand=False
+    )

@@ -1,7 +1,7 @@
 """`ambient run`: one turn of a conversation in the terminal, interrupts included.
 
-The runner lives on an event loop in a thread of its own. The main thread waits, asks and is where Ctrl-C arrives. A failure is shown with
-its reason, since the person at the terminal owns the machine; the thread stores only the code and the sentence that any client may read.
+The runner has an event loop in a thread of its own. The main thread waits, prompts for answers and receives Ctrl-C. A failure is shown with
+its cause, because the user of the terminal owns the machine; the ledger stores only the code and the message that any client may read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from anyio.from_thread import start_blocking_portal
 from rich.console import Console
 
 from ambient_runner.bridges.registry import load_agent
-from ambient_runner.bridges.user_errors import said
-from ambient_runner.cli.interrupt_form import Field, answer_to, question_of
-from ambient_runner.cli.render import Ended, Piece, Screen, harmless, plain, styled
-from ambient_runner.errors import BridgeError, LedgerError, NothingRunning, RunnerError
+from ambient_runner.bridges.user_errors import describe_error
+from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
+from ambient_runner.cli.render import EndPiece, Piece, Screen, strip_control_chars, to_plain_text, to_renderable
+from ambient_runner.errors import BridgeError, LedgerError, NoActiveRun, RunnerError
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import (
     Interrupt,
@@ -32,11 +32,11 @@ from ambient_runner.protocol.events import (
     RunFinished,
     UserMessage,
 )
-from ambient_runner.runs.event_reader import run_events
-from ambient_runner.runs.isolate import foreign
+from ambient_runner.runs.event_reader import follow_run
+from ambient_runner.runs.isolate import reraise_as
 from ambient_runner.runs.run import Actor, Started, StartRequest
 from ambient_runner.runs.view_cache import load_view
-from ambient_runner.server.app import service_of
+from ambient_runner.server.app import build_runtime
 from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
@@ -45,52 +45,61 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Ledger, ThreadKey
+    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.run import Middleware, Run, RunHandler
     from ambient_runner.runs.runner import Runner
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
 logger = logging.getLogger(__name__)
 
-STOPPED = 130
-_CODES = {"success": 0, "interrupt": 0, "cancelled": STOPPED, "error": 1}
+EXIT_STOPPED = 130
+_EXIT_CODES = {"success": 0, "interrupt": 0, "cancelled": EXIT_STOPPED, "error": 1}
 
 
-def converse(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
-    """Say `prompt` to the agent, answer what it asks, and give the exit code."""
+def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
+    """Send `prompt` to the agent, prompt for answers to its interrupts, and return the exit code."""
     secrets = log_to_stderr(settings)
     name, bridge = load_agent(agent)
     terminal = Terminal(Console(highlight=False))
-    service = service_of(settings, {name: bridge}, secrets=secrets, middleware=[telling(terminal.hear)])
+    service = build_runtime(
+        settings, {name: bridge}, secrets=secrets, middleware=[report_failures(terminal.set_failure_reason)]
+    )
     with start_blocking_portal("asyncio") as portal:
-        opened = portal.wrap_async_context_manager(_open(service, name, thread or f"cli-{uuid4().hex[:12]}"))
+        opened = portal.wrap_async_context_manager(_open_session(service, name, thread or f"cli-{uuid4().hex[:12]}"))
         with opened as talk:
-            code = _turns(portal, talk, prompt, terminal)
+            code = _run_turns(portal, talk, prompt, terminal)
             if thread is None and settings.is_durable:
                 typer.secho(f"Go on with --thread {talk.key.id}", err=True, dim=True)
             return code
 
 
-def _turns(portal: BlockingPortal, talk: Talk, prompt: str, terminal: Terminal) -> int:
-    _settle(portal, talk, terminal, portal.call(talk.open_questions))
+def _run_turns(portal: BlockingPortal, talk: TerminalSession, prompt: str, terminal: Terminal) -> int:
+    _answer_interrupts(portal, talk, terminal, portal.call(talk.open_interrupts))
     message = UserMessage(id=f"user-{uuid4().hex}", content=prompt)
-    _settle(portal, talk, terminal, _turn(portal, talk, terminal, [message], []))
-    return _CODES[terminal.outcome]
+    _answer_interrupts(portal, talk, terminal, _run_turn(portal, talk, terminal, [message], []))
+    return _EXIT_CODES[terminal.outcome]
 
 
-def _settle(portal: BlockingPortal, talk: Talk, terminal: Terminal, asked: list[Interrupt]) -> None:
-    """Ask and resume until nothing is left open, or nobody is there any more: an agent may ask again and again."""
+def _answer_interrupts(
+    portal: BlockingPortal, talk: TerminalSession, terminal: Terminal, asked: list[Interrupt]
+) -> None:
+    """Prompt for answers and resume until no interrupt is open or the input has ended. An agent may interrupt repeatedly."""
     while asked and not terminal.is_closed:
-        asked = _turn(portal, talk, terminal, [], terminal.ask(asked))
+        asked = _run_turn(portal, talk, terminal, [], terminal.ask_for_answers(asked))
 
 
-def _turn(
-    portal: BlockingPortal, talk: Talk, terminal: Terminal, messages: list[Message], resume: list[ResumeEntry]
+def _run_turn(
+    portal: BlockingPortal,
+    talk: TerminalSession,
+    terminal: Terminal,
+    messages: list[Message],
+    resume: list[ResumeEntry],
 ) -> list[Interrupt]:
-    """One run on the screen; gives the questions it ended with. Ctrl-C stops it; a second one leaves it behind."""
-    with terminal.waiting():
-        playing = portal.start_task_soon(talk.play, messages, resume, terminal.show)
+    """Show one run and return the interrupts it ended with. Ctrl-C stops the run; a second Ctrl-C exits without waiting."""
+    with terminal.show_spinner():
+        playing = portal.start_task_soon(talk.stream_run, messages, resume, terminal.show_event)
         try:
             return playing.result()
         except KeyboardInterrupt:
@@ -99,7 +108,7 @@ def _turn(
 
 
 @dataclass(slots=True)
-class Talk:
+class TerminalSession:
     """A conversation with one agent on one thread."""
 
     ledger: Ledger
@@ -107,20 +116,20 @@ class Talk:
     agent: str
     key: ThreadKey
 
-    async def play(
+    async def stream_run(
         self, messages: list[Message], resume: list[ResumeEntry], show: Callable[[Event], None]
     ) -> list[Interrupt]:
-        """Start a run, show its events to the end, and give the questions it leaves open."""
-        started = await self._start(messages, resume)
+        """Start a run, pass every event to `show`, and return the interrupts it leaves open."""
+        started = await self._start_run(messages, resume)
         asked: list[Interrupt] = []
-        async with aclosing(run_events(self.ledger, started)) as events:
+        async with aclosing(follow_run(self.ledger, started)) as events:
             async for event in events:
                 show(event)
                 if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted):
                     asked = event.outcome.interrupts
         return asked
 
-    async def _start(self, messages: list[Message], resume: list[ResumeEntry]) -> Started:
+    async def _start_run(self, messages: list[Message], resume: list[ResumeEntry]) -> Started:
         posted = RunAgentInput(
             thread_id=self.key.id,
             run_id=f"run-{uuid4().hex}",
@@ -132,77 +141,77 @@ class Talk:
         return await self.runner.start(StartRequest(agent=self.agent, actor=actor, input=posted))
 
     async def stop(self) -> None:
-        with suppress(NothingRunning):
+        with suppress(NoActiveRun):
             await self.runner.stop(self.key, reason="Stopped in the terminal.")
 
-    async def open_questions(self) -> list[Interrupt]:
-        """What an earlier run on this thread still waits for."""
+    async def open_interrupts(self) -> list[Interrupt]:
+        """Return the open interrupts of earlier runs on this thread."""
         view = await load_view(self.ledger, self.key)
         return [waiting.interrupt for waiting in view.open_interrupts.values()]
 
 
 @asynccontextmanager
-async def _open(service: Service, name: str, thread: str) -> AsyncGenerator[Talk]:
+async def _open_session(service: ServerRuntime, name: str, thread: str) -> AsyncGenerator[TerminalSession]:
     actor = Actor()
     async with service.running():
-        runner = await service.runner()
-        yield Talk(runner.ledger, runner, name, actor.thread(thread))
+        runner = await service.ensure_runner()
+        yield TerminalSession(runner.ledger, runner, name, actor.thread_key(thread))
 
 
 class Terminal:
-    """The screen and the keyboard. Colour and cards where a person looks, plain text in a pipe."""
+    """The screen and the keyboard. Colours and panels on a terminal, plain text in a pipe."""
 
     def __init__(self, console: Console) -> None:
         self.outcome = "success"
         self.is_closed = False
-        """Whether its input has ended: no more answers will come."""
+        """True after the input has ended: no more answers will come."""
         self._reason = ""
         self._console = console
         self._screen = Screen()
         self._spinner = console.status("[dim]waiting[/]") if console.is_terminal else None
 
-    def waiting(self) -> AbstractContextManager[object]:
-        """Show that something is under way until the first words arrive."""
+    def show_spinner(self) -> AbstractContextManager[object]:
+        """Show a spinner until the first output."""
         return self._spinner or nullcontext()
 
-    def show(self, event: Event) -> None:
-        for piece in self._screen.feed(event):
-            if isinstance(piece, Ended):
+    def show_event(self, event: Event) -> None:
+        for piece in self._screen.render_event(event):
+            if isinstance(piece, EndPiece):
                 self.outcome = piece.outcome
                 if piece.outcome == "interrupt":
-                    continue  # the question itself comes next
-            self._print(piece)
-            if isinstance(piece, Ended):
-                self._explain()
+                    continue  # the interrupt is shown next
+            self._print_piece(piece)
+            if isinstance(piece, EndPiece):
+                self._print_failure_reason()
 
-    def hear(self, reason: str) -> None:
-        """Why the run is about to fail: said once it has."""
+    def set_failure_reason(self, reason: str) -> None:
+        """Set the cause of a failure. It is printed after the terminal event."""
         self._reason = reason
 
-    def _explain(self) -> None:
-        """A pipe gets the agent's words only."""
+    def _print_failure_reason(self) -> None:
+        """Print the cause to stderr, so that a pipe gets only the agent's output."""
         if self._reason:
-            typer.secho(harmless(self._reason), err=True, fg=typer.colors.RED)
+            typer.secho(strip_control_chars(self._reason), err=True, fg=typer.colors.RED)
             self._reason = ""
 
-    def _print(self, piece: Piece) -> None:
+    def _print_piece(self, piece: Piece) -> None:
         if self._spinner is None:
-            sys.stdout.write(plain(piece))
+            sys.stdout.write(to_plain_text(piece))
             sys.stdout.flush()
             return
         self._spinner.stop()
-        rendered = styled(piece)
+        rendered = to_renderable(piece)
         if rendered is not None:
             self._console.print(rendered, end="" if getattr(rendered, "end", "\n") == "" else "\n", soft_wrap=True)
 
-    def ask(self, asked: Sequence[Interrupt]) -> list[ResumeEntry]:
-        """An answer to every question. Whoever has none to give (end of input, Ctrl-C) cancels it."""
-        return [self._answer(interrupt) for interrupt in asked]
+    def ask_for_answers(self, asked: Sequence[Interrupt]) -> list[ResumeEntry]:
+        """Return an answer to every interrupt. End of input and Ctrl-C cancel it."""
+        return [self._ask_for_answer(interrupt) for interrupt in asked]
 
-    def _answer(self, interrupt: Interrupt) -> ResumeEntry:
-        typer.echo(harmless(question_of(interrupt)))
+    def _ask_for_answer(self, interrupt: Interrupt) -> ResumeEntry:
+        typer.echo(strip_control_chars(describe_interrupt(interrupt)))
         try:
-            payload = answer_to(interrupt, _read)
+            payload = build_answer(interrupt, _read_field)
         except (EOFError, KeyboardInterrupt, typer.Abort) as error:
             self.is_closed = isinstance(error, EOFError)
             typer.echo("No answer: cancelled.")
@@ -210,30 +219,30 @@ class Terminal:
         return ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=payload)
 
 
-def _read(field: Field) -> Any:
+def _read_field(field: FormField) -> Any:
     while True:
         try:
-            return field.read(input(f"{harmless(field.prompt)}: "))
+            return field.parse_line(input(f"{strip_control_chars(field.prompt)}: "))
         except ValueError as error:
             typer.echo(f"{error}")
 
 
-def telling(tell: Callable[[str], None]) -> Middleware:
-    """Middleware that ends a failing run with its sentence, and tells the reason beside it, without secrets."""
+def report_failures(on_failure: Callable[[str], None]) -> Middleware:
+    """Return middleware that ends a failing run with RUN_ERROR and passes the redacted cause to `on_failure`."""
 
     def wrap(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
             try:
-                with foreign(lambda _error: BridgeError()):
+                with reraise_as(lambda _error: BridgeError()):
                     async with aclosing(handler(run)) as events:
                         async for event in events:
                             yield event
             except LedgerError:
-                raise  # the run cannot be written, and nothing is told beside it
+                raise  # the run cannot be written, so there is no terminal event to explain
             except RunnerError as error:
                 logger.debug("A run failed (%s)", error.code, exc_info=error)
                 if error.__cause__ is not None:
-                    tell(Redactor(run.secrets).redact_text(said(error.__cause__)))
+                    on_failure(Redactor(run.secrets).redact_text(describe_error(error.__cause__)))
                 yield RunError(message=error.message, code=error.code)
 
         return handle

@@ -1,4 +1,4 @@
-"""`ambient serve`: bind, start, and only then say where we listen."""
+"""`ambient serve`: binds the socket, starts the server, then prints the address."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import anyio
 import uvicorn
 from rich.console import Console
 from rich.table import Table
@@ -20,9 +21,10 @@ from rich.table import Table
 from ambient_runner.bridges.registry import load_agents
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
+from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import PROTOCOL_VERSION
 from ambient_runner.server.app import create_app
-from ambient_runner.server.direct_send import direct
+from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ambient_runner.config import Settings
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
 _EXAMPLES = {"demo": "weather Lisbon"}
 _BACKLOG = 2048
@@ -43,33 +45,41 @@ logger = logging.getLogger(__name__)
 def serve_agents(settings: Settings) -> None:
     """Serve until stopped. Raises: ConfigError when it cannot start."""
     secrets = log_to_stderr(settings)
-    signal.signal(signal.SIGTERM, _asked_to_end)
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)
     require_loopback(settings.host)
+    anyio.run(try_store, settings)
     bridges = load_agents(settings.agents or ("demo",))
     app = create_app(settings, bridges, secrets=secrets)
-    with bind(settings.host, settings.port) as listener, _plain_failures(app), suppress(KeyboardInterrupt):
-        url = url_of(*listener.getsockname()[:2])
-        _calm_the_collector()
-        _Server(app, settings, lambda: _announce(url, settings, bridges)).run(sockets=[listener])
+    with bind_socket(settings.host, settings.port) as listener, _raise_startup_errors(app), suppress(KeyboardInterrupt):
+        url = format_url(*listener.getsockname()[:2])
+        _freeze_gc()
+        _Server(app, settings, lambda: _print_banner(url, settings, bridges)).run(sockets=[listener])
 
 
-def _calm_the_collector() -> None:
-    """Modules stay for good, and a look at all of them stops every stream for a tenth of a second: leave them out.
+def _freeze_gc() -> None:
+    """Exclude loaded modules from garbage collection, and collect less often.
 
-    What a run makes goes with it, without the collector's help. So it looks rarely enough that most runs are over before it does.
+    Scanning the modules pauses every stream for a tenth of a second. Objects of a run are freed by reference counting, so collections
+    are rare enough that most runs end before one.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 5, 5)
 
 
-def _asked_to_end(number: int, frame: object) -> NoReturn:
-    """An ending that was asked for is a success. uvicorn raises the signal again once it has shut down well."""
+def _exit_on_sigterm(number: int, frame: object) -> NoReturn:
+    """Exit with 0 on SIGTERM. uvicorn raises the signal again after a clean shutdown."""
     sys.exit(0)
 
 
+async def try_store(settings: Settings) -> None:
+    """Open the store and close it. Raises: ConfigError, LedgerError."""
+    async with open_ledger(settings.store, lease=settings.lease):
+        pass
+
+
 def require_loopback(host: str) -> None:
-    """Raises: ConfigError for an address others can reach: nobody would be asked who they are."""
+    """Raise ConfigError for an address that other machines can reach: `ambient serve` does not authenticate."""
     if not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, and there is no authorization mode. "
@@ -77,8 +87,8 @@ def require_loopback(host: str) -> None:
         )
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises: ConfigError when the address is taken or not ours."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises: ConfigError when the address is in use or not local."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -94,25 +104,25 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(host: str, port: int) -> str:
+def format_url(host: str, port: int) -> str:
     bare = host.strip("[]")
     return f"http://[{bare}]:{port}" if ":" in bare else f"http://{bare}:{port}"
 
 
-def curl_line(url: str, agent: str, path: str = "/") -> str:
-    """A request to try an agent with, ready to paste again and again: without ids, each begins a thread of its own."""
+def curl_command(url: str, agent: str, path: str = "/") -> str:
+    """Return a curl command that runs the agent. It has no ids, so each use starts a new thread."""
     message = {"role": "user", "content": _EXAMPLES.get(agent, "hello")}
     body = json.dumps({"protocolVersion": PROTOCOL_VERSION, "messages": [message]}, separators=(",", ":"))
     return f"curl -N {url}{path} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with a word when it is really ready, and a door that stays open until the last run has ended."""
+    """uvicorn that prints the banner once it accepts connections, and drains the runs before it closes its sockets."""
 
     def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[], None]) -> None:
         super().__init__(_uvicorn_config(app, settings))
         self._announce = announce
-        self._ambient: Service = app.state.ambient
+        self._ambient: ServerRuntime = app.state.ambient
         self._drain = self._ambient.drain
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -122,17 +132,20 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._drain()
-        left_behind = self._ambient.left_behind
+        uncancellable = self._ambient.uncancellable_tasks
         await super().shutdown(sockets)
-        if left_behind:
-            # The loop would wait for them, and they have shown that they do not end.
-            logger.error("Ending without %d agents that went on after they were cancelled", len(left_behind))
+        if uncancellable:
+            # The event loop would wait for them forever.
+            logger.error(
+                "Exiting although %d agent tasks ignored their cancellation. Their agents must not swallow CancelledError.",
+                len(uncancellable),
+            )
             os._exit(0)
 
 
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
-        direct(app),
+        expose_server_send(app),
         lifespan="on",
         log_config=None,
         access_log=settings.log_level == "debug",
@@ -143,14 +156,14 @@ def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 
 @contextmanager
-def _plain_failures(app: FastAPI) -> Generator[None]:
-    """Raise our own errors of start-up as they are: uvicorn would log a traceback and exit with a code of its own."""
+def _raise_startup_errors(app: FastAPI) -> Generator[None]:
+    """Raise our own start-up errors unchanged. uvicorn would log a traceback and exit with its own code."""
     failures: list[RunnerError] = []
     start = app.router.lifespan_context
     log = logging.getLogger("uvicorn.error")
 
     @asynccontextmanager
-    async def remembering(served: FastAPI) -> AsyncGenerator[Any]:
+    async def recording_lifespan(served: FastAPI) -> AsyncGenerator[Any]:
         try:
             async with start(served) as state:
                 yield state
@@ -159,7 +172,7 @@ def _plain_failures(app: FastAPI) -> Generator[None]:
             log.disabled = True
             raise
 
-    app.router.lifespan_context = remembering
+    app.router.lifespan_context = recording_lifespan
     try:
         yield
     except SystemExit:
@@ -171,7 +184,7 @@ def _plain_failures(app: FastAPI) -> Generator[None]:
         raise failures[0]
 
 
-def _announce(url: str, settings: Settings, agents: Iterable[str]) -> None:
+def _print_banner(url: str, settings: Settings, agents: Iterable[str]) -> None:
     console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))
     table.add_row("[dim]agents[/]", ", ".join(agents))
@@ -180,8 +193,8 @@ def _announce(url: str, settings: Settings, agents: Iterable[str]) -> None:
     console.print(table)
     console.print("\nTry it:\n", style="dim")
     default, *others = agents
-    console.print(curl_line(url, default), soft_wrap=True, markup=False)
+    console.print(curl_command(url, default), soft_wrap=True, markup=False)
     for name in others:
-        console.print(curl_line(url, name, f"/agents/{name}"), soft_wrap=True, markup=False)
+        console.print(curl_command(url, name, f"/agents/{name}"), soft_wrap=True, markup=False)
     console.print()
     console.file.flush()

@@ -1,4 +1,4 @@
-"""`ambient threads`: look at what the store holds. Every verb opens the store, reads and leaves."""
+"""`ambient threads`: reads the store. Every command opens the ledger, reads and closes it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import anyio
 from rich.console import Console
 from rich.table import Table
 
-from ambient_runner.cli.render import compact, harmless
+from ambient_runner.cli.render import compact_json, strip_control_chars
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
-from ambient_runner.ledger.base import RUNTIME, ThreadKey
-from ambient_runner.projections.private_entries import is_kept_line
+from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.sqlite.connection import database_path
+from ambient_runner.projections.private_entries import is_private_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,
     Message,
-    kind_of,
-    words_of,
+    content_as_text,
+    type_of_line,
 )
 from ambient_runner.runs.event_reader import is_idle
 from ambient_runner.runs.run import Actor
@@ -34,94 +35,107 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Batch, Ledger, ThreadInfo
+    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.records import Batch, ThreadInfo, ThreadKey
 
-_LOOK_AGAIN = 0.1
+_IDLE_POLL_INTERVAL = 0.1
 Answer = TypeVar("Answer")
 
 
-def show_list(settings: Settings, limit: int) -> None:
-    """A table of threads, newest first."""
+def list_threads(settings: Settings, owner: str | None, everyone: bool, limit: int) -> None:
+    """Print a table of threads, newest first: those of one owner, or of everyone in every tenant."""
+    actor = _actor(owner)
 
-    async def read(ledger: Ledger) -> list[ThreadInfo]:
-        actor = Actor()
-        return await ledger.threads(actor.tenant, actor.owner, limit=limit)
+    async def read_threads(ledger: Ledger) -> list[ThreadInfo]:
+        if everyone:
+            return await ledger.list_all_threads(limit=limit)
+        return await ledger.list_threads(actor.tenant, actor.owner, limit=limit)
 
-    found = _with_ledger(settings, read)
+    threads = [] if _is_missing(settings) else _with_ledger(settings, read_threads)
     console = Console(highlight=False)
-    if not found:
-        console.print("No threads yet.")
+    if not threads:
+        searched = "any owner" if everyone else f"owner {actor.owner}; --all lists those of every owner"
+        console.print(f"No threads of {searched}.", markup=False)
         return
-    table = Table("thread", "agent", "entries", "updated", "", box=None, header_style="dim")
-    for info in found:
-        table.add_row(info.key.id, info.agent, str(info.last), _moment(info.updated), "running" if info.active else "")
+    table = Table("thread", "owner", "agent", "entries", "updated", "", box=None, header_style="dim")
+    for info in threads:
+        table.add_row(
+            strip_control_chars(info.key.id),
+            strip_control_chars(_owner_label(info.key)),
+            info.agent,
+            str(info.last),
+            _format_time(info.updated),
+            "running" if info.active else "",
+        )
     console.print(table)
 
 
-def show_thread(settings: Settings, thread: str) -> None:
-    """Messages, state and open questions. Raises: UnknownThread."""
+def show_thread(settings: Settings, thread: str, owner: str | None) -> None:
+    """Print messages, state and open interrupts. Raises: UnknownThread."""
 
-    async def read(ledger: Ledger) -> list[str]:
-        await _known(ledger, _key(thread))
-        view = await load_view(ledger, _key(thread))
-        questions = [waiting.interrupt for waiting in view.open_interrupts.values()]
+    async def read_lines(ledger: Ledger) -> list[str]:
+        key = (await _get_thread(ledger, thread, owner)).key
+        view = await load_view(ledger, key)
+        interrupts = [waiting.interrupt for waiting in view.open_interrupts.values()]
         return [
             *(line for message in view.transcript.messages() for line in message_lines(message)),
-            *([f"state: {compact(view.state.value)}"] if view.state.value else []),
-            *(f"waits for an answer: {asked.message or asked.reason} ({asked.id})" for asked in questions),
+            *([f"state: {compact_json(view.state.value)}"] if view.state.value else []),
+            *(
+                f"waits for an answer: {interrupt.message or interrupt.reason} ({interrupt.id})"
+                for interrupt in interrupts
+            ),
         ]
 
-    for line in _with_ledger(settings, read):
-        sys.stdout.write(f"{harmless(line)}\n")
+    for line in _with_existing_ledger(settings, thread, owner, read_lines):
+        sys.stdout.write(f"{strip_control_chars(line)}\n")
 
 
-def follow(settings: Settings, thread: str, after: str | None, until_idle: bool) -> None:
-    """Print entries as they come, until Ctrl-C or, if wanted, until no run is active. Raises: UnknownThread, StaleCursor."""
+def tail_thread(settings: Settings, thread: str, owner: str | None, after: str | None, until_idle: bool) -> None:
+    """Print entries as they are written, until Ctrl-C or, with `until_idle`, until no run is active. Raises: UnknownThread, StaleCursor."""
 
-    async def read(ledger: Ledger) -> None:
-        key = _key(thread)
-        info = await _known(ledger, key)
-        async with ledger.tail(key, _position(info, after)) as tail:
+    async def print_entries(ledger: Ledger) -> None:
+        info = await _get_thread(ledger, thread, owner)
+        key = info.key
+        async with ledger.tail(key, _start_position(info, after)) as tail:
             while True:
-                if until_idle and not tail.ready() and await is_idle(ledger, key, tail.position):
+                if until_idle and not tail.has_next() and await is_idle(ledger, key, tail.position):
                     return
-                with anyio.move_on_after(_LOOK_AGAIN if until_idle else None):
-                    for batch in await tail.next():
+                with anyio.move_on_after(_IDLE_POLL_INTERVAL if until_idle else None):
+                    for batch in await tail.next_batches():
                         _print_batch(batch, info.epoch)
 
     with suppress(KeyboardInterrupt):
-        _with_ledger(settings, read)
+        _with_existing_ledger(settings, thread, owner, print_entries)
 
 
-def export(settings: Settings, thread: str, output: Path | None) -> None:
-    """All entries as JSON lines. Raises: UnknownThread."""
+def export_thread(settings: Settings, thread: str, owner: str | None, output: Path | None) -> None:
+    """Write all entries as JSON lines. Raises: UnknownThread."""
 
-    async def read(ledger: Ledger) -> None:
-        key = _key(thread)
-        await _known(ledger, key)
-        with _opened(output) as file:
+    async def write_entries(ledger: Ledger) -> None:
+        key = (await _get_thread(ledger, thread, owner)).key
+        with _open_output(output) as file:
             after = 0
-            while batches := await ledger.read(key, after):
+            while batches := await ledger.read_batches(key, after):
                 for batch in batches:
                     file.writelines(f"{line}\n" for line in entry_lines(batch))
                 after = batches[-1].last
 
-    _with_ledger(settings, read)
+    _with_existing_ledger(settings, thread, owner, write_entries)
 
 
 def entry_lines(batch: Batch) -> Iterator[str]:
-    """A batch as exported: one JSON object per entry. The body is kept as it was stored."""
-    for seq, line in _shown(batch):
-        head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _kind(batch, line)}
+    """Yield one JSON object per entry of a batch. The body is written as it is stored."""
+    for seq, line in _public_lines(batch):
+        head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _entry_kind(batch, line)}
         yield f'{json.dumps(head)[:-1]}, "body": {line.decode()}}}'
 
 
 def message_lines(message: Message) -> Iterator[str]:
-    """A message for reading: who, and what was said or called."""
+    """Yield a message as text: its role and content, then its tool calls."""
     if isinstance(message, ActivityMessage):
-        yield f"{message.activity_type}: {compact(message.content)}"
+        yield f"{message.activity_type}: {compact_json(message.content)}"
         return
-    text = words_of(message.content)
+    text = content_as_text(message.content)
     if text:
         yield f"{message.__struct_config__.tag}: {text}"
     if isinstance(message, AssistantMessage):
@@ -130,32 +144,57 @@ def message_lines(message: Message) -> Iterator[str]:
 
 
 def _with_ledger(settings: Settings, read: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-    async def body() -> Answer:
+    async def open_and_read() -> Answer:
         async with open_ledger(settings.store, lease=settings.lease) as ledger:
             return await read(ledger)
 
-    return anyio.run(body)
+    return anyio.run(open_and_read)
 
 
-def _key(thread: str) -> ThreadKey:
-    return Actor().thread(thread)
+def _with_existing_ledger(
+    settings: Settings, thread: str, owner: str | None, read: Callable[[Ledger], Awaitable[Answer]]
+) -> Answer:
+    if _is_missing(settings):
+        raise _unknown_thread(thread, owner)
+    return _with_ledger(settings, read)
 
 
-async def _known(ledger: Ledger, key: ThreadKey) -> ThreadInfo:
-    info = await ledger.thread(key)
+def _is_missing(settings: Settings) -> bool:
+    """Return True if the store is a SQLite file that does not exist. Reading must not create it."""
+    file = database_path(settings.store)
+    return file is not None and not file.exists()
+
+
+def _actor(owner: str | None) -> Actor:
+    return Actor() if owner is None else Actor(owner=owner)
+
+
+def _owner_label(key: ThreadKey) -> str:
+    return key.owner if key.tenant == Actor().tenant else f"{key.owner} ({key.tenant})"
+
+
+async def _get_thread(ledger: Ledger, thread: str, owner: str | None) -> ThreadInfo:
+    info = await ledger.get_thread(_actor(owner).thread_key(thread))
     if info is None:
-        raise UnknownThread(f"There is no thread {key.id} in this store. `ambient threads list` shows what there is.")
+        raise _unknown_thread(thread, owner)
     return info
 
 
-def _opened(output: Path | None) -> AbstractContextManager[TextIO]:
+def _unknown_thread(thread: str, owner: str | None) -> UnknownThread:
+    return UnknownThread(
+        f"Owner {_actor(owner).owner} has no thread {thread} in this store. "
+        "`ambient threads list --all` lists the threads of every owner; --owner NAME chooses one."
+    )
+
+
+def _open_output(output: Path | None) -> AbstractContextManager[TextIO]:
     try:
         return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror}.") from error
 
 
-def _position(info: ThreadInfo, after: str | None) -> int:
+def _start_position(info: ThreadInfo, after: str | None) -> int:
     if after is None:
         return info.first - 1
     cursor = parse_cursor(after)
@@ -165,19 +204,19 @@ def _position(info: ThreadInfo, after: str | None) -> int:
 
 
 def _print_batch(batch: Batch, epoch: str) -> None:
-    for seq, line in _shown(batch):
-        sys.stdout.write(f"{format_cursor(epoch, seq)}  {_kind(batch, line)}  {line.decode()}\n")
+    for seq, line in _public_lines(batch):
+        sys.stdout.write(f"{format_cursor(epoch, seq)}  {_entry_kind(batch, line)}  {line.decode()}\n")
     sys.stdout.flush()
 
 
-def _shown(batch: Batch) -> Iterator[tuple[int, bytes]]:
-    """The entries and their seqs, without what an adapter remembers for itself."""
-    return ((seq, line) for seq, line in enumerate(batch.lines, batch.first) if not is_kept_line(line))
+def _public_lines(batch: Batch) -> Iterator[tuple[int, bytes]]:
+    """Return the entries with their seqs, without the private entries of adapters."""
+    return ((seq, line) for seq, line in enumerate(batch.lines, batch.first) if not is_private_line(line))
 
 
-def _kind(batch: Batch, line: bytes) -> str:
-    return kind_of(line) if batch.owner == RUNTIME else batch.kind
+def _entry_kind(batch: Batch, line: bytes) -> str:
+    return type_of_line(line) if batch.owner == RUNTIME else batch.kind
 
 
-def _moment(milliseconds: int) -> str:
+def _format_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")

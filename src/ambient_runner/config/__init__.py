@@ -1,13 +1,13 @@
-"""Settings and the environment. This is the only room that looks at the process's variables; everyone else is handed a `Settings`, or the
+"""Settings and the environment. Only this package reads the process's environment variables; other packages take a `Settings`, or the
 part of it they need.
 
-`settings.py` says what there is, `options.py` how each is written, `parse.py` what it may be; `reading.py` puts them together.
+`settings.py` has the data, `options.py` the name and key of each setting, `parsers.py` the allowed values; `loader.py` reads them.
 """
 
 from ambient_runner.config.environment import (
-    SHORTEST_SECRET,
+    MIN_SECRET_LENGTH,
+    base_environment,
     git_environment,
-    harmless_environment,
     is_secret_name,
     named_environment,
 )
@@ -15,6 +15,7 @@ from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.settings import (
+    AgentSettings,
     History,
     LangfuseSettings,
     LogLevel,
@@ -28,8 +29,9 @@ from ambient_runner.config.settings import (
 
 __all__ = [
     "CONFIG_FILE",
+    "MIN_SECRET_LENGTH",
     "OPTIONS",
-    "SHORTEST_SECRET",
+    "AgentSettings",
     "History",
     "LangfuseSettings",
     "LogLevel",
@@ -39,8 +41,8 @@ __all__ = [
     "Settings",
     "Timeouts",
     "TracingSettings",
+    "base_environment",
     "git_environment",
-    "harmless_environment",
     "is_loopback",
     "is_secret_name",
     "named_environment",

@@ -1,10 +1,11 @@
-"""Environment variables: those that a child process may have, and those whose values are secrets."""
+"""Environment variables: those passed to child processes, and those whose values are secrets."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from ambient_runner.errors import ConfigError
@@ -14,52 +15,72 @@ if TYPE_CHECKING:
 
     from ambient_runner.config.settings import Settings, TracingSettings
 
-_HARMLESS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+_BASE_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
-def harmless_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What any child process may have of this process's own variables. What was granted to a run is added to it, and nothing else."""
-    return {name: environ[name] for name in _HARMLESS if name in environ}
+def base_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables of this process that any child process gets. Only the credentials granted to a run are added to them."""
+    return {name: environ[name] for name in _BASE_VARIABLES if name in environ}
 
 
 def named_environment(names: Iterable[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Those of this process's own variables that someone has named, where they are set."""
+    """Return the named variables of this process, as far as they are set."""
     return {name: environ[name] for name in names if name in environ}
 
 
 def git_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What git may have of this process's own variables: also how to reach the world from here. No agent's child gets that."""
-    return {name: environ[name] for name in (*_HARMLESS, *_CERTIFICATES, *_PROXIES) if name in environ}
+    """Return the variables of this process for git: also certificates and proxies, which an agent's child processes do not get."""
+    return {name: environ[name] for name in (*_BASE_VARIABLES, *_CERTIFICATES, *_PROXIES) if name in environ}
 
 
-SHORTEST_SECRET = 8
+MIN_SECRET_LENGTH = 8
 _SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 
 
+_CREDENTIAL_NAME = re.compile(r"auth|cookie|credential|key$|password|secret|token", re.IGNORECASE)
+
+
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name holds a secret, as far as names tell."""
+    """Return True if the name of a variable suggests that its value is a secret."""
     return name.upper().endswith(_SECRET_SUFFIXES)
 
 
 def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:
+    """Return the settings with all known secret values. Raises: ConfigError if a named one is too short to be redacted."""
     for name in names:
-        if 0 < len(environ.get(name, "")) < SHORTEST_SECRET:
-            raise ConfigError(f"{name} is named as a secret but is shorter than {SHORTEST_SECRET} characters.")
+        if 0 < len(environ.get(name, "")) < MIN_SECRET_LENGTH:
+            raise ConfigError(f"{name} is named as a secret but is shorter than {MIN_SECRET_LENGTH} characters.")
     found = {value for name, value in environ.items() if name in names or is_secret_name(name)}
     password = urlsplit(settings.store).password
     if password:
         found |= {password, unquote(password)}
     found |= _tracing_secrets(settings.tracing)
     found.add(settings.credentials_token)
-    kept = sorted((value for value in found if len(value) >= SHORTEST_SECRET), key=lambda each: (-len(each), each))
-    return replace(settings, secrets=tuple(kept))
+    found |= _agent_secrets(settings)
+    secrets = sorted(
+        (value for value in found if len(value) >= MIN_SECRET_LENGTH), key=lambda value: (-len(value), value)
+    )
+    return replace(settings, secrets=tuple(secrets))
+
+
+def _agent_secrets(settings: Settings) -> set[str]:
+    """Return the secrets in the tables of agents: strings at any level whose name suggests a credential."""
+    tables: list[Mapping[str, object]] = [agent.options for agent in settings.agents if not isinstance(agent, str)]
+    found: set[str] = set()
+    while tables:
+        for name, value in tables.pop().items():
+            if isinstance(value, dict):
+                tables.append(cast("dict[str, object]", value))
+            elif isinstance(value, str) and _CREDENTIAL_NAME.search(name):
+                found |= {value, value.partition(" ")[2]}
+    return found
 
 
 def _tracing_secrets(tracing: TracingSettings) -> set[str]:
-    """What would let others write to the project, in the forms in which it travels."""
+    """Return the values that allow writing traces, in every form in which they are sent."""
     headers = {value for _, value in tracing.otlp.headers} if tracing.otlp else set[str]()
     keys = {tracing.langfuse.secret_key, tracing.langfuse.authorization} if tracing.langfuse else set[str]()
-    whole = headers | keys
-    return whole | {value.partition(" ")[2] for value in whole if " " in value}
+    values = headers | keys
+    return values | {value.partition(" ")[2] for value in values if " " in value}

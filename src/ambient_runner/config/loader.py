@@ -1,6 +1,6 @@
-"""Read the settings once: the command line wins over `AMBIENT_*` variables, those over `ambient.toml`, that over the defaults.
+"""Loading of the settings, once: the command line wins over `AMBIENT_*` variables, those over `ambient.toml`, that over the defaults.
 
-The tracing settings also take what the variables of OpenTelemetry and Langfuse say.
+The tracing settings also use the variables of OpenTelemetry and Langfuse.
 """
 
 from __future__ import annotations
@@ -13,29 +13,37 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from ambient_runner.config.environment import with_secrets
-from ambient_runner.config.options import OPTIONS, PREFIX
-from ambient_runner.config.parsers import web_url
-from ambient_runner.config.settings import LangfuseSettings, OtlpSettings, Settings, Timeouts, TracingSettings
+from ambient_runner.config.options import ENV_PREFIX, OPTIONS
+from ambient_runner.config.parsers import parse_seconds, parse_text, parse_web_url
+from ambient_runner.config.settings import (
+    AgentSettings,
+    LangfuseSettings,
+    OtlpSettings,
+    Settings,
+    Timeouts,
+    TracingSettings,
+)
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ambient_runner.config.options import Option
+    from ambient_runner.config.parsers import Parser
 
 CONFIG_FILE = "ambient.toml"
 _CONFIG_VARIABLE = "AMBIENT_CONFIG"
 
 
 def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.environ, **overrides: object) -> Settings:
-    """The settings of this process. `overrides` are options by name, from the command line; None means not given there.
+    """Return the settings of this process. `overrides` are options by name, from the command line; None means absent.
 
-    Raises: ConfigError, saying where the wrong value stands and what is allowed.
+    Raises: ConfigError, saying where the wrong value is and what is allowed.
     """
     values = _from_file(config, environ) | _from_environment(environ) | _from_arguments(overrides)
     names = cast("tuple[str, ...]", values.pop("secret_names", ()))
     timeouts = {part: values.pop(name) for name, part in _TIMEOUTS.items() if name in values}
-    values["tracing"] = take_tracing(values, environ)
+    values["tracing"] = pop_tracing_settings(values, environ)
     settings = Settings(**cast("dict[str, Any]", values), timeouts=Timeouts(**cast("dict[str, Any]", timeouts)))
     return with_secrets(settings, environ, names)
 
@@ -46,21 +54,21 @@ _TIMEOUTS = {"idle_timeout": "idle", "total_timeout": "total", "stop_grace": "gr
 def _from_arguments(overrides: Mapping[str, object]) -> dict[str, object]:
     known = {option.name: option for option in OPTIONS}
     return {
-        name: _parsed(known[name], value, f"--{name.replace('_', '-')}")
+        name: _parse_option(known[name], value, f"--{name.replace('_', '-')}")
         for name, value in overrides.items()
         if value is not None
     }
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    known = {option.env: option for option in OPTIONS}
+    known = {option.env_name: option for option in OPTIONS}
     found: dict[str, object] = {}
     for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or not value.strip() or variable == _CONFIG_VARIABLE:
+        if not variable.startswith(ENV_PREFIX) or not value.strip() or variable == _CONFIG_VARIABLE:
             continue
         if variable not in known:
-            raise ConfigError(f"There is no setting {variable}.{nearest(variable, [*known, _CONFIG_VARIABLE])}")
-        found[known[variable].name] = _parsed(known[variable], value, variable)
+            raise ConfigError(f"There is no setting {variable}.{did_you_mean(variable, [*known, _CONFIG_VARIABLE])}")
+        found[known[variable].name] = _parse_option(known[variable], value, variable)
     return found
 
 
@@ -71,15 +79,15 @@ def _from_file(config: Path | None, environ: Mapping[str, str]) -> dict[str, obj
         return {}
     known = {option.path: option for option in OPTIONS}
     found: dict[str, object] = {}
-    for place, value in _leaves(_table(path)):
-        if place not in known:
-            hint = nearest(".".join(place), [".".join(each) for each in known])
-            raise ConfigError(f"{path} has an unknown key {'.'.join(place)}.{hint}")
-        found[known[place].name] = _parsed(known[place], value, f"{'.'.join(place)} in {path}")
+    for key_path, value in _flatten_table(_load_toml(path), path):
+        if key_path not in known:
+            hint = did_you_mean(".".join(key_path), [".".join(known_path) for known_path in known])
+            raise ConfigError(f"{path} has an unknown key {'.'.join(key_path)}.{hint}")
+        found[known[key_path].name] = _parse_option(known[key_path], value, f"{'.'.join(key_path)} in {path}")
     return found
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _load_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -88,60 +96,96 @@ def _table(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The configuration file {path} is not valid TOML: {error}.") from error
 
 
-def _leaves(table: Mapping[str, Any]) -> list[tuple[tuple[str, ...], object]]:
-    """Each key with its value. `[agents]` is one value: its keys are the user's own words."""
+def _flatten_table(table: Mapping[str, Any], path: Path) -> list[tuple[tuple[str, ...], object]]:
+    """Return each key path with its value. `[agents]` is one value: its keys are names that the user chose."""
     found: list[tuple[tuple[str, ...], object]] = []
     for key, value in table.items():
         match key, value:
             case "agents", dict():
-                named = cast("dict[str, object]", value)
-                found.append(((key,), [f"{name}={target}" for name, target in named.items()]))
+                agents = cast("dict[str, object]", value)
+                found.append(((key,), [_agent_entry(name, entry, path) for name, entry in agents.items()]))
             case _, dict():
                 inner = cast("dict[str, object]", value)
-                found.extend(((key, name), each) for name, each in inner.items())
+                found.extend(((key, name), item) for name, item in inner.items())
             case _:
                 found.append(((key,), value))
     return found
 
 
-def _parsed(option: Option, value: object, place: str) -> object:
+def _agent_entry(name: str, entry: object, path: Path) -> str | AgentSettings:
+    """Return an agent of `[agents]`: a spec for `name = "target"`, else the table `[agents.NAME]`."""
+    if not isinstance(entry, dict):
+        return f"{name}={entry}"
+    options = dict(cast("dict[str, object]", entry))
+    timeouts = options.pop("timeouts", {})
+    if not isinstance(timeouts, dict):
+        raise ConfigError(
+            f'agents.{name}.timeouts in {path} must be a table, such as {{ idle = "30m", total = "12h" }}.'
+        )
+    limits = cast("dict[str, object]", timeouts)
+    for key in limits:
+        if key not in _AGENT_TIMEOUTS:
+            hint = did_you_mean(key, list(_AGENT_TIMEOUTS))
+            raise ConfigError(f"agents.{name}.timeouts in {path} has an unknown key {key}.{hint}")
+    seconds = {
+        _AGENT_TIMEOUTS[key]: _parse_value(parse_seconds, limit, f"agents.{name}.timeouts.{key} in {path}")
+        for key, limit in limits.items()
+    }
+    targets = {
+        key: _parse_value(parse_text, options.pop(key), f"agents.{name}.{key} in {path}")
+        for key in ("bridge", "use")
+        if key in options
+    }
+    return AgentSettings(name=name, options=options, source=str(path), **cast("dict[str, Any]", seconds | targets))
+
+
+_AGENT_TIMEOUTS = {"idle": "idle_timeout", "total": "total_timeout"}
+
+
+def _parse_option(option: Option, value: object, source: str) -> object:
+    return _parse_value(option.parse, value, source)
+
+
+def _parse_value(parse: Parser, value: object, source: str) -> object:
     try:
-        return option.parse(value)
+        return parse(value)
     except ValueError as error:
-        raise ConfigError(f"{place} must be {error}.") from error
+        raise ConfigError(f"{source} must be {error}.") from error
 
 
-def nearest(word: str, known: list[str], alike: float = 0.0) -> str:
-    """A hint for who mistyped one of the known words; nothing when none is so much alike, from 0 to 1."""
+def did_you_mean(word: str, known: list[str], alike: float = 0.0) -> str:
+    """Return a hint with the most similar known word; empty if none is at least `alike`, from 0 to 1."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=alike)
     return f" Did you mean {close[0]}?" if close else ""
 
 
-def take_tracing(values: dict[str, object], environ: Mapping[str, str]) -> TracingSettings:
-    """Takes its options out of `values`. What they leave open, the variables that OpenTelemetry and Langfuse define say."""
-    places = cast("tuple[str, ...]", values.pop("tracing", ()))
+def pop_tracing_settings(values: dict[str, object], environ: Mapping[str, str]) -> TracingSettings:
+    """Remove the tracing options from `values` and return their settings. The variables of OpenTelemetry and Langfuse fill in the rest."""
+    targets = cast("tuple[str, ...]", values.pop("tracing", ()))
     otlp = cast("str", values.pop("otlp_endpoint", ""))
     langfuse = cast("str", values.pop("langfuse_url", ""))
     return TracingSettings(
-        otlp=_otlp(otlp, environ) if "otlp" in places else None,
-        langfuse=_langfuse(langfuse, environ) if "langfuse" in places else None,
+        otlp=_otlp_settings(otlp, environ) if "otlp" in targets else None,
+        langfuse=_langfuse_settings(langfuse, environ) if "langfuse" in targets else None,
         content=cast("bool | None", values.pop("trace_content", None)),
     )
 
 
-def _otlp(given: str, environ: Mapping[str, str]) -> OtlpSettings:
-    base = given or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/") or "http://localhost:4318"
-    exact = "" if given else environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+def _otlp_settings(configured: str, environ: Mapping[str, str]) -> OtlpSettings:
+    base = configured or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/") or "http://localhost:4318"
+    exact = "" if configured else environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
     headers = environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     pairs = [pair.partition("=") for pair in headers.split(",") if "=" in pair]
     return OtlpSettings(
-        endpoint=_address("the collector", exact or (base if base.endswith("/v1/traces") else f"{base}/v1/traces")),
+        endpoint=_parse_address(
+            "the collector", exact or (base if base.endswith("/v1/traces") else f"{base}/v1/traces")
+        ),
         headers=tuple((name.strip().lower(), unquote(value.strip())) for name, _, value in pairs),
     )
 
 
-def _langfuse(given: str, environ: Mapping[str, str]) -> LangfuseSettings:
-    url = given or environ.get("LANGFUSE_BASE_URL") or environ.get("LANGFUSE_HOST", "")
+def _langfuse_settings(configured: str, environ: Mapping[str, str]) -> LangfuseSettings:
+    url = configured or environ.get("LANGFUSE_BASE_URL") or environ.get("LANGFUSE_HOST", "")
     public, secret = environ.get("LANGFUSE_PUBLIC_KEY", ""), environ.get("LANGFUSE_SECRET_KEY", "")
     if not (url and public and secret):
         raise ConfigError(
@@ -149,15 +193,15 @@ def _langfuse(given: str, environ: Mapping[str, str]) -> LangfuseSettings:
             " in LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY."
         )
     return LangfuseSettings(
-        url=_address("Langfuse", url),
+        url=_parse_address("Langfuse", url),
         public_key=public,
         secret_key=secret,
         stage=environ.get("LANGFUSE_TRACING_ENVIRONMENT", ""),
     )
 
 
-def _address(whose: str, url: str) -> str:
+def _parse_address(service: str, url: str) -> str:
     try:
-        return web_url(url)
+        return parse_web_url(url)
     except ValueError as error:
-        raise ConfigError(f"The address of {whose} must be {error}.") from error
+        raise ConfigError(f"The address of {service} must be {error}.") from error

@@ -1,4 +1,4 @@
-"""The whole list of settings: one row gives a setting its variable, its place in the file and its rule."""
+"""The table of settings: each row has the name of a setting, its parser and its key in the file."""
 
 from __future__ import annotations
 
@@ -11,67 +11,68 @@ from ambient_runner.config.settings import History, LogLevel, OnBusy, OnDisconne
 if TYPE_CHECKING:
     from ambient_runner.config.parsers import Parser
 
-PREFIX = "AMBIENT_"
+ENV_PREFIX = "AMBIENT_"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """One setting: where it may be written and what it may be."""
+    """One setting: its name, its parser and its key in the file."""
 
     name: str
     parse: Parser
     path: tuple[str, ...]
-    """Its place in `ambient.toml`."""
+    """Key path in `ambient.toml`."""
 
     @property
-    def env(self) -> str:
-        return PREFIX + self.name.upper()
+    def env_name(self) -> str:
+        return ENV_PREFIX + self.name.upper()
 
 
-def _option(name: str, rule: Parser, *path: str) -> Option:
-    return Option(name=name, parse=rule, path=path or (name,))
+def _make_option(name: str, parser: Parser, *path: str) -> Option:
+    return Option(name=name, parse=parser, path=path or (name,))
 
 
 OPTIONS: tuple[Option, ...] = (
-    _option("host", parsers.words),
-    _option("port", parsers.whole(0, 65535)),
-    _option("store", parsers.store),
-    _option("lease", parsers.seconds),
-    _option("on_busy", parsers.one_of(get_args(OnBusy))),
-    _option("queue_depth", parsers.whole(1, 10_000)),
-    _option("queue_wait", parsers.seconds),
-    _option("on_disconnect", parsers.one_of(get_args(OnDisconnect))),
-    _option("history", parsers.one_of(get_args(History))),
-    _option("idle_timeout", parsers.seconds, "timeouts", "idle"),
-    _option("total_timeout", parsers.seconds, "timeouts", "total"),
-    _option("stop_grace", parsers.seconds, "timeouts", "grace"),
-    _option("adapters_kept", parsers.whole(1, 1_000_000)),
-    _option("adapter_idle", parsers.seconds),
-    _option("max_body", parsers.size),
-    _option("retain", parsers.whole(0, 1_000_000_000)),
-    _option("slow_reader", parsers.seconds),
-    _option("heartbeat", parsers.seconds),
-    _option("allowed_hosts", parsers.names),
-    _option("allowed_origins", parsers.names),
-    _option("pass_headers", parsers.lower_names),
-    _option("agents", parsers.names),
-    _option("log_level", parsers.one_of(get_args(LogLevel))),
-    _option("default_thread", parsers.words),
-    _option("workspace", parsers.words),
-    _option("git_schemes", parsers.lower_names, "git", "schemes"),
-    _option("git_hosts", parsers.lower_names, "git", "hosts"),
-    _option("git_private", parsers.yes_or_no, "git", "private"),
-    _option("model", parsers.words),
-    _option("max_tokens", parsers.whole(1, 10_000_000)),
-    _option("temperature", parsers.number(0, 2)),
-    _option("system_prompt", parsers.words),
-    _option("mcp_config", parsers.words, "mcp", "config"),
-    _option("mcp_project", parsers.yes_or_no, "mcp", "project"),
-    _option("credentials_url", parsers.fetched, "credentials", "url"),
-    _option("credentials_token", parsers.words, "credentials", "token"),
-    _option("secret_names", parsers.names, "secrets", "names"),
-    _option("tracing", parsers.places, "tracing", "to"),
-    _option("trace_content", parsers.yes_or_no, "tracing", "content"),
-    _option("otlp_endpoint", parsers.web_url, "tracing", "otlp_endpoint"),
-    _option("langfuse_url", parsers.web_url, "tracing", "langfuse_url"),
+    _make_option("host", parsers.parse_text),
+    _make_option("port", parsers.integer_between(0, 65535)),
+    _make_option("store", parsers.parse_store_url),
+    _make_option("lease", parsers.parse_seconds),
+    _make_option("on_busy", parsers.choice_of(get_args(OnBusy))),
+    _make_option("queue_depth", parsers.integer_between(1, 10_000)),
+    _make_option("queue_wait", parsers.parse_seconds),
+    _make_option("on_disconnect", parsers.choice_of(get_args(OnDisconnect))),
+    _make_option("history", parsers.choice_of(get_args(History))),
+    _make_option("idle_timeout", parsers.parse_seconds, "timeouts", "idle"),
+    _make_option("total_timeout", parsers.parse_seconds, "timeouts", "total"),
+    _make_option("stop_grace", parsers.parse_seconds, "timeouts", "grace"),
+    _make_option("adapters_kept", parsers.integer_between(1, 1_000_000)),
+    _make_option("adapter_idle", parsers.parse_seconds),
+    _make_option("max_body", parsers.parse_size),
+    _make_option("retain", parsers.integer_between(0, 1_000_000_000)),
+    _make_option("slow_reader", parsers.parse_seconds),
+    _make_option("heartbeat", parsers.parse_seconds),
+    _make_option("allowed_hosts", parsers.parse_names),
+    _make_option("allowed_origins", parsers.parse_names),
+    _make_option("pass_headers", parsers.parse_lower_names),
+    _make_option("agents", parsers.parse_agents),
+    _make_option("middleware", parsers.parse_names),
+    _make_option("log_level", parsers.choice_of(get_args(LogLevel))),
+    _make_option("default_thread", parsers.parse_text),
+    _make_option("workspace", parsers.parse_text),
+    _make_option("git_schemes", parsers.parse_lower_names, "git", "schemes"),
+    _make_option("git_hosts", parsers.parse_lower_names, "git", "hosts"),
+    _make_option("git_private", parsers.parse_bool, "git", "private"),
+    _make_option("model", parsers.parse_text),
+    _make_option("max_tokens", parsers.integer_between(1, 10_000_000)),
+    _make_option("temperature", parsers.number_between(0, 2)),
+    _make_option("system_prompt", parsers.parse_text),
+    _make_option("mcp_config", parsers.parse_text, "mcp", "config"),
+    _make_option("mcp_project", parsers.parse_bool, "mcp", "project"),
+    _make_option("credentials_url", parsers.parse_https_or_local_url, "credentials", "url"),
+    _make_option("credentials_token", parsers.parse_text, "credentials", "token"),
+    _make_option("secret_names", parsers.parse_names, "secrets", "names"),
+    _make_option("tracing", parsers.parse_trace_targets, "tracing", "to"),
+    _make_option("trace_content", parsers.parse_bool, "tracing", "content"),
+    _make_option("otlp_endpoint", parsers.parse_web_url, "tracing", "otlp_endpoint"),
+    _make_option("langfuse_url", parsers.parse_web_url, "tracing", "langfuse_url"),
 )

@@ -1,6 +1,6 @@
-"""What a setting may be. Each parser takes a value of TOML, or the text of a variable or argument, and gives the setting.
+"""Parsers of setting values. Each takes a TOML value, or the text of a variable or argument, and returns the setting.
 
-One that refuses raises ValueError with what is allowed, so that whoever asked can say where the wrong value stands.
+A parser raises ValueError with a description of what is allowed; the caller adds where the wrong value is.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from contextlib import suppress
 from typing import cast
 from urllib.parse import urlsplit
 
+from ambient_runner.config.settings import AgentSettings
+
 Parser = Callable[[object], object]
 
-_YEAR = 366 * 24 * 3600.0
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-_SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_SECONDS_PER_YEAR = 366 * 24 * 3600.0
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_BYTES_PER_UNIT = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-_YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+_TRUE_WORDS, _FALSE_WORDS = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
+    """Return True if only this machine can reach a server bound to `host`."""
     if host.lower() == "localhost":
         return True
     try:
@@ -31,13 +33,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def words(value: object) -> str:
+def parse_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise ValueError("some text")
 
 
-def whole(low: int, high: int) -> Parser:
+def integer_between(low: int, high: int) -> Parser:
     def parse(value: object) -> int:
         text = str(value).strip()
         if isinstance(value, (int, str)) and text.isascii() and text.isdigit() and low <= int(text) <= high:
@@ -47,34 +49,38 @@ def whole(low: int, high: int) -> Parser:
     return parse
 
 
-def _amount(value: object, units: Mapping[str, float], allowed: str) -> float:
+def _parse_amount(value: object, units: Mapping[str, float], allowed: str) -> float:
     match = _AMOUNT.fullmatch(str(value).strip().lower())
     if isinstance(value, (int, float, str)) and match and match[2] in units and float(match[1]) > 0:
         return float(match[1]) * units[match[2]]
     raise ValueError(allowed)
 
 
-def seconds(value: object) -> float:
+def parse_seconds(value: object) -> float:
     allowed = "a duration above zero and up to a year: seconds, or a number with ms, s, m or h, such as 90 or 15m"
-    seconds = _amount(value, _UNITS, allowed)
-    if seconds > _YEAR:
+    seconds = _parse_amount(value, _SECONDS_PER_UNIT, allowed)
+    if seconds > _SECONDS_PER_YEAR:
         raise ValueError(allowed)
     return seconds
 
 
-def size(value: object) -> int:
-    return int(_amount(value, _SIZES, "a size above zero: bytes, or a number with KiB, MiB or GiB, such as 10MiB"))
+def parse_size(value: object) -> int:
+    return int(
+        _parse_amount(
+            value, _BYTES_PER_UNIT, "a size above zero: bytes, or a number with KiB, MiB or GiB, such as 10MiB"
+        )
+    )
 
 
-def yes_or_no(value: object) -> bool:
+def parse_bool(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.strip().lower() in _YES | _NO:
-        return value.strip().lower() in _YES
+    if isinstance(value, str) and value.strip().lower() in _TRUE_WORDS | _FALSE_WORDS:
+        return value.strip().lower() in _TRUE_WORDS
     raise ValueError("true or false")
 
 
-def number(low: float, high: float) -> Parser:
+def number_between(low: float, high: float) -> Parser:
     def parse(value: object) -> float:
         match = _AMOUNT.fullmatch(str(value).strip())
         if not isinstance(value, bool) and match and not match[2] and low <= float(match[1]) <= high:
@@ -84,9 +90,9 @@ def number(low: float, high: float) -> Parser:
     return parse
 
 
-def fetched(value: object) -> str:
-    """A URL that credentials may travel from: encrypted, or without leaving this machine."""
-    text = words(value)
+def parse_https_or_local_url(value: object) -> str:
+    """Return a URL from which credentials may be fetched: over https, or on this machine."""
+    text = parse_text(value)
     with suppress(ValueError):
         parts = urlsplit(text)
         safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
@@ -95,7 +101,7 @@ def fetched(value: object) -> str:
     raise ValueError("an https URL, or an http URL of this machine, without a user name in it")
 
 
-def one_of(choices: tuple[str, ...]) -> Parser:
+def choice_of(choices: tuple[str, ...]) -> Parser:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.strip().lower() in choices:
             return value.strip().lower()
@@ -104,8 +110,8 @@ def one_of(choices: tuple[str, ...]) -> Parser:
     return parse
 
 
-def names(value: object) -> tuple[str, ...]:
-    """A TOML array of strings, or one string with commas."""
+def parse_names(value: object) -> tuple[str, ...]:
+    """Return the names in a TOML array of strings, or in one string with commas."""
     items = value.split(",") if isinstance(value, str) else value
     if isinstance(items, (list, tuple)):
         names = cast("list[object]", items)
@@ -114,19 +120,27 @@ def names(value: object) -> tuple[str, ...]:
     raise ValueError("a list of names, in a variable separated by commas")
 
 
-def lower_names(value: object) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names(value))
+def parse_agents(value: object) -> tuple[str | AgentSettings, ...]:
+    """Return agent specs. The loader has already parsed the tables `[agents.NAME]`."""
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    if any(isinstance(item, AgentSettings) for item in items):
+        return tuple(item for item in items if isinstance(item, str | AgentSettings))
+    return parse_names(cast("object", value))
 
 
-def places(value: object) -> tuple[str, ...]:
-    names = lower_names(value)
+def parse_lower_names(value: object) -> tuple[str, ...]:
+    return tuple(name.lower() for name in parse_names(value))
+
+
+def parse_trace_targets(value: object) -> tuple[str, ...]:
+    names = parse_lower_names(value)
     if set(names) <= {"otlp", "langfuse"}:
         return names
     raise ValueError("a list of otlp and langfuse")
 
 
-def web_url(value: object) -> str:
-    text = words(value).rstrip("/")
+def parse_web_url(value: object) -> str:
+    text = parse_text(value).rstrip("/")
     with suppress(ValueError):
         parts = urlsplit(text)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.username is None:
@@ -134,8 +148,8 @@ def web_url(value: object) -> str:
     raise ValueError("a URL that begins with http:// or https://, without a user name in it")
 
 
-def store(value: object) -> str:
-    text = words(value)
+def parse_store_url(value: object) -> str:
+    text = parse_text(value)
     with suppress(ValueError):
         if urlsplit(text).scheme:
             return text

@@ -1,4 +1,4 @@
-"""The folder in which a server keeps what is its own: the store, the workspaces."""
+"""The private directories of a server: for the store and the workspaces."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["make_private"]
+__all__ = ["make_private_dir"]
 
-_HOME = ".ambient"
+_DATA_DIR_NAME = ".ambient"
 
 
-def make_private(folder: Path) -> None:
-    """Make it if it is missing, for its owner alone.
+def make_private_dir(directory: Path) -> None:
+    """Create the directory, readable by its owner only, if it is missing.
 
-    It is mostly in the folder of a project. A new `.ambient` keeps itself out of the project's git, or conversations would be committed.
+    It is usually inside a project. A new `.ambient` gets a `.gitignore`, so that conversations are not committed.
     Raises: OSError.
     """
-    for home in (place for place in (folder, *folder.parents) if place.name == _HOME and not place.exists()):
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (home / ".gitignore").write_text("*\n")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for data_dir in (
+        path for path in (directory, *directory.parents) if path.name == _DATA_DIR_NAME and not path.exists()
+    ):
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / ".gitignore").write_text("*\n")
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,11 +1,14 @@
-"""What can be set, as data. Nothing here reads anything."""
+"""The settings as data. `loader.py` reads them."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OnBusy = Literal["reject", "queue", "supersede", "join"]
 OnDisconnect = Literal["continue", "stop"]
@@ -15,19 +18,38 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """How long a run may take, in seconds."""
+    """Time limits of a run, in seconds."""
 
     idle: float = 600.0
-    """Between two events of the agent."""
+    """Seconds between two events of the agent."""
     total: float = 3600.0
-    """From start to end."""
+    """Seconds from start to end."""
     grace: float = 5.0
-    """What an agent gets to end by itself after a stop."""
+    """Seconds an agent has to end by itself after a stop."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSettings:
+    """A table `[agents.NAME]` of `ambient.toml`."""
+
+    name: str
+    bridge: str = ""
+    """Name of a registered bridge; empty to use the bridge that fits the object at `use`."""
+    use: str = ""
+    """The agent: `package.module:attribute`, or the URL of an AG-UI server; empty for the bridge alone."""
+    idle_timeout: float | None = None
+    """Seconds between two events of the agent; None for the server's setting."""
+    total_timeout: float | None = None
+    """Seconds from start to end of a run; None for the server's setting."""
+    options: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
+    """All other keys: settings of the bridge. They are checked when the bridge is created."""
+    source: str = "ambient.toml"
+    """The file, for error messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtlpSettings:
-    """An OpenTelemetry collector, or anything else that takes OTLP over HTTP."""
+    """An OpenTelemetry collector, or another receiver of OTLP over HTTP."""
 
     endpoint: str = "http://localhost:4318/v1/traces"
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -35,13 +57,13 @@ class OtlpSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LangfuseSettings:
-    """A Langfuse project: it takes traces and the scores of feedback."""
+    """A Langfuse project, which receives traces and the scores of feedback."""
 
     url: str
     public_key: str = field(repr=False)
     secret_key: str = field(repr=False)
     stage: str = ""
-    """What Langfuse calls its environment: `production`, `staging`…"""
+    """Environment name in Langfuse: `production`, `staging`…"""
 
     @property
     def authorization(self) -> str:
@@ -51,17 +73,17 @@ class LangfuseSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracingSettings:
-    """Where runs are traced to. Nowhere until a place is named."""
+    """Targets of the traces of runs. Tracing is off if there is none."""
 
     otlp: OtlpSettings | None = None
     langfuse: LangfuseSettings | None = None
     content: bool | None = None
-    """Whether texts, arguments and results go along; None: to Langfuse, and nowhere else."""
+    """True if spans include texts, arguments and results. None: only those for Langfuse do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everything that can be set. Durations are seconds, sizes are bytes."""
+    """All settings. Durations are in seconds, sizes in bytes."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -77,54 +99,67 @@ class Settings:
     adapter_idle: float = 900.0
     max_body: int = 10 << 20
     retain: int = 0
-    """How many of a thread's newest entries are kept, at least; 0 keeps all."""
+    """Minimum number of a thread's newest entries to retain; 0 retains all."""
     slow_reader: float = 60.0
     heartbeat: float = 15.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     pass_headers: tuple[str, ...] = ()
     """Names of request headers, in lower case, that agents may see (`current_run().headers`)."""
-    agents: tuple[str, ...] = ()
-    """Agent specs, `name` or `name=package.module:attribute`, as `load_agent` takes them."""
+    agents: tuple[str | AgentSettings, ...] = ()
+    """Agents: specs (`name` or `name=package.module:attribute`) and tables, as `load_agents` takes them."""
+    middleware: tuple[str, ...] = ()
+    """Middleware of every run, outermost first: names of installed middleware, or `package.module:function`."""
     log_level: LogLevel = "info"
     tracing: TracingSettings = TracingSettings()
     default_thread: str = ""
-    """The thread that a request to the platform's routes means when it names none."""
+    """Thread of a request to the platform's routes that names none."""
     workspace: str = ".ambient/workspaces"
-    """The folder under which every thread with files has a workspace of its own."""
+    """Directory with one workspace per thread that has files."""
     git_schemes: tuple[str, ...] = ("https", "ssh")
     git_hosts: tuple[str, ...] = ()
-    """Hosts to clone from; empty for any."""
+    """Hosts that repositories may be cloned from; empty for any."""
     git_private: bool = False
-    """Whether to clone from loopback and private addresses."""
+    """True if repositories may be cloned from loopback and private addresses."""
     model: str = ""
     max_tokens: int | None = None
     temperature: float | None = None
     system_prompt: str = ""
-    """What every agent is told beside what the workspace says."""
+    """System prompt for every agent, in addition to the workspace's own."""
     mcp_config: str = ""
     """The server's own `.mcp.json`; empty for none."""
     mcp_project: bool = False
-    """Whether the `.mcp.json` of a workspace counts: what it names is started with the credentials of the run."""
+    """True if the `.mcp.json` of a workspace is used. Its servers are started with the credentials of the run."""
     credentials_url: str = ""
-    """Where the credentials of a run are fetched; empty for nowhere."""
+    """URL from which the credentials of a run are fetched; empty for none."""
     credentials_token: str = field(default="", repr=False)
-    """Sent there as a bearer token."""
+    """Bearer token for `credentials_url`."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Exact values that must never leave the process, longest first."""
 
     @property
     def history_mode(self) -> History:
-        """Who keeps the conversation: the server where threads are stored, the client where they are not, unless set."""
+        """The side that keeps the conversation. Default: the server if threads are stored, else the client."""
         return self.history or ("server" if self.is_durable else "client")
+
+    def timeouts_for(self, agent: str) -> Timeouts:
+        """Return the time limits of an agent's runs: those of its table, else the server's."""
+        for table in self.agents:
+            if isinstance(table, AgentSettings) and table.name == agent:
+                return replace(
+                    self.timeouts,
+                    idle=table.idle_timeout or self.timeouts.idle,
+                    total=table.total_timeout or self.timeouts.total,
+                )
+        return self.timeouts
 
     @property
     def is_durable(self) -> bool:
-        """Whether threads outlive the process."""
+        """True if threads outlive the process."""
         return not self.store.startswith("memory:")
 
     @property
     def store_label(self) -> str:
-        """The store's URL without its password, fit to be shown."""
+        """The store's URL without its password, for display."""
         password = urlsplit(self.store).password
         return self.store.replace(f":{password}@", ":***@", 1) if password else self.store

@@ -1,45 +1,41 @@
-"""The ledger: an append-only log per thread, one writer at a time. `base.py` is the contract, `open_ledger` the way in."""
+"""The ledger: an append-only log per thread, one writer at a time. `base.py` is the contract; `open_ledger` opens a store by its URL."""
 
 from __future__ import annotations
 
-from ambient_runner.ledger.base import (
+from ambient_runner.ledger.base import BatchSink, LeaseHeld, Ledger, Tail, Writer
+from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import (
     RUNTIME,
     Batch,
     Checkpoint,
     Encoded,
     Fact,
-    Held,
-    KeyClaim,
-    KeyUse,
-    Ledger,
+    IdempotencyClaim,
+    IdempotencyRecord,
     RunInfo,
-    Tail,
-    Taker,
-    Text,
+    TextRun,
     ThreadInfo,
     ThreadKey,
-    Writer,
 )
-from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.registry import open_ledger
 from ambient_runner.ledger.sqlite import SqliteLedger
 
 __all__ = [
     "RUNTIME",
     "Batch",
+    "BatchSink",
     "Checkpoint",
     "Encoded",
     "Fact",
-    "Held",
-    "KeyClaim",
-    "KeyUse",
+    "IdempotencyClaim",
+    "IdempotencyRecord",
+    "LeaseHeld",
     "Ledger",
     "MemoryLedger",
     "RunInfo",
     "SqliteLedger",
     "Tail",
-    "Taker",
-    "Text",
+    "TextRun",
     "ThreadInfo",
     "ThreadKey",
     "Writer",

@@ -1,172 +1,61 @@
-"""The contract every store keeps: an append-only log of facts per thread, one writer at a time.
+"""The contract of every store: an append-only log of facts per thread, one writer at a time. Its data types are in `records.py`.
 
-A Ledger is opened with `async with`. Writing needs a Writer, which is the lease: it is got by `acquire`, and every append
-checks its fencing token in the appending transaction. Sequence numbers are given by the store in that transaction, from 1, without holes.
-Readers use `tail`, which hands out whole Batches: live ones from memory, late or slow ones from the store.
-This room knows bytes and keys. It does not know AG-UI.
+A Ledger is opened with `async with`. Writing needs a Writer, which is the lease: `acquire_lease` returns it, and every append
+checks its fencing token in the appending transaction. The store assigns sequence numbers in that transaction, from 1, without gaps.
+Readers use `tail`, which returns whole Batches: new ones from memory, older ones from the store.
+This package knows bytes and keys. It does not know AG-UI.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
-
-import msgspec
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ambient_runner.errors import ThreadBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-KEY_AGE = 24 * 3600 * 1000
-"""Milliseconds an Idempotency-Key is kept."""
-
-RUNTIME = "runtime"
-"""The owner of a run's events. Only a Writer appends for it."""
-
-
-class ThreadKey(NamedTuple):
-    """Which thread: a client's thread id is only unique for one owner of one tenant."""
-
-    tenant: str
-    owner: str
-    id: str
+    from ambient_runner.ledger.records import (
+        Batch,
+        Checkpoint,
+        Encoded,
+        Fact,
+        IdempotencyClaim,
+        IdempotencyRecord,
+        RunInfo,
+        ThreadInfo,
+        ThreadKey,
+    )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
-    """Something to be stored. `body` is one line of JSON; for the owner `runtime` it is a whole AG-UI event and `kind` its type."""
+DeferredEncoder = Callable[[], "Encoded"]
+"""Encodes events that their producer has accepted and not encoded yet. The producer passes it to `Writer.append_lazily`.
 
-    owner: str
-    kind: str
-    body: bytes
-
-
-class Text(NamedTuple):
-    """What lines say together that are all pieces of one text. Whoever made them knows it, so nobody has to read them for it."""
-
-    message_id: str
-    text: str
-
-    def followed_by(self, more: Text | None) -> Text | None:
-        """The two as one; None when they are not of one message."""
-        if more is None or more.message_id != self.message_id:
-            return None
-        return Text(self.message_id, self.text + more.text)
+The Writer calls it back, on the event loop and exactly once, before it needs the lines: when it submits its buffer, before its next
+`append` or `append_lazily`, in `finish_run`, and when it fails. The result is empty if the producer has encoded the events itself.
+It must not raise and must not call the Writer; its lines must not contain a line break.
+"""
 
 
-class Encoded(NamedTuple):
-    """Encoded runtime events, and what they say if they are one text."""
-
-    lines: list[bytes]
-    text: Text | None = None
-
-
-class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
-    """Consecutive entries of one thread and one owner, committed together. A Struct because it is made for every commit of every run.
-
-    `lines[i]` is the body of entry `first + i`. `kind` is empty for the owner `runtime`: there each line says its own type.
-    One Batch object serves all readers of a process, so what is derived from it can be cached in `derived`, under any key.
-    """
-
-    first: int
-    owner: str
-    kind: str
-    run: str
-    """Key of the run that wrote it; empty for a note."""
-    ts: int
-    """Milliseconds since 1970 when it was committed."""
-    lines: Sequence[bytes]
-    text: Text | None = None
-    """What the lines say together, where that is known."""
-    derived: dict[str, bytes] = {}
-    last: int = 0
-    size: int = 0
-    """Bytes of all lines."""
-
-    def __post_init__(self) -> None:
-        self.last = self.first + len(self.lines) - 1
-        self.size = self.size or sum(map(len, self.lines))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ThreadInfo:
-    """What is known of a thread without folding it."""
-
-    key: ThreadKey
-    agent: str
-    epoch: str
-    """Random tag of this life of the thread: part of every cursor, new after an erasure."""
-    created: int
-    updated: int
-    """When a run last began or ended or a note was made, in ms since 1970; made unique per owner, so that it serves as a cursor."""
-    first: int
-    """The oldest entry that is retained."""
-    last: int
-    """The newest entry; 0 when there is none."""
-    active: str = ""
-    """Key of the run that holds the lease; empty when the thread is free."""
-    queued: int = 0
-    """Requests waiting for the lease, in all processes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunInfo:
-    """A run as the ledger knows it."""
-
-    key: str
-    thread: ThreadKey
-    run_id: str
-    """The client's id: not unique, never a key."""
-    first: int
-    """Seq of its first entry."""
-    last: int
-    """Seq of its terminal entry; 0 while it has none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyClaim:
-    """An Idempotency-Key as presented: `scope` is (actor, agent, key) in one string, `digest` a hash of the body."""
-
-    scope: str
-    digest: str
-
-
-class Held(ThreadBusy):
-    def __init__(self, run: str, claim: KeyClaim | None) -> None:
+class LeaseHeld(ThreadBusy):
+    def __init__(self, run: str, claim: IdempotencyClaim | None) -> None:
         super().__init__()
         self.run = run
-        """Key of the run that holds the lease; empty when only older tickets stand before the caller."""
+        """Key of the run that holds the lease; empty if the lease is free and others wait for it with earlier tickets."""
         self.claim = claim
-        """The Idempotency-Key the holder came with."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyUse:
-    """What a key was used for. `run` is None when that run was erased, `digest` tells whether it is the same request."""
-
-    digest: str
-    thread: ThreadKey
-    run: RunInfo | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
-    """The folded thread up to and including `seq`; what came before may have been dropped. `body` is opaque JSON."""
-
-    seq: int
-    body: bytes
+        """The Idempotency-Key of the run that holds the lease."""
 
 
 class Writer(Protocol):
-    """The right to write one run on one thread. Hold it in `async with`; leaving releases the lease.
+    """The lease: the right to write one run on one thread. Hold it in `async with`; leaving releases it.
 
-    `append` never waits and never touches the disk: it queues. `flushed` waits until everything queued so far is committed and
-    published. `room` waits while too much is queued (4,096 entries or 1 MiB).
-    After the lease is lost, everything raises LeaseLost; after a commit failed, its LedgerError. What was queued is dropped then and the
-    writer takes nothing more, for the next line would follow a hole: release it, and recovery closes the run when the store is well.
+    `append` never waits and never touches the disk: it queues. `flush` waits until everything queued so far is committed and
+    published. `wait_for_capacity` waits while too much is queued (4,096 entries or 1 MiB).
+    After the lease is lost, every call raises LeaseLost; after a commit failed, its LedgerError. Queued entries are dropped then and the
+    writer accepts no more, because the next line would follow a gap: release it, and recovery closes the run once the store works again.
     """
 
     run: str
@@ -174,23 +63,23 @@ class Writer(Protocol):
     epoch: str
     token: int
     last: int
-    """The newest seq of the thread known to be committed when the lease was got."""
+    """The newest committed seq of the thread when the lease was acquired."""
     ended: bool
-    """Whether this run had its terminal entry already when the lease was got: nothing can be appended then."""
+    """True if this run already had its terminal entry when the lease was acquired: nothing can be appended then."""
 
     @property
-    def written(self) -> int:
-        """How many events were queued through this writer."""
+    def queued_count(self) -> int:
+        """Number of events queued through this writer so far."""
         ...
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    async def begin(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: KeyClaim | None) -> int:
-        """Append the run's first facts in one transaction with the run's record, the thread's row and the key. Gives the first seq.
+    async def begin_run(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None) -> int:
+        """Append the run's first facts in one transaction with the run's row, the thread's row and the key. Return the first seq.
 
-        Raises: OtherAgent, KeyReused, LeaseLost, LedgerError.
+        Raises: AgentMismatch, IdempotencyConflict, LeaseLost, LedgerError.
         """
         ...
 
@@ -198,66 +87,65 @@ class Writer(Protocol):
         """Queue one encoded runtime event."""
         ...
 
-    def later(self, make: Callable[[], Encoded]) -> None:
-        """Queue encoded runtime events that nobody has made yet: `make` gives them, soon and once.
+    def append_lazily(self, encode: DeferredEncoder) -> None:
+        """Queue runtime events that are not encoded yet: the Writer calls `encode` back once it needs their lines.
 
-        It may not raise, and its lines have no line break.
+        The producer may add events to those `encode` will encode until it is called; then it registers it again.
         """
         ...
 
-    def full(self) -> bool:
-        """Whether the caller should now wait for `room`."""
+    def is_full(self) -> bool:
+        """Return True if the caller should now await `wait_for_capacity`."""
         ...
 
-    async def room(self) -> None: ...
+    async def wait_for_capacity(self) -> None: ...
 
-    async def flushed(self) -> int:
-        """Wait until everything appended is committed and published; gives the newest committed seq of this run."""
+    async def flush(self) -> int:
+        """Wait until everything appended is committed and published. Return the newest committed seq of this run."""
         ...
 
-    async def finish(self) -> None:
+    async def finish_run(self) -> None:
         """Flush, and mark the run ended at its newest entry, in the transaction that writes it."""
         ...
 
-    async def stop_requested(self) -> str:
-        """Wait until someone, in any process, asks this run to stop; gives the reason they named."""
+    async def wait_for_stop(self) -> str:
+        """Wait until a client or server, in any process, requests that this run stops. Return the reason they named."""
         ...
 
 
-class Taker(Protocol):
-    """A reader that takes batches where they are published. Both must be quick, and must not raise."""
+class BatchSink(Protocol):
+    """Receives batches synchronously, on publish. Both methods must return quickly and must not raise."""
 
     def prepare(self, batch: Batch) -> None:
-        """The batch is being written: what it needs may be derived from it now, while the disk is busy. It may also never come."""
+        """Receive a batch that is being committed, to derive from it while the disk is busy. It may never be published."""
         ...
 
-    def take(self, batch: Batch) -> bool:
-        """The batch has been published. One that follows `Tail.position` it may take, by moving that behind it.
+    def try_send(self, batch: Batch) -> bool:
+        """Receive a published batch. A sink that consumes the batch after `Tail.position` moves the position to its end.
 
-        True means: wait for more.
+        Return True to keep waiting for more.
         """
         ...
 
 
 class Tail(Protocol):
-    """A reader's place in a thread. `async for` over it never ends by itself, except when the thread is erased."""
+    """A reader's position in a thread. It ends only when the thread is erased."""
 
     position: int
-    """Seq of the last entry handed out (or the cursor it began with)."""
+    """Seq of the last entry returned (or the cursor it began with)."""
 
-    async def next(self, taker: Taker | None = None) -> list[Batch]:
-        """The next batches, never empty, cut so that the first starts at `position + 1`. Waits when there is none.
+    async def next_batches(self, sink: BatchSink | None = None) -> list[Batch]:
+        """Return the next batches, sliced so that the first one starts at `position + 1`. Wait while there is none.
 
-        A first batch that starts later shows that retention dropped what was between.
-        While it waits, `taker` gets each batch that is published, where it is published. When it has taken everything and gives False,
-        the answer is empty.
+        A first batch that starts later shows that retention dropped the entries between.
+        While it waits, `sink` receives each batch on publish. The result is empty when the sink consumed everything and returned False.
 
-        Raises: UnknownThread when the thread was erased meanwhile; LedgerError.
+        Raises: UnknownThread if the thread was erased in the meantime; LedgerError.
         """
         ...
 
-    def ready(self) -> bool:
-        """Whether `next` would answer without waiting."""
+    def has_next(self) -> bool:
+        """Return True if `next_batches` would return without waiting."""
         ...
 
 
@@ -271,94 +159,98 @@ class Ledger(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def acquire(
-        self, key: ThreadKey, run: str, *, claim: KeyClaim | None = None, ticket: int | None = None
+    async def acquire_lease(
+        self, key: ThreadKey, run: str, *, claim: IdempotencyClaim | None = None, ticket: int | None = None
     ) -> Writer:
-        """The lease of this thread for this run. A lease whose owner is dead or past its time is taken over, with a higher token.
+        """Return the lease of this thread for this run. A lease whose process died or let it expire is taken over, with a higher token.
 
-        Those who wait in `queueing` go first, in order: without a ticket, or with a later one, the caller is refused while they wait.
-        Raises: Held when another run holds it; LedgerError.
+        Requests that wait with a `queue_ticket` go first, in order: without a ticket, or with a later one, the caller is refused.
+        Raises: LeaseHeld if another run holds it; LedgerError.
         """
         ...
 
-    async def released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
-        """Wait until the lease may be free, in any process, and with a ticket until it is also first in line.
+    async def wait_released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
+        """Wait until the lease may be free, in any process, and with a ticket until it is also first in the queue.
 
-        False when `timeout` seconds passed first.
+        Return False if `timeout` seconds passed first.
         """
         ...
 
-    def queueing(self, key: ThreadKey, *, depth: int) -> AbstractAsyncContextManager[int]:
-        """Wait in line for the thread, across processes; gives a ticket for `acquire`. A dead process's tickets do not count.
+    def queue_ticket(self, key: ThreadKey, *, depth: int) -> AbstractAsyncContextManager[int]:
+        """Join the thread's queue, across processes, and get a ticket for `acquire_lease`. A dead process's tickets do not count.
 
-        Raises: ThreadBusy when `depth` others wait already.
+        Raises: ThreadBusy if `depth` others already wait.
         """
         ...
 
     async def request_stop(self, key: ThreadKey, reason: str, *, run: str = "") -> bool:
-        """Ask the active run (or only that one) to stop, in whichever process it is; False when none is active."""
+        """Request that the active run (or only the run `run`) stops, in any process. Return False if none is active."""
         ...
 
-    async def note(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
-        """Append facts that belong to no run, of one owner that is not `runtime`, to an existing thread; gives the last seq.
+    async def append_facts(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
+        """Append facts that belong to no run, of one owner that is not `runtime`, to an existing thread. Return the last seq.
 
-        With `expect`, only if no run holds the lease and the newest entry is still that one.
-        Raises: UnknownThread; ThreadBusy when a run is active, StaleCursor when there is a newer entry; ValueError for owner `runtime`.
+        With `expect`, append only if no run holds the lease and the newest entry is still that one.
+        Raises: UnknownThread; ThreadBusy if a run is active, StaleCursor if there is a newer entry; ValueError for owner `runtime`.
         """
         ...
 
-    async def thread(self, key: ThreadKey) -> ThreadInfo | None: ...
+    async def get_thread(self, key: ThreadKey) -> ThreadInfo | None: ...
 
-    async def threads(
+    async def list_threads(
         self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
     ) -> list[ThreadInfo]:
-        """Newest first; `before` is the `updated` of the last one seen."""
+        """Return the owner's threads, newest first; `before` is the `updated` of the last one of the previous page."""
         ...
 
-    async def run(self, key: ThreadKey, run: str) -> RunInfo | None: ...
-
-    async def run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
-        """The newest run of the thread that began at or before `seq`."""
+    async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
+        """Return the threads of all owners of all tenants, newest first. For operators, never for requests."""
         ...
 
-    async def key_use(self, claim: KeyClaim) -> KeyUse | None:
-        """What this Idempotency-Key was used for in the last 24 hours."""
+    async def get_run(self, key: ThreadKey, run: str) -> RunInfo | None: ...
+
+    async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
+        """Return the newest run of the thread that began at or before `seq`."""
         ...
 
-    async def read(
+    async def find_idempotency_record(self, claim: IdempotencyClaim) -> IdempotencyRecord | None:
+        """Return the run this Idempotency-Key was used for in the last 24 hours."""
+        ...
+
+    async def read_batches(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
     ) -> list[Batch]:
-        """Stored batches after a seq, cut to begin there and end at `until`; about `limit` bytes at most; empty at the end.
+        """Return stored batches after a seq, sliced to begin there and end at `until`; about `limit` bytes at most; empty at the end.
 
-        With `epoch`, only of that life of the thread. Raises: UnknownThread when that one is over.
+        With `epoch`, only of the thread with that epoch. Raises: UnknownThread if that one was erased.
         """
         ...
 
     def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AbstractAsyncContextManager[Tail]:
-        """A live reader that begins after `after`; with `epoch`, only of that life of the thread.
+        """Open a live reader that begins after `after`; with `epoch`, only of the thread with that epoch.
 
-        Raises: UnknownThread when that one is over.
+        Raises: UnknownThread if that one was erased.
         """
         ...
 
-    async def abandoned(self) -> list[RunInfo]:
-        """Runs without a terminal entry whose lease is free or expired. `acquire(run.thread, run.key)` takes one over."""
+    async def list_abandoned_runs(self) -> list[RunInfo]:
+        """Return runs without a terminal entry whose lease is free or expired. `acquire_lease(run.thread, run.key)` takes one over."""
         ...
 
-    async def checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        """The newest checkpoint at or before `at`."""
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+        """Return the newest checkpoint at or before `at`."""
         ...
 
-    async def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
-        """Store the checkpoint in place of the one before, and drop the entries it covers.
+    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+        """Store the checkpoint in place of the previous one, and drop the entries it covers.
 
-        Raises: UnknownThread; ValueError when it is ahead of the thread.
+        Raises: UnknownThread; ValueError if it is ahead of the thread.
         """
         ...
 
-    async def erase(self, key: ThreadKey) -> bool:
-        """Forget the thread: entries, runs, checkpoints and keys' targets, so that no byte of it stays on disk; end its readers.
+    async def erase_thread(self, key: ThreadKey) -> bool:
+        """Erase the thread: entries, runs, checkpoints and keys' targets, so that no byte of it stays on disk; end its readers.
 
-        A tombstone without content keeps used Idempotency-Keys answering "gone". False when there was no such thread.
+        A tombstone without content keeps used Idempotency-Keys answering "gone". Return False if there was no such thread.
         """
         ...

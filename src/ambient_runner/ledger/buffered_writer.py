@@ -1,8 +1,8 @@
-"""The Writer all stores share: it queues on the loop, hands over what was produced until the producer suspended, and counts what came back.
+"""The Writer all stores share: it buffers on the event loop, submits the buffer when the producer pauses, and counts commits.
 
-This is the hot path from event to disk: `append` is a list append and a few counters. A store supplies `Desk`: begin, submit, release.
-A producer that does not pause is handed over in batches that start small, so that a run's first events are out at once, and grow. It goes
-on meanwhile, up to 4,096 entries ahead of the disk, and then waits.
+This is the hot path from event to disk: `append` is a list append and a few counters. A store implements `WriterBackend`.
+The lines of a producer that does not pause are submitted in batches that start small, so that a run's first events are published at once,
+and grow. The producer continues meanwhile, up to 4,096 entries ahead of the disk, and then waits.
 """
 
 from __future__ import annotations
@@ -13,92 +13,93 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import anyio
 
 from ambient_runner.errors import RunnerError
-from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.ledger.records import RUNTIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from ambient_runner.errors import LedgerError
-    from ambient_runner.ledger.base import Encoded, Fact, KeyClaim, Text, ThreadKey
+    from ambient_runner.ledger.base import DeferredEncoder
+    from ambient_runner.ledger.records import Fact, IdempotencyClaim, TextRun, ThreadKey
 
-WINDOW = 4096
-WINDOW_BYTES = 1 << 20
-_FIRST_BATCH = 16
-_LARGEST_BATCH = 256
-_LINE_BREAK = ord("\n")  # as a number: looking for it costs a tenth
+MAX_QUEUED_ENTRIES = 4096
+MAX_QUEUED_BYTES = 1 << 20
+_FIRST_BATCH_LINES = 16
+_MAX_BATCH_LINES = 256
+_LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of searching for b"\n".
 
 
 class Append(NamedTuple):
-    """Lines of one writer on their way into the store; `ended` marks the run's end at the last of them."""
+    """Lines that one writer submits to the store; `ended` marks the run's end at the last of them."""
 
-    writer: QueuedWriter
+    writer: BufferedWriter
     lines: list[bytes]
     size: int
-    """How many bytes that is."""
-    text: Text | None
-    """What they say together, where that is known."""
+    """Bytes of all lines."""
+    text: TextRun | None
+    """The joined text of the lines, if it is known."""
     ended: bool
 
 
-class Desk(Protocol):
-    """What a store does for a writer. Outcomes come back, on the loop, as `committed` or `failed`."""
+class WriterBackend(Protocol):
+    """The operations a store implements for its writers. It reports results by calling `mark_committed` or `mark_failed` on the loop."""
 
-    async def begin(
-        self, writer: QueuedWriter, facts: list[Fact], run_id: str, agent: str, claim: KeyClaim | None
+    async def begin_run(
+        self, writer: BufferedWriter, facts: list[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None
     ) -> int: ...
-    def submit(self, appends: list[Append]) -> None: ...
-    async def release(self, writer: QueuedWriter) -> None: ...
+    def submit_appends(self, appends: list[Append]) -> None: ...
+    async def release_lease(self, writer: BufferedWriter) -> None: ...
 
 
-class Outbox:
-    """Collects the writers that have something queued and hands it over once they pause, so that a burst makes few, large commits."""
+class FlushScheduler:
+    """Submits what writers have queued once they pause, so that a burst makes few, large commits."""
 
     def __init__(self, submit: Callable[[list[Append]], None]) -> None:
         self._submit = submit
-        self._dirty: list[QueuedWriter] = []
+        self._dirty: list[BufferedWriter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, writer: QueuedWriter) -> None:
+    def add_writer(self, writer: BufferedWriter) -> None:
         self._dirty.append(writer)
         if len(self._dirty) == 1:
-            # Asked for once: asyncio looks for a fork each time, and that is a system call.
+            # Looked up once: asyncio checks for a fork each time, which is a system call.
             self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._flush_paused_writers)
 
     def flush(self) -> None:
-        """Hand everything over now: somebody waits for it."""
+        """Submit everything now, because a caller waits for it."""
         dirty, self._dirty = self._dirty, []
-        self._hand_over([writer.take() for writer in dirty])
+        self._submit_nonempty([writer.take_queued() for writer in dirty])
 
-    def _look(self) -> None:
-        """Once per turn of the loop. A writer that has queued more since the last look is still producing, until it has a batch."""
+    def _flush_paused_writers(self) -> None:
+        """Run once per loop iteration. A writer that queued more since the last check is still producing, until it has a full batch."""
         appends: list[Append] = []
-        busy: list[QueuedWriter] = []
+        busy: list[BufferedWriter] = []
         for writer in self._dirty:
             if writer.has_paused():
-                appends.append(writer.take())
+                appends.append(writer.take_queued())
             else:
                 busy.append(writer)
         self._dirty = busy
         if busy and self._loop:
-            self._loop.call_soon(self._look)
-        self._hand_over(appends)
+            self._loop.call_soon(self._flush_paused_writers)
+        self._submit_nonempty(appends)
 
-    def _hand_over(self, appends: list[Append]) -> None:
-        """What came `later` may have been nothing after all."""
-        some = [append for append in appends if append.lines or append.ended]
-        if some:
-            self._submit(some)
+    def _submit_nonempty(self, appends: list[Append]) -> None:
+        """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
+        nonempty = [append for append in appends if append.lines or append.ended]
+        if nonempty:
+            self._submit(nonempty)
 
 
-class QueuedWriter:
-    """See `base.Writer`."""
+class BufferedWriter:
+    """The Writer of every store. See `base.Writer`."""
 
     def __init__(
         self,
-        desk: Desk,
-        outbox: Outbox,
+        backend: WriterBackend,
+        scheduler: FlushScheduler,
         *,
         thread: ThreadKey,
         run: str,
@@ -114,28 +115,29 @@ class QueuedWriter:
         self.token = token
         self.last = last
         self.ended = ended
-        self._desk = desk
-        self._outbox = outbox
+        self._backend = backend
+        self._scheduler = scheduler
         self._begun = begun
         self._refusal = _first_refusal(begun, ended)
         self._lines: list[bytes] = []
-        self._text: Text | None = None
-        self._make: Callable[[], Encoded] | None = None
+        self._text: TextRun | None = None
+        self._deferred: DeferredEncoder | None = None
+        """Called back by `_encode_deferred` before the lines are needed."""
         self._dirty = False
         self._ended = False
         self._newest = 0
         self._queued = 0
-        self._looked = 0
-        self._done = 0
-        self._bytes = 0
-        self._size = 0
-        self._batch = _FIRST_BATCH
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._stop: str | None = None
-        self._stop_waiting: set[asyncio.Future[str]] = set()
+        self._queued_at_last_check = 0
+        self._committed = 0
+        self._uncommitted_bytes = 0
+        self._buffered_bytes = 0
+        self._batch_lines = _FIRST_BATCH_LINES
+        self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._stop_reason: str | None = None
+        self._stop_waiters: set[asyncio.Future[str]] = set()
 
     @property
-    def written(self) -> int:
+    def queued_count(self) -> int:
         return self._queued
 
     async def __aenter__(self) -> Self:
@@ -144,21 +146,21 @@ class QueuedWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._outbox.flush()
+        self._scheduler.flush()
         if self._refusal is None:
-            self._refusal = RuntimeError("the lease was released")
+            self._refusal = RuntimeError("This lease was released. Acquire a new one.")
         with anyio.CancelScope(shield=True):
-            await self._desk.release(self)
+            await self._backend.release_lease(self)
 
-    async def begin(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: KeyClaim | None) -> int:
+    async def begin_run(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None) -> int:
         if self._begun or isinstance(self._refusal, RunnerError):
-            raise again(self._refusal or RuntimeError("the run has begun already"))
+            raise copy_error(self._refusal or RuntimeError("This run has already begun."))
         listed = list(facts)
         if not listed:
-            raise ValueError("a run begins with at least one fact")
+            raise ValueError("A run must begin with at least one fact.")
         for fact in listed:
             check_line(fact.body)
-        first = await self._desk.begin(self, listed, run_id, agent, claim)
+        first = await self._backend.begin_run(self, listed, run_id, agent, claim)
         self._begun = True
         self._newest = first + len(listed) - 1
         if isinstance(self._refusal, RuntimeError):
@@ -167,126 +169,126 @@ class QueuedWriter:
 
     def append(self, line: bytes) -> None:
         if self._refusal is not None:
-            raise again(self._refusal)
+            raise copy_error(self._refusal)
         if _LINE_BREAK in line:
-            raise ValueError("a line has no line break")
-        if self._make is not None:
-            self._gather()
+            raise ValueError("A line must not contain a line break.")
+        if self._deferred is not None:
+            self._encode_deferred()
         self._lines.append(line)
         self._text = None
         self._queued += 1
         size = len(line)
-        self._bytes += size
-        self._size += size
+        self._uncommitted_bytes += size
+        self._buffered_bytes += size
         if not self._dirty:
             self._dirty = True
-            self._looked = self._queued
-            self._outbox.add(self)
+            self._queued_at_last_check = self._queued
+            self._scheduler.add_writer(self)
 
-    def later(self, make: Callable[[], Encoded]) -> None:
+    def append_lazily(self, encode: DeferredEncoder) -> None:
         if self._refusal is not None:
-            raise again(self._refusal)
-        if self._make is not None:
-            self._gather()
-        self._make = make
+            raise copy_error(self._refusal)
+        if self._deferred is not None:
+            self._encode_deferred()
+        self._deferred = encode
         if not self._dirty:
             self._dirty = True
-            self._looked = self._queued + 1
-            self._outbox.add(self)
+            self._queued_at_last_check = self._queued + 1
+            self._scheduler.add_writer(self)
 
-    def full(self) -> bool:
-        return self._queued - self._done >= WINDOW or self._bytes >= WINDOW_BYTES
+    def is_full(self) -> bool:
+        return self._queued - self._committed >= MAX_QUEUED_ENTRIES or self._uncommitted_bytes >= MAX_QUEUED_BYTES
 
-    async def room(self) -> None:
-        while self.full():
-            await self._settled(behind=WINDOW // 2)
+    async def wait_for_capacity(self) -> None:
+        while self.is_full():
+            await self._wait_committed(behind=MAX_QUEUED_ENTRIES // 2)
 
-    async def flushed(self) -> int:
-        await self._settled()
+    async def flush(self) -> int:
+        await self._wait_committed()
         return self._newest
 
-    async def finish(self) -> None:
+    async def finish_run(self) -> None:
         if self._refusal is not None:
-            raise again(self._refusal)
+            raise copy_error(self._refusal)
         self._ended = True
-        self._gather()
-        # The mark is one more thing to commit, so that `_settled` waits for it too.
+        self._encode_deferred()
+        # The end mark counts as one more entry, so that `_wait_committed` waits for it too.
         self._queued += 1
         if not self._dirty:
             self._dirty = True
-            self._outbox.add(self)
-        self._refusal = RuntimeError("the run has ended")
-        await self._settled()
+            self._scheduler.add_writer(self)
+        self._refusal = RuntimeError("This run has ended.")
+        await self._wait_committed()
 
-    async def stop_requested(self) -> str:
-        if self._stop is not None:
-            return self._stop
+    async def wait_for_stop(self) -> str:
+        if self._stop_reason is not None:
+            return self._stop_reason
         if isinstance(self._refusal, RunnerError):
-            raise again(self._refusal)
+            raise copy_error(self._refusal)
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._stop_waiting.add(future)
+        self._stop_waiters.add(future)
         try:
             return await future
         finally:
-            self._stop_waiting.discard(future)
+            self._stop_waiters.discard(future)
 
     def has_paused(self) -> bool:
-        """For the outbox: whether nothing was queued since it was last asked, or what is there is worth a commit of its own."""
-        self._gather()
-        paused = self._queued == self._looked or len(self._lines) >= self._batch
-        self._looked = self._queued
+        """For the scheduler: return True if nothing was queued since the last check, or if the buffer holds a full batch."""
+        self._encode_deferred()
+        paused = self._queued == self._queued_at_last_check or len(self._lines) >= self._batch_lines
+        self._queued_at_last_check = self._queued
         return paused
 
-    def take(self) -> Append:
-        """For the outbox: what is queued, once."""
-        self._gather()
+    def take_queued(self) -> Append:
+        """For the scheduler: return what is queued, and empty the buffer."""
+        self._encode_deferred()
         lines, self._lines = self._lines, []
-        size, self._size = self._size, 0
+        size, self._buffered_bytes = self._buffered_bytes, 0
         text, self._text = self._text, None
-        if len(lines) >= self._batch:
-            self._batch = min(_LARGEST_BATCH, self._batch * 4)
+        if len(lines) >= self._batch_lines:
+            self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
         ended, self._ended = self._ended, False
         self._dirty = False
         return Append(self, lines, size, text, ended)
 
-    def committed(self, count: int, size: int, newest: int) -> None:
-        """For the store: so many queued things, of so many bytes, are on disk and published."""
-        self._done += count
-        self._bytes -= size
+    def mark_committed(self, count: int, size: int, newest: int) -> None:
+        """For the store: record that `count` queued entries of `size` bytes are on disk and published."""
+        self._committed += count
+        self._uncommitted_bytes -= size
         self._newest = max(self._newest, newest)
-        if self._waiting:
-            self._resolve()
+        if self._commit_waiters:
+            self._resolve_waiters()
 
-    def failed(self, error: LedgerError) -> None:
-        """For the store: what was queued is dropped and nothing more is taken. A hole in a run would be worse than its end."""
+    def mark_failed(self, error: LedgerError) -> None:
+        """For the store: drop what is queued and refuse further appends. A gap in a run would be worse than its end."""
         if isinstance(self._refusal, RunnerError):
             return
         self._refusal = error
-        self._gather()  # Whoever puts lines aside begins anew, and is refused.
+        self._encode_deferred()  # So that the producer that defers lines starts a new buffer, and its next append raises.
         self._lines.clear()
-        self._bytes = self._size = 0
-        for _, future in self._waiting:
+        self._uncommitted_bytes = self._buffered_bytes = 0
+        for _, future in self._commit_waiters:
             if not future.done():
                 future.set_result(None)
-        self._waiting.clear()
-        for future in self._stop_waiting:
+        self._commit_waiters.clear()
+        for future in self._stop_waiters:
             if not future.done():
-                future.set_exception(again(error))
+                future.set_exception(copy_error(error))
 
-    def stop(self, reason: str) -> None:
-        """For the store: someone asked this run to stop. The first reason stays."""
-        if self._stop is not None:
+    def signal_stop(self, reason: str) -> None:
+        """For the store: wake `wait_for_stop`. The first reason wins."""
+        if self._stop_reason is not None:
             return
-        self._stop = reason
-        for future in self._stop_waiting:
+        self._stop_reason = reason
+        for future in self._stop_waiters:
             if not future.done():
                 future.set_result(reason)
 
-    def _gather(self) -> None:
-        """Have the lines made that came `later`."""
-        make, self._make = self._make, None
-        if make is not None:
-            lines, text = make()
+    def _encode_deferred(self) -> None:
+        """Call the producer's encoder back, if one is registered, and queue its lines."""
+        encode, self._deferred = self._deferred, None
+        if encode is not None:
+            lines, text = encode()
             if not self._lines:
                 self._text = text
             elif lines:
@@ -294,60 +296,60 @@ class QueuedWriter:
             self._lines += lines
             self._queued += len(lines)
             size = sum(map(len, lines))
-            self._bytes += size
-            self._size += size
+            self._uncommitted_bytes += size
+            self._buffered_bytes += size
 
-    async def _settled(self, behind: int = 0) -> None:
-        """Until all that is queued is on disk, but for the last `behind`; all of it when that is too many bytes."""
+    async def _wait_committed(self, behind: int = 0) -> None:
+        """Wait until everything queued is on disk except the last `behind` entries; all of it if that exceeds the byte limit."""
         if self._dirty:
-            self._outbox.flush()
-        target = self._queued if self._bytes >= WINDOW_BYTES else self._queued - behind
-        if self._done < target and not isinstance(self._refusal, RunnerError):
+            self._scheduler.flush()
+        target = self._queued if self._uncommitted_bytes >= MAX_QUEUED_BYTES else self._queued - behind
+        if self._committed < target and not isinstance(self._refusal, RunnerError):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((target, future))
+            self._commit_waiters.append((target, future))
             await future
         if isinstance(self._refusal, RunnerError):
-            raise again(self._refusal)
+            raise copy_error(self._refusal)
 
-    def _resolve(self) -> None:
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for target, future in self._waiting:
-            if target > self._done:
-                still.append((target, future))
+    def _resolve_waiters(self) -> None:
+        remaining: list[tuple[int, asyncio.Future[None]]] = []
+        for target, future in self._commit_waiters:
+            if target > self._committed:
+                remaining.append((target, future))
             elif not future.done():
                 future.set_result(None)
-        self._waiting = still
+        self._commit_waiters = remaining
 
 
 def _first_refusal(begun: bool, ended: bool) -> RunnerError | RuntimeError | None:
     if ended:
-        return RuntimeError("the run has ended")
-    return None if begun else RuntimeError("begin the run first")
+        return RuntimeError("This run has ended.")
+    return None if begun else RuntimeError("Call begin_run first.")
 
 
-def check_note(facts: Sequence[Fact]) -> None:
-    """Raises ValueError: a note is of one owner, and never a run's event."""
+def check_facts(facts: Sequence[Fact]) -> None:
+    """Check facts that belong to no run: they have one owner, which is not the runtime. Raises: ValueError."""
     if any(fact.owner == RUNTIME for fact in facts):
-        raise ValueError("only a Writer appends for the runtime")
+        raise ValueError("Only a Writer can append facts of the owner `runtime`.")
     if len({fact.owner for fact in facts}) > 1:
-        raise ValueError("a note has one owner")
+        raise ValueError("Facts that are appended together must have one owner.")
     for fact in facts:
         check_line(fact.body)
 
 
-def same_batch(fact: Fact) -> tuple[str, str]:
-    """Runtime events of all types share a batch; other owners' facts one per kind."""
+def batch_key(fact: Fact) -> tuple[str, str]:
+    """Return the key by which facts are grouped: runtime events of all types share a batch, other owners' facts have one per kind."""
     return (RUNTIME, "") if fact.owner == RUNTIME else (fact.owner, fact.kind)
 
 
 def check_line(line: bytes) -> None:
-    """Raises ValueError: a batch joins its lines with line breaks."""
+    """Check that a line contains no line break: a batch joins its lines with them. Raises: ValueError."""
     if _LINE_BREAK in line:
-        raise ValueError("a line has no line break")
+        raise ValueError("A line must not contain a line break.")
 
 
-def again(error: RunnerError | RuntimeError) -> Exception:
-    """A fresh error like this one: a stored one would collect a traceback each time it is raised."""
+def copy_error(error: RunnerError | RuntimeError) -> Exception:
+    """Return a new error like this one: a stored one would collect a traceback each time it is raised."""
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__
     return copy

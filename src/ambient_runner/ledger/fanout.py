@@ -1,10 +1,10 @@
 """Fan-out of committed batches to the readers of this process. Loop-side only: nothing here is touched from another thread.
 
-A thread that is read or written has a Channel: the newest batches, up to 1 MiB, and the seq the store is known to have.
-Readers hold a position and no queue of their own, so a slow one costs nothing: what it no longer finds in the channel it
-reads from the store. Stores publish after their commit, never before.
-Plain asyncio futures, one per waiting reader, woken once per publish. A reader may also take what is published at once, where it is
-published, and sleep on: waking a task for a single event costs more than sending it.
+A thread that is read or written has a Channel: the newest batches, up to 1 MiB, and the newest committed seq.
+Readers hold a position and no queue of their own, so a slow one costs nothing: batches that are no longer in the channel are
+read from the store. Stores publish after their commit, never before.
+Plain asyncio futures, one per waiting reader, woken once per publish. A reader may also pass a BatchSink that receives a batch during
+`publish`, without waking its task: waking a task for a single event costs more than sending it.
 """
 
 from __future__ import annotations
@@ -21,40 +21,41 @@ from ambient_runner.errors import UnknownThread
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from ambient_runner.ledger.base import Batch, Taker, ThreadInfo, ThreadKey
+    from ambient_runner.ledger.base import BatchSink
+    from ambient_runner.ledger.records import Batch, ThreadInfo, ThreadKey
 
-RETAINED = 1 << 20
-_RETAINED_UNREAD = 1 << 16
-"""What a channel keeps when only its writer uses it: enough for the reader that comes right after `begin`."""
+MAX_RETAINED_BYTES = 1 << 20
+_MAX_UNREAD_BYTES = 1 << 16
+"""Bytes a channel retains while it has no reader: enough for the one that subscribes right after `begin_run`."""
 
 
 class Channel:
-    """What this process knows of one life of one thread."""
+    """The newest batches of one thread of one epoch, and the readers that wait for more."""
 
-    __slots__ = ("_batches", "_loop", "_size", "_waiting", "gone", "key", "last", "life", "readers", "users")
+    __slots__ = ("_batches", "_loop", "_size", "_waiting", "epoch", "is_erased", "key", "last", "readers", "users")
 
     def __init__(self, key: ThreadKey) -> None:
         self.key = key
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.life = ""
-        """The thread's epoch; empty until it is known to exist."""
+        self.epoch = ""
+        """The thread's epoch; empty until the thread is known to exist."""
         self.last = 0
         """The newest seq known to be committed."""
-        self.gone = False
+        self.is_erased = False
         self.users = 0
         self.readers = 0
         self._batches: deque[Batch] = deque()
         self._size = 0
-        self._waiting: dict[asyncio.Future[None], Taker | None] = {}
+        self._waiting: dict[asyncio.Future[None], BatchSink | None] = {}
 
     def prepare(self, batch: Batch) -> None:
-        """Tell readers of a batch that is being written."""
-        for taker in self._waiting.values():
-            if taker is not None:
-                taker.prepare(batch)
+        """Pass a batch that is being committed to the waiting sinks."""
+        for sink in self._waiting.values():
+            if sink is not None:
+                sink.prepare(batch)
 
     def publish(self, batch: Batch) -> None:
-        """Take a committed batch. After a hole (another process wrote in between) only what follows it is retained."""
+        """Add a committed batch and wake the readers. After a gap (another process wrote in between) only what follows it is retained."""
         if batch.last <= self.last and self._batches and batch.last <= self._batches[-1].last:
             return
         if self._batches and batch.first != self._batches[-1].last + 1:
@@ -62,24 +63,24 @@ class Channel:
             self._size = 0
         self._batches.append(batch)
         self._size += batch.size
-        self._shrink()
+        self._evict_batches()
         if batch.last > self.last:
             self.last = batch.last
-            self._wake(batch)
+            self._wake_readers(batch)
 
-    def learn(self, last: int) -> None:
-        """The store has entries up to `last`, wherever they came from."""
+    def update_last(self, last: int) -> None:
+        """Record that the store has entries up to `last`, from any process, and wake the readers."""
         if last > self.last:
             self.last = last
-            self._wake()
+            self._wake_readers()
 
-    def end(self) -> None:
-        self.gone = True
+    def mark_erased(self) -> None:
+        self.is_erased = True
         self._batches.clear()
-        self._wake()
+        self._wake_readers()
 
-    def after(self, position: int) -> list[Batch]:
-        """The retained batches from `position + 1` on; empty when there is none or the first needed one is no longer here."""
+    def batches_after(self, position: int) -> list[Batch]:
+        """Return the retained batches from `position + 1` on; empty if there is none or the first one needed was evicted."""
         found: list[Batch] = []
         for batch in reversed(self._batches):
             if batch.last <= position:
@@ -88,34 +89,34 @@ class Channel:
         if not found or found[-1].first > position + 1:
             return []
         found.reverse()
-        found[0] = cut(found[0], position + 1)
+        found[0] = slice_batch(found[0], position + 1)
         return found
 
-    async def changed(self, taker: Taker | None = None) -> None:
-        """Wait for the next news. With a `taker`, only for such as it does not take."""
+    async def wait_for_change(self, sink: BatchSink | None = None) -> None:
+        """Wait for the next batch or the erasure of the thread. With a `sink`, only for what it does not consume."""
         self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[future] = taker
+        self._waiting[future] = sink
         try:
             await future
         finally:
             self._waiting.pop(future, None)
 
-    def _wake(self, batch: Batch | None = None) -> None:
+    def _wake_readers(self, batch: Batch | None = None) -> None:
         waiting, self._waiting = self._waiting, {}
-        for future, taker in waiting.items():
-            if batch is not None and taker is not None and taker.take(batch):
-                self._waiting[future] = taker
+        for future, sink in waiting.items():
+            if batch is not None and sink is not None and sink.try_send(batch):
+                self._waiting[future] = sink
             elif not future.done():
                 future.set_result(None)
 
-    def _shrink(self) -> None:
-        limit = RETAINED if self.readers else _RETAINED_UNREAD
+    def _evict_batches(self) -> None:
+        limit = MAX_RETAINED_BYTES if self.readers else _MAX_UNREAD_BYTES
         while self._size > limit and len(self._batches) > 1:
             self._size -= self._batches.popleft().size
 
 
-class Hub:
+class ChannelRegistry:
     """The channels of a ledger. A channel exists while a reader or a writer uses it."""
 
     def __init__(self, on_first_reader: Callable[[], None] = lambda: None) -> None:
@@ -123,7 +124,7 @@ class Hub:
         self._on_first_reader = on_first_reader
         self.readers = 0
 
-    def open(self, key: ThreadKey, *, reader: bool = False) -> Channel:
+    def open_channel(self, key: ThreadKey, *, reader: bool = False) -> Channel:
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = Channel(key)
@@ -135,7 +136,7 @@ class Hub:
                 self._on_first_reader()
         return channel
 
-    def close(self, channel: Channel, *, reader: bool = False) -> None:
+    def close_channel(self, channel: Channel, *, reader: bool = False) -> None:
         channel.users -= 1
         if reader:
             channel.readers -= 1
@@ -143,34 +144,34 @@ class Hub:
         if not channel.users and self._channels.get(channel.key) is channel:
             del self._channels[channel.key]
 
-    def prepare(self, key: ThreadKey, life: str, batch: Batch) -> None:
-        if channel := self._of_life(key, life):
+    def prepare(self, key: ThreadKey, epoch: str, batch: Batch) -> None:
+        if channel := self._channel_of_epoch(key, epoch):
             channel.prepare(batch)
 
-    def publish(self, key: ThreadKey, life: str, batch: Batch) -> None:
-        if channel := self._of_life(key, life):
+    def publish(self, key: ThreadKey, epoch: str, batch: Batch) -> None:
+        if channel := self._channel_of_epoch(key, epoch):
             channel.publish(batch)
 
-    def learn(self, key: ThreadKey, life: str, last: int) -> None:
-        if channel := self._of_life(key, life):
-            channel.learn(last)
+    def update_last(self, key: ThreadKey, epoch: str, last: int) -> None:
+        if channel := self._channel_of_epoch(key, epoch):
+            channel.update_last(last)
 
-    def erase(self, key: ThreadKey, life: str) -> None:
-        """End the readers of that life of the thread; those of a later one are not concerned."""
+    def end_readers(self, key: ThreadKey, epoch: str) -> None:
+        """End the readers of the thread with that epoch, not those of a thread created later under the same key."""
         channel = self._channels.get(key)
-        if channel is not None and channel.life in ("", life):
+        if channel is not None and channel.epoch in ("", epoch):
             del self._channels[key]
-            channel.end()
+            channel.mark_erased()
 
-    def _of_life(self, key: ThreadKey, life: str) -> Channel | None:
+    def _channel_of_epoch(self, key: ThreadKey, epoch: str) -> Channel | None:
         channel = self._channels.get(key)
-        if channel is not None and not channel.life:
-            channel.life = life
-        return channel if channel is not None and channel.life == life else None
+        if channel is not None and not channel.epoch:
+            channel.epoch = epoch
+        return channel if channel is not None and channel.epoch == epoch else None
 
 
 class LiveTail:
-    """A reader's place: from the channel when it can, from the store when it must."""
+    """A reader's position. It reads from the channel, and from the store if the channel has evicted the batch."""
 
     def __init__(
         self, channel: Channel, after: int, read: Callable[[ThreadKey, str, int], Awaitable[list[Batch]]]
@@ -179,57 +180,57 @@ class LiveTail:
         self._channel = channel
         self._read = read
 
-    def ready(self) -> bool:
-        return self._channel.gone or self._channel.last > self.position
+    def has_next(self) -> bool:
+        return self._channel.is_erased or self._channel.last > self.position
 
-    async def next(self, taker: Taker | None = None) -> list[Batch]:
+    async def next_batches(self, sink: BatchSink | None = None) -> list[Batch]:
         channel = self._channel
         while True:
-            if channel.last <= self.position and not channel.gone:
-                await channel.changed(taker)
-                if taker is not None and channel.last <= self.position:
+            if channel.last <= self.position and not channel.is_erased:
+                await channel.wait_for_change(sink)
+                if sink is not None and channel.last <= self.position:
                     return []
-            elif found := channel.after(self.position) or await self._from_store(channel.last):
+            elif found := channel.batches_after(self.position) or await self._read_from_store(channel.last):
                 self.position = found[-1].last
                 return found
 
-    async def _from_store(self, known: int) -> list[Batch]:
+    async def _read_from_store(self, known: int) -> list[Batch]:
         channel = self._channel
-        if channel.gone:
+        if channel.is_erased:
             raise UnknownThread
-        found = await self._read(channel.key, channel.life, self.position)
+        found = await self._read(channel.key, channel.epoch, self.position)
         if not found:
-            # Retention dropped everything up to there; the next batch shows the gap.
+            # Retention dropped everything up to `known`; the next batch shows the gap.
             self.position = max(self.position, known)
         return found
 
 
 @asynccontextmanager
 async def live_tail(
-    hub: Hub,
+    channels: ChannelRegistry,
     key: ThreadKey,
     after: int,
     lookup: Callable[[ThreadKey], Awaitable[ThreadInfo | None]],
     read: Callable[[ThreadKey, str, int], Awaitable[list[Batch]]],
     epoch: str = "",
 ) -> AsyncGenerator[LiveTail, None]:
-    """Subscribe first, look into the store second: what is committed in between comes by one way or both, and is handed out once.
+    """Open a reader. It subscribes before it queries the store, so that no commit in between is missed; each entry is returned once.
 
-    `read(key, life, after)` gives stored batches of that life of the thread and raises UnknownThread when it is over.
+    `read(key, epoch, after)` returns stored batches of the thread with that epoch and raises UnknownThread if it was erased.
     """
-    channel = hub.open(key, reader=True)
+    channel = channels.open_channel(key, reader=True)
     try:
-        if (not channel.life or channel.last <= after) and (info := await lookup(key)):
-            hub.learn(key, info.epoch, info.last)
-        if epoch and channel.life != epoch:
+        if (not channel.epoch or channel.last <= after) and (info := await lookup(key)):
+            channels.update_last(key, info.epoch, info.last)
+        if epoch and channel.epoch != epoch:
             raise UnknownThread
         yield LiveTail(channel, after, read)
     finally:
-        hub.close(channel, reader=True)
+        channels.close_channel(channel, reader=True)
 
 
-class Bell:
-    """Wakes those who wait for a thread to become free."""
+class ReleaseNotifier:
+    """Wakes the tasks that wait for a thread to become free."""
 
     def __init__(self) -> None:
         self._waiting: dict[ThreadKey, set[asyncio.Future[None]]] = {}
@@ -237,25 +238,30 @@ class Bell:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def ring(self, key: ThreadKey) -> None:
+    def notify(self, key: ThreadKey) -> None:
         for future in self._waiting.get(key, ()):
             if not future.done():
                 future.set_result(None)
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         for key in self._waiting:
-            self.ring(key)
+            self.notify(key)
 
-    async def wait(self, key: ThreadKey, free: Callable[[], Awaitable[bool]], patience: float) -> None:
-        """Until `free` says yes. It is asked after every ring, and every `patience` seconds: the dead do not ring."""
+    async def wait_until_free(
+        self, key: ThreadKey, is_free: Callable[[], Awaitable[bool]], check_interval: float
+    ) -> None:
+        """Wait until `is_free` returns True.
+
+        It is called on every notification, and every `check_interval` seconds: a dead process sends none.
+        """
         loop = asyncio.get_running_loop()
         while True:
             future: asyncio.Future[None] = loop.create_future()
             waiting = self._waiting.setdefault(key, set())
             waiting.add(future)
-            timer = loop.call_later(patience, _resolve, future)
+            timer = loop.call_later(check_interval, _resolve_future, future)
             try:
-                if await free():
+                if await is_free():
                     return
                 await future
             finally:
@@ -265,8 +271,8 @@ class Bell:
                     del self._waiting[key]
 
 
-def cut(batch: Batch, first: int, last: int | None = None) -> Batch:
-    """The part of a batch from `first` to `last`; the batch itself when that is all of it."""
+def slice_batch(batch: Batch, first: int, last: int | None = None) -> Batch:
+    """Return the part of a batch from `first` to `last`; the batch itself if that is all of it."""
     end = batch.last if last is None else min(last, batch.last)
     if first <= batch.first and end == batch.last:
         return batch
@@ -275,6 +281,6 @@ def cut(batch: Batch, first: int, last: int | None = None) -> Batch:
     return replace(batch, first=start, lines=lines, text=None, derived={}, size=0)
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
+def _resolve_future(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

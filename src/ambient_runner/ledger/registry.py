@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.base import Ledger
 
-DEFAULT_LEASE = 10.0
+DEFAULT_LEASE_SECONDS = 10.0
 
 
-def open_ledger(url: str, *, lease: float = DEFAULT_LEASE) -> Ledger:
+def open_ledger(url: str, *, lease: float = DEFAULT_LEASE_SECONDS) -> Ledger:
     """The store a URL names, to be entered with `async with`.
 
     `sqlite:///file` is relative to the working directory, `sqlite:////file` absolute. `lease` is how many seconds

@@ -1,7 +1,7 @@
-"""The text of many deltas, read from their lines together. Pure.
+"""The joined text of consecutive deltas, decoded from their lines in one step. Pure.
 
-Most lines of a thread are deltas that differ in nothing but their text. The encoder writes `delta` last, so what follows it is one JSON
-string and a brace: without their quotes, the strings of many lines are one.
+Most lines of a thread are deltas that differ only in their text. The encoder writes `delta` last, so a line ends in one JSON
+string and a brace: without their quotes, the strings of many lines can be joined and decoded as one.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ambient_runner.ledger.base import Text
+from ambient_runner.ledger.records import TextRun
 from ambient_runner.protocol.events import TextMessageContent, decode_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["pieces_at"]
+__all__ = ["join_deltas_at"]
 
-_PLAIN = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
-_DELTA = b'","delta":'
+_DELTA_PREFIX = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"'
+_DELTA_MEMBER = b'","delta":'
 _decode_text = msgspec.json.Decoder(str).decode
 
 
-def pieces_at(lines: Sequence[bytes], at: int) -> tuple[Text, int] | None:
-    """The text whose pieces begin at this line, and where they end; None when the line is something else, or more than that."""
+def join_deltas_at(lines: Sequence[bytes], at: int) -> tuple[TextRun, int] | None:
+    """Return the text of the deltas from this line on, and the index after the last of them; None if the line is not a plain text delta."""
     first = lines[at]
-    if not first.startswith(_PLAIN):
+    if not first.startswith(_DELTA_PREFIX):
         return None
     event = decode_event(first)
     assert isinstance(event, TextMessageContent)
-    head = first[: first.index(_DELTA) + len(_DELTA)]
-    end, inside = _end_of(head, lines, at), len(head) + 1
+    head = first[: first.index(_DELTA_MEMBER) + len(_DELTA_MEMBER)]
+    end, inside = _find_end(head, lines, at), len(head) + 1
     text = b"".join([line[inside:-2] for line in lines[at:end]])
-    return Text(event.message_id, _decode_text(b'"%b"' % text)), end
+    return TextRun(event.message_id, _decode_text(b'"%b"' % text)), end
 
 
-def _end_of(head: bytes, lines: Sequence[bytes], at: int) -> int:
-    """Where the lines that begin with `head` end. Mostly all do, so many are looked at together, and fewer once that fails."""
+def _find_end(head: bytes, lines: Sequence[bytes], at: int) -> int:
+    """Return the index of the first line from `at` that lacks the prefix `head`. Compares 256 lines at once, and fewer after a mismatch."""
     step = 256
     end = at
     while end < len(lines) and lines[end].startswith(head):

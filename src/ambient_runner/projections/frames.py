@@ -1,7 +1,8 @@
-"""Frames: what a client gets, derived from stored entries and never written back.
+"""Frames for clients, derived from stored entries and never written back.
 
-Most entries go out as the bytes that are stored. The snapshot's place is filled in, older clients get their profile, and facts of other
-owners pass only through the projector of their owner: an owner without one is invisible. So is what an adapter keeps (`kept.py`).
+Most entries are sent as the bytes that are stored. A snapshot marker is replaced by the folded snapshot, older clients get their profile,
+and facts of other owners are sent only through the projector of their owner. Facts without a projector and private entries
+(`private_entries.py`) are not sent.
 """
 
 from __future__ import annotations
@@ -10,162 +11,166 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.private_entries import is_kept_line, may_hold_kept
+from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.projections.private_entries import is_private_line, may_contain_private
 from ambient_runner.projections.thread_view import PATCHED, STATE_OWNER
-from ambient_runner.protocol.encode import ndjson, sse, sse_bare
+from ambient_runner.protocol.encode import encode_ndjson, encode_sse, encode_sse_without_id
 from ambient_runner.protocol.events import (
-    OURS,
+    CUSTOM_PREFIX,
     Custom,
     MessagesSnapshot,
     StateDelta,
     decode_event,
     encode_event,
-    kind_of,
+    type_of_line,
 )
 from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ambient_runner.ledger.base import Batch
+    from ambient_runner.ledger.records import Batch
     from ambient_runner.protocol.events import Event
 
 __all__ = [
     "FEEDBACK_OWNER",
-    "MAX_SNAPSHOT",
+    "MAX_SNAPSHOT_BYTES",
     "REPOS_OWNER",
     "WORKFLOW_OWNER",
-    "Form",
     "Framer",
-    "custom_of",
-    "snapshot_places",
+    "WireFormat",
+    "platform_event",
+    "snapshot_seqs",
 ]
 
-Form = Literal["sse", "ndjson"]
+WireFormat = Literal["sse", "ndjson"]
 
 REPOS_OWNER, WORKFLOW_OWNER, FEEDBACK_OWNER = "ambient.repos", "ambient.workflow", "ambient.feedback"
-"""What happens around the runs. Clients see it as `custom_of` says; the conversation does not depend on it."""
+"""Owners of platform facts. Clients receive them as `platform_event` returns them; the conversation does not depend on them."""
 
-MAX_SNAPSHOT = 8 << 20
-_MARKER = encode_event(MessagesSnapshot(messages=[]))
+MAX_SNAPSHOT_BYTES = 8 << 20
+_SNAPSHOT_MARKER = encode_event(MessagesSnapshot(messages=[]))
 
 
 class Framer:
-    """Turns batches into bytes for one reader. What does not depend on the reader is kept on the batch and shared."""
+    """Renders batches as bytes for one reader. Frames that do not depend on the reader are cached on the batch and shared."""
 
     def __init__(
         self,
         epoch: str,
         profile: Profile = Profile.V1,
         *,
-        form: Form = "sse",
+        wire_format: WireFormat = "sse",
         event_lines: bool = False,
         strict: bool = False,
     ) -> None:
         self._epoch = epoch
         self._profile = profile
-        self._form: Form = form
+        self._wire_format: WireFormat = wire_format
         self._event_lines = event_lines
         self._strict = strict
         self._downgrader = Downgrader(profile)
-        self._shared = "" if profile is Profile.V0_OLD else f"{profile.value} {form} {event_lines}"
+        self._cache_key = "" if profile is Profile.V0_OLD else f"{profile.value} {wire_format} {event_lines}"
 
     def render(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
-        """The batch's frames. `snapshots` holds the folded messages for every seq of `snapshot_places(batch)`."""
+        """Return the batch's frames. `snapshots` holds the folded messages for every seq of `snapshot_seqs(batch)`."""
         if self._strict and not batch.run:
             return b""
-        if self._shared and self._shared in batch.derived:
-            return batch.derived[self._shared]
-        frames = self._frames(batch, snapshots)
-        if self._shared:
-            batch.derived[self._shared] = frames
+        if self._cache_key and self._cache_key in batch.derived:
+            return batch.derived[self._cache_key]
+        frames = self._render_batch(batch, snapshots)
+        if self._cache_key:
+            batch.derived[self._cache_key] = frames
         return frames
 
     def prepare(self, batch: Batch) -> None:
-        """Have the frames ready that do not depend on the reader. Others are made once, in their turn."""
-        if self._shared and not snapshot_places(batch):
+        """Render the frames that do not depend on the reader in advance. `render` makes the others."""
+        if self._cache_key and not snapshot_seqs(batch):
             self.render(batch, {})
 
     @property
-    def form(self) -> Form:
-        return self._form
+    def wire_format(self) -> WireFormat:
+        return self._wire_format
 
-    def is_shared(self, batch: Batch) -> bool:
-        """Whether another reader has already rendered this batch."""
-        return self._shared in batch.derived
+    def is_rendered(self, batch: Batch) -> bool:
+        """Return True if another reader has already rendered this batch."""
+        return self._cache_key in batch.derived
 
-    def bare(self, events: Iterable[Event]) -> bytes:
-        """Frames made for this reader alone: they carry no `id`."""
+    def render_without_ids(self, events: Iterable[Event]) -> bytes:
+        """Return frames made for this reader alone. They carry no `id`."""
         lines = [encode_event(out) for event in events for out in self._downgrader.feed(event)]
-        if self._form == "ndjson":
-            return ndjson(lines)
-        return b"".join([sse_bare(line, self._event_lines) for line in lines])
+        if self._wire_format == "ndjson":
+            return encode_ndjson(lines)
+        return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines])
 
-    def _frames(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+    def _render_batch(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         if batch.owner != RUNTIME:
-            return self._projected(batch)
+            return self._render_fact(batch)
         if self._profile is Profile.V1:
-            return self._mostly_plain(batch, snapshots)
-        return b"".join([self._entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
+            return self._render_stored(batch, snapshots)
+        return b"".join([self._render_entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
 
-    def _mostly_plain(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
-        """Everything as it is stored, in as few pieces as possible: only snapshots and what is kept are rendered one by one."""
+    def _render_stored(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+        """Return the stored lines in as few chunks as possible. Only snapshots and private entries are handled one by one."""
         if not snapshots:
-            frames = self._plain(batch.lines, batch.first)
-            if not may_hold_kept(frames):
+            frames = self._encode_lines(batch.lines, batch.first)
+            if not may_contain_private(frames):
                 return frames
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         done = 0
         for at, line in enumerate(batch.lines):
-            if batch.first + at in snapshots or is_kept_line(line):
-                pieces.append(self._plain(batch.lines[done:at], batch.first + done))
-                pieces.append(self._entry(line, batch.first + at, snapshots))
+            if batch.first + at in snapshots or is_private_line(line):
+                chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
+                chunks.append(self._render_entry(line, batch.first + at, snapshots))
                 done = at + 1
-        pieces.append(self._plain(batch.lines[done:], batch.first + done))
-        return b"".join(pieces)
+        chunks.append(self._encode_lines(batch.lines[done:], batch.first + done))
+        return b"".join(chunks)
 
-    def _plain(self, lines: Sequence[bytes], first: int) -> bytes:
-        if self._form == "ndjson":
-            return ndjson(lines)
-        return sse(lines, first, self._epoch, self._event_lines)
+    def _encode_lines(self, lines: Sequence[bytes], first: int) -> bytes:
+        if self._wire_format == "ndjson":
+            return encode_ndjson(lines)
+        return encode_sse(lines, first, self._epoch, self._event_lines)
 
-    def _entry(self, line: bytes, seq: int, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
-        if is_kept_line(line):
+    def _render_entry(self, line: bytes, seq: int, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+        if is_private_line(line):
             return b""
         if seq in snapshots:
-            return self._events([snapshots[seq]], seq)
-        if needs_downgrade(kind_of(line), self._profile):
-            return self._events([decode_event(line)], seq)
-        return self._plain([line], seq)
+            return self._encode_events([snapshots[seq]], seq)
+        if needs_downgrade(type_of_line(line), self._profile):
+            return self._encode_events([decode_event(line)], seq)
+        return self._encode_lines([line], seq)
 
-    def _projected(self, batch: Batch) -> bytes:
+    def _render_fact(self, batch: Batch) -> bytes:
         project = _PROJECTORS.get(batch.owner)
         if project is None:
             return b""
         return b"".join(
-            [self._events(project(batch.kind, line), seq) for seq, line in enumerate(batch.lines, batch.first)]
+            [self._encode_events(project(batch.kind, line), seq) for seq, line in enumerate(batch.lines, batch.first)]
         )
 
-    def _events(self, events: Iterable[Event], seq: int) -> bytes:
-        """Only the last frame of an entry carries its `id`: a reader cut before it gets the whole entry again."""
-        lines = [_bounded(out) for event in events for out in self._downgrader.feed(event)]
-        if not lines or self._form == "ndjson":
-            return ndjson(lines)
-        return b"".join([sse_bare(line, self._event_lines) for line in lines[:-1]]) + self._plain(lines[-1:], seq)
+    def _encode_events(self, events: Iterable[Event], seq: int) -> bytes:
+        """Encode the events of one entry. Only the last frame has the `id`: a reader cut off before it gets the whole entry again."""
+        lines = [_encode_bounded(out) for event in events for out in self._downgrader.feed(event)]
+        if not lines or self._wire_format == "ndjson":
+            return encode_ndjson(lines)
+        return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines[:-1]]) + self._encode_lines(
+            lines[-1:], seq
+        )
 
 
-def snapshot_places(batch: Batch) -> list[int]:
-    """The entries that stand for a MESSAGES_SNAPSHOT to be folded."""
-    if _MARKER not in batch.lines or batch.owner != RUNTIME:
+def snapshot_seqs(batch: Batch) -> list[int]:
+    """Return the seqs of the entries that mark a MESSAGES_SNAPSHOT to be folded."""
+    if _SNAPSHOT_MARKER not in batch.lines or batch.owner != RUNTIME:
         return []
-    return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _MARKER]
+    return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _SNAPSHOT_MARKER]
 
 
-def _bounded(event: Event) -> bytes:
+def _encode_bounded(event: Event) -> bytes:
     line = encode_event(event)
-    if isinstance(event, MessagesSnapshot) and len(line) > MAX_SNAPSHOT:
-        return encode_event(Custom(name="ambient:snapshot_skipped", value={"bytes": len(line), "limit": MAX_SNAPSHOT}))
+    if isinstance(event, MessagesSnapshot) and len(line) > MAX_SNAPSHOT_BYTES:
+        return encode_event(
+            Custom(name="ambient:snapshot_skipped", value={"bytes": len(line), "limit": MAX_SNAPSHOT_BYTES})
+        )
     return line
 
 
@@ -174,13 +179,13 @@ def _project_state(kind: str, body: bytes) -> list[Event]:
     return [StateDelta(delta=fact["patch"])] if kind == PATCHED else []
 
 
-def custom_of(kind: str, value: Any) -> Custom:
-    """A fact of the platform as clients see it: a CUSTOM event of the same name."""
-    return Custom(name=f"{OURS}{kind}", value=value)
+def platform_event(kind: str, value: Any) -> Custom:
+    """Return a platform fact as the CUSTOM event that clients receive, with the same name."""
+    return Custom(name=f"{CUSTOM_PREFIX}{kind}", value=value)
 
 
 def _project_platform(kind: str, body: bytes) -> list[Event]:
-    return [custom_of(kind, msgspec.json.decode(body))]
+    return [platform_event(kind, msgspec.json.decode(body))]
 
 
 _PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {

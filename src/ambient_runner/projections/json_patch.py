@@ -1,7 +1,7 @@
-"""JSON Patch, applied here and nowhere else: what an agent sends is followed as the official client follows it.
+"""JSON Patch (RFC 6902), the only implementation here. An agent's patches are applied as in the official client.
 
-It is written out because agents stream patches token by token: only the containers on the way to a change are copied, where a general
-library copies the whole document each time. `state.py` says which patches of a client are taken.
+Agents stream patches token by token, so only the containers on the path to a change are copied; a general
+library copies the whole document each time. `state.py` decides which patches of a client are accepted.
 """
 
 from __future__ import annotations
@@ -13,173 +13,178 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import msgspec
 
 from ambient_runner.errors import PatchConflict
-from ambient_runner.protocol.json_pointer import keys_of
-from ambient_runner.protocol.limits import MAX_EVENT, MAX_MESSAGE_DEPTH, levels
+from ambient_runner.protocol.json_pointer import parse_pointer
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_MESSAGE_DEPTH, nesting_depth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "MAX_STATE",
-    "CopiesTooMuch",
+    "MAX_STATE_BYTES",
+    "PatchTooLarge",
+    "apply_bounded_patch",
     "apply_patch",
-    "apply_within_bounds",
+    "encoded_size",
     "is_array",
     "is_object",
-    "same",
-    "size_of",
+    "json_equal",
 ]
 
-MAX_STATE = MAX_EVENT
-"""Bytes of a state: it fits into the one event that tells it."""
+MAX_STATE_BYTES = MAX_EVENT_BYTES
+"""Encoded size of a state: it fits into one event."""
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _encode = msgspec.json.Encoder().encode
 
 
-class CopiesTooMuch(PatchConflict):
+class PatchTooLarge(PatchConflict):
     """The patch copies too much. Copy less, or smaller values."""
 
 
-def apply_patch(document: Any, operations: Sequence[dict[str, Any]], *, limit: int = MAX_STATE) -> Any:
-    """The document after the patch, all or nothing. Nothing is changed in place: what the patch does not touch is shared.
+def apply_patch(document: Any, operations: Sequence[dict[str, Any]], *, limit: int = MAX_STATE_BYTES) -> Any:
+    """Return the document after the patch, all or nothing. Nothing is changed in place: unchanged parts are shared.
 
-    `limit` bounds the bytes that `copy` operations may multiply: forty of them could otherwise fill the memory.
-    Raises: PatchConflict when it does not apply.
+    `limit` bounds the bytes that `copy` operations may add: forty of them could otherwise exhaust the memory.
+    Raises: PatchConflict if it does not apply.
     """
     try:
         copied = 0
         for operation in operations:
             if operation["op"] == "copy":
-                copied += size_of(_get(document, _segments(operation["from"])))
+                copied += encoded_size(_get_at(document, _parse_path(operation["from"])))
                 if copied > limit:
-                    raise CopiesTooMuch
-            document = _applied(document, operation)
+                    raise PatchTooLarge
+            document = _apply_operation(document, operation)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PatchConflict from error
     return document
 
 
-def apply_within_bounds(document: Any, operations: Sequence[dict[str, Any]]) -> Any:
-    """The same for what becomes part of a message. It is looked at only when the patch multiplies or goes deep.
+def apply_bounded_patch(document: Any, operations: Sequence[dict[str, Any]]) -> Any:
+    """Return the patched document, which becomes part of a message. The result is measured only if the patch can amplify or nests deep.
 
-    Raises: PatchConflict also when it would be too large or too deep to be told.
+    Raises: PatchConflict if it does not apply, or if the result is too large or too deep for an event.
     """
     after = apply_patch(document, operations)
-    if any(map(_is_daring, operations)) and (levels(after) > MAX_MESSAGE_DEPTH or size_of(after) > MAX_STATE):
+    if any(map(_can_amplify, operations)) and (
+        nesting_depth(after) > MAX_MESSAGE_DEPTH or encoded_size(after) > MAX_STATE_BYTES
+    ):
         raise PatchConflict
     return after
 
 
-def _is_daring(operation: dict[str, Any]) -> bool:
-    return "from" in operation or operation["path"].count("/") + levels(operation.get("value")) > MAX_MESSAGE_DEPTH
+def _can_amplify(operation: dict[str, Any]) -> bool:
+    return (
+        "from" in operation or operation["path"].count("/") + nesting_depth(operation.get("value")) > MAX_MESSAGE_DEPTH
+    )
 
 
-def _applied(document: Any, operation: dict[str, Any]) -> Any:
-    path = _segments(operation["path"])
+def _apply_operation(document: Any, operation: dict[str, Any]) -> Any:
+    path = _parse_path(operation["path"])
     match operation["op"]:
         case "add":
-            return _put(document, path, operation["value"])
+            return _put_at(document, path, operation["value"])
         case "replace":
-            _get(document, path)
-            return _put(document, path, operation["value"], over=True)
+            _get_at(document, path)
+            return _put_at(document, path, operation["value"], overwrite=True)
         case "remove":
-            return _cut(document, path)
+            return _remove_at(document, path)
         case "copy":
-            return _put(document, path, _get(document, _segments(operation["from"])))
+            return _put_at(document, path, _get_at(document, _parse_path(operation["from"])))
         case "move":
-            return _moved(document, _segments(operation["from"]), path)
-        case "test" if _same(_get(document, path), operation["value"]):
+            return _move_value(document, _parse_path(operation["from"]), path)
+        case "test" if _values_equal(_get_at(document, path), operation["value"]):
             return document
         case _:
             raise PatchConflict
 
 
-def _segments(pointer: str) -> list[str]:
-    """The keys of a JSON pointer. Those that would change every object of a page are refused, as the official client does."""
+def _parse_path(pointer: str) -> list[str]:
+    """Return the keys of a JSON pointer. Keys that change the prototype of JavaScript objects are refused, as in the official client."""
     if pointer and not pointer.startswith("/"):
         raise ValueError
-    segments = keys_of(pointer)
+    segments = parse_pointer(pointer)
     if "__proto__" in segments or "constructor/prototype" in pointer:
         raise PatchConflict
     return segments
 
 
-def _get(document: Any, path: list[str]) -> Any:
+def _get_at(document: Any, path: list[str]) -> Any:
     for segment in path:
-        document = document[_key(document, segment)]
+        document = document[_resolve_key(document, segment)]
     return document
 
 
-def _put(document: Any, path: list[str], value: Any, *, over: bool = False) -> Any:
-    """A copy with the value at the path: inserted into arrays, unless it goes `over` what is there."""
+def _put_at(document: Any, path: list[str], value: Any, *, overwrite: bool = False) -> Any:
+    """Return a copy with the value at the path. Arrays get it inserted, unless `overwrite` is set."""
     if not path:
         return value
     first, *rest = path
-    twin = document.copy()
+    changed = document.copy()
     if rest:
-        key = _key(document, first)
-        twin[key] = _put(document[key], rest, value, over=over)
-    elif is_array(twin) and not over:
-        twin.insert(_key(document, first, end=True), value)
+        key = _resolve_key(document, first)
+        changed[key] = _put_at(document[key], rest, value, overwrite=overwrite)
+    elif is_array(changed) and not overwrite:
+        changed.insert(_resolve_key(document, first, allow_end=True), value)
     else:
-        twin[_key(document, first)] = value
-    return twin
+        changed[_resolve_key(document, first)] = value
+    return changed
 
 
-def _cut(document: Any, path: list[str]) -> Any:
+def _remove_at(document: Any, path: list[str]) -> Any:
     if not path:
         return None
     first, *rest = path
-    key, twin = _key(document, first), document.copy()
+    key, changed = _resolve_key(document, first), document.copy()
     if rest:
-        twin[key] = _cut(document[key], rest)
+        changed[key] = _remove_at(document[key], rest)
     else:
-        del twin[key]
-    return twin
+        del changed[key]
+    return changed
 
 
-def _moved(document: Any, source: list[str], target: list[str]) -> Any:
+def _move_value(document: Any, source: list[str], target: list[str]) -> Any:
     if target[: len(source)] == source and target != source:
         raise PatchConflict
-    return _put(_cut(document, source), target, _get(document, source))
+    return _put_at(_remove_at(document, source), target, _get_at(document, source))
 
 
-def _key(container: Any, segment: str, *, end: bool = False) -> Any:
-    """The segment as a key of this object or an index of this array; `end` allows the place after its last."""
+def _resolve_key(container: Any, segment: str, *, allow_end: bool = False) -> Any:
+    """Return the segment as a key of this object or an index of this array. `allow_end` permits the index after the last item."""
     if is_object(container):
         return segment
     if not is_array(container):
         raise TypeError
-    if end and segment == "-":
+    if allow_end and segment == "-":
         return len(container)
     index = int(segment) if _INDEX.fullmatch(segment) else -1
-    if not 0 <= index < len(container) + end:
+    if not 0 <= index < len(container) + allow_end:
         raise IndexError
     return index
 
 
-def same(left: Any, right: Any) -> bool:
-    """Whether these are the same JSON: 1 is 1.0, and it is not true."""
+def json_equal(left: Any, right: Any) -> bool:
+    """Return True if both are the same JSON value: 1 equals 1.0, and does not equal true."""
     if left != right:
         return False
     with suppress(TypeError, ValueError, OverflowError, RecursionError):
         if _encode(left) == _encode(right):
-            return True  # To the letter, as nearly always: then nobody need walk through them.
-    return _same(left, right)
+            return True  # The usual case, without walking both values.
+    return _values_equal(left, right)
 
 
-def _same(left: Any, right: Any) -> bool:
+def _values_equal(left: Any, right: Any) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if is_object(left) and is_object(right):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(_values_equal(left[key], right[key]) for key in left)
     if is_array(left) and is_array(right):
-        return len(left) == len(right) and all(map(_same, left, right))
+        return len(left) == len(right) and all(map(_values_equal, left, right))
     return left == right
 
 
-def size_of(value: Any) -> int:
+def encoded_size(value: Any) -> int:
+    """Return the size of a value as JSON, in bytes."""
     return len(_encode(value))
 
 

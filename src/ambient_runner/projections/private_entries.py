@@ -1,7 +1,7 @@
-"""Private entries: what an adapter stores with a thread and no reader receives.
+"""Private entries: events that an adapter stores with a thread and no reader receives.
 
-They are CUSTOM events with reserved names, stored among the run's events, because only there are they fenced, redacted, retained and erased
-like everything else. Whoever turns entries into something for a reader checks here first. There are two kinds: a value for the adapter's
+They are CUSTOM events with reserved names, stored among the run's events, so that the lease, redaction, retention and erasure apply to them
+as to every event. Code that renders entries for a reader checks here first. There are two kinds: a value for the adapter's
 next run, and a correction of the thread's history by another server, which `ThreadView` applies to its transcript.
 """
 
@@ -18,49 +18,60 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event
 
-__all__ = ["MEMORY", "MESSAGES", "Restated", "is_kept", "is_kept_line", "may_hold_kept", "restate", "restated"]
+__all__ = [
+    "HISTORY_EVENT",
+    "MEMORY_EVENT",
+    "HistoryCorrection",
+    "correct_history",
+    "is_private",
+    "is_private_line",
+    "may_contain_private",
+    "parse_correction",
+]
 
-MEMORY = "ambient:memory"
+MEMORY_EVENT = "ambient:memory"
 """A value for the next run (`bridges.base.remember`)."""
-MESSAGES = "ambient:messages"
-"""The messages of the thread as the server behind a RemoteBridge tells them (`restated.restate`)."""
+HISTORY_EVENT = "ambient:messages"
+"""The messages of the thread according to the server behind a RemoteBridge (`correct_history`)."""
 
-_HEADS = tuple(b'{"type":"CUSTOM","name":"%b","value":' % name.encode() for name in (MEMORY, MESSAGES))
-_COMMON = b'{"type":"CUSTOM","name":"ambient:me'
-
-
-def is_kept(event: Event) -> bool:
-    """Whether the event is something an adapter keeps."""
-    return type(event) is Custom and event.name in (MEMORY, MESSAGES)
+_LINE_PREFIXES = tuple(
+    b'{"type":"CUSTOM","name":"%b","value":' % name.encode() for name in (MEMORY_EVENT, HISTORY_EVENT)
+)
+_COMMON_PREFIX = b'{"type":"CUSTOM","name":"ambient:me'
 
 
-def is_kept_line(line: bytes) -> bool:
-    """Whether a stored line is: these are stored without a time or anything else before their name, so that this can be told."""
-    return line.startswith(_HEADS)
+def is_private(event: Event) -> bool:
+    """Return True if the event is a private entry."""
+    return type(event) is Custom and event.name in (MEMORY_EVENT, HISTORY_EVENT)
 
 
-def may_hold_kept(frames: bytes) -> bool:
-    """Whether there may be such a line in these bytes. One search for many lines, because there nearly never is."""
-    return _COMMON in frames
+def is_private_line(line: bytes) -> bool:
+    """Return True if a stored line is a private entry. Private entries are stored without a timestamp, so `name` follows `type`."""
+    return line.startswith(_LINE_PREFIXES)
 
 
-class Restated(msgspec.Struct, frozen=True):
-    """These messages are so, in this order; those named in `gone` are no more; every other stays behind the one it followed."""
+def may_contain_private(frames: bytes) -> bool:
+    """Return True if these frames may contain a private entry. One search for many lines, because they rarely do."""
+    return _COMMON_PREFIX in frames
+
+
+class HistoryCorrection(msgspec.Struct, frozen=True):
+    """The corrected messages in their order. Messages named in `gone` are removed; every other one stays behind the message it followed."""
 
     messages: list[Message]
     gone: list[str] = []
 
 
-def restate(messages: Sequence[Message], gone: Sequence[str] = ()) -> Custom:
-    """The event that says so. It is stored where it is yielded; clients see its effect in the next MESSAGES_SNAPSHOT."""
-    return Custom(name=MESSAGES, value=msgspec.to_builtins(Restated(list(messages), list(gone))))
+def correct_history(messages: Sequence[Message], removed_ids: Sequence[str] = ()) -> Custom:
+    """Return the event that corrects the history. It is stored where it is yielded; the next MESSAGES_SNAPSHOT shows its effect."""
+    return Custom(name=HISTORY_EVENT, value=msgspec.to_builtins(HistoryCorrection(list(messages), list(removed_ids))))
 
 
-def restated(event: Custom) -> Restated | None:
-    """What such an event says; None for other events, and for one that cannot be understood."""
-    if event.name != MESSAGES:
+def parse_correction(event: Custom) -> HistoryCorrection | None:
+    """Return the correction in an event; None for other events and for one that cannot be decoded."""
+    if event.name != HISTORY_EVENT:
         return None
     try:
-        return msgspec.convert(event.value, Restated)
+        return msgspec.convert(event.value, HistoryCorrection)
     except msgspec.ValidationError:
         return None

@@ -1,7 +1,7 @@
-"""The shared state of a thread, folded from its events, and the rule that says which of its keys clients may see and write.
+"""The shared state of a thread, folded from its events, and the rule for which of its keys clients may see and write.
 
-Patches are applied by `patches.py`: those of an agent are followed, and what a client sends is checked first (`SharedState.patch`).
-A state has bounds, whoever builds it up: it fits into the one event that tells it, and nests no deeper than a client could send it back.
+`json_patch.py` applies patches. Those of an agent are applied as they are; those of a client are checked first (`with_client_patch`).
+Every state is bounded: it fits into one event, and nests no deeper than a client can send back.
 """
 
 from __future__ import annotations
@@ -12,210 +12,225 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.errors import InvalidPatch, PatchConflict
-from ambient_runner.projections.json_patch import MAX_STATE, CopiesTooMuch, apply_patch, is_array, is_object, size_of
+from ambient_runner.projections.json_patch import (
+    MAX_STATE_BYTES,
+    PatchTooLarge,
+    apply_patch,
+    encoded_size,
+    is_array,
+    is_object,
+)
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
-from ambient_runner.protocol.json_pointer import keys_of
-from ambient_runner.protocol.limits import MAX_STATE_DEPTH, levels
+from ambient_runner.protocol.json_pointer import parse_pointer
+from ambient_runner.protocol.limits import MAX_STATE_DEPTH, nesting_depth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from ambient_runner.protocol.events import Event
 
-    Hidden = Collection[str] | Callable[[str], bool]
+    HiddenKeys = Collection[str] | Callable[[str], bool]
 
-__all__ = ["HIDDEN", "SharedState", "is_hidden", "visible_patch"]
+__all__ = ["ALWAYS_HIDDEN", "SharedState", "is_hidden", "visible_patch"]
 
-HIDDEN = frozenset({"messages"})
-"""Top-level keys no client sees or writes, whatever the agent: the messages have a projection of their own."""
+ALWAYS_HIDDEN = frozenset({"messages"})
+"""Top-level keys that no client sees or writes, for any agent. The messages have a projection of their own."""
 
 _MAX_OPERATIONS = 1_000
-_MAX_SIZE = 1 << 20
-_POISON = frozenset({"__proto__", "constructor", "prototype"})
+_MAX_CLIENT_STATE_BYTES = 1 << 20
+_PROTOTYPE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*", re.DOTALL)
-_NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
+_OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
 
 
-def is_hidden(key: str, hidden: Hidden) -> bool:
-    """Whether a top-level key is kept from clients.
+def is_hidden(key: str, hidden: HiddenKeys) -> bool:
+    """Return True if a top-level key is hidden from clients.
 
     An entry of `hidden` is a name, or a prefix when it ends in `*` (`_*`, `temp:*`); `hidden` may also be a function of the key.
     """
     if callable(hidden):
-        return key in HIDDEN or hidden(key)
-    return key in HIDDEN or any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in hidden)
+        return key in ALWAYS_HIDDEN or hidden(key)
+    return key in ALWAYS_HIDDEN or any(
+        key.startswith(name[:-1]) if name.endswith("*") else key == name for name in hidden
+    )
 
 
-def visible_patch(operations: Sequence[dict[str, Any]], hidden: Hidden = ()) -> list[dict[str, Any]]:
-    """The part of an agent's patch that clients may see: what it does to hidden keys, or takes from them, is left out."""
-    return [shown for operation in operations if (shown := _shown(operation, hidden)) is not None]
+def visible_patch(operations: Sequence[dict[str, Any]], hidden: HiddenKeys = ()) -> list[dict[str, Any]]:
+    """Return the part of an agent's patch that clients may see: operations to or from hidden keys are left out."""
+    return [visible for operation in operations if (visible := _visible_operation(operation, hidden)) is not None]
 
 
-def _shown(operation: dict[str, Any], hidden: Hidden) -> dict[str, Any] | None:
-    to_hidden, from_hidden = [_names_hidden(operation.get(end), hidden) for end in ("path", "from")]
+def _visible_operation(operation: dict[str, Any], hidden: HiddenKeys) -> dict[str, Any] | None:
+    to_hidden, from_hidden = [_is_hidden_path(operation.get(end), hidden) for end in ("path", "from")]
     if from_hidden or (to_hidden and operation.get("op") != "move"):
         return None
     if to_hidden:
         return {"op": "remove", "path": operation["from"]}
     if operation.get("path") == "" and "value" in operation:
-        return {**operation, "value": SharedState(operation["value"]).visible(hidden)}
+        return {**operation, "value": SharedState(operation["value"]).visible_part(hidden)}
     return operation
 
 
-def _names_hidden(pointer: Any, hidden: Hidden) -> bool:
+def _is_hidden_path(pointer: Any, hidden: HiddenKeys) -> bool:
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         return False
-    return is_hidden(keys_of(pointer)[0], hidden)
+    return is_hidden(parse_pointer(pointer)[0], hidden)
 
 
 class SharedState:
-    """The state so far: `value` is all of it. The methods that answer with a state do not change this one."""
+    """The state so far. `value` includes hidden keys. Methods that return a state do not change this one."""
 
-    __slots__ = ("_depth", "_size", "failed", "value")
+    __slots__ = ("_max_depth", "_max_size", "failed_count", "value")
 
-    def __init__(self, value: Any = msgspec.UNSET, *, failed: int = 0) -> None:
+    def __init__(self, value: Any = msgspec.UNSET, *, failed_count: int = 0) -> None:
         self.value: Any = {} if value is msgspec.UNSET else value
-        self.failed = failed
-        """How many events did not apply, or would have led out of the bounds. The client ignores the former too."""
-        # At most so large and so deep, once anybody had to know: patches need not be weighed against the whole state.
-        self._size: int | None = None
-        self._depth: int | None = None
+        self.failed_count = failed_count
+        """Number of events that did not apply or exceeded the bounds. The official client ignores the former too."""
+        # Upper bounds of size and depth, computed on first use, so that a patch does not measure the whole state.
+        self._max_size: int | None = None
+        self._max_depth: int | None = None
 
     @classmethod
-    def restored(cls, value: Any, *, failed: int = 0) -> SharedState:
-        """A state that was kept before there were bounds: without the keys that nest too deep for any agent to be given."""
-        if levels(value) <= MAX_STATE_DEPTH:
-            return cls(value, failed=failed)
+    def from_stored(cls, value: Any, *, failed_count: int = 0) -> SharedState:
+        """Return a stored state, which may be older than the bounds, without the keys that nest too deep."""
+        if nesting_depth(value) <= MAX_STATE_DEPTH:
+            return cls(value, failed_count=failed_count)
         members = value.items() if is_object(value) else ()
-        return cls({key: item for key, item in members if levels(item) < MAX_STATE_DEPTH}, failed=failed + 1)
+        return cls(
+            {key: item for key, item in members if nesting_depth(item) < MAX_STATE_DEPTH}, failed_count=failed_count + 1
+        )
 
     def apply(self, event: Event) -> str:
-        """Fold an event. Why it was not taken if that is to be said: `too_large` or `too_deep`; else empty."""
+        """Fold an event. Return `too_large` or `too_deep` if it was not applied for that reason, else an empty string."""
         match event:
             case StateSnapshot():
-                reason = self._snapshot(event.snapshot)
+                reason = self._apply_snapshot(event.snapshot)
             case StateDelta():
-                reason = self._delta(event)
+                reason = self._apply_delta(event)
             case _:
                 return ""
-        self.failed += bool(reason)
+        self.failed_count += bool(reason)
         return reason
 
-    def _snapshot(self, value: Any) -> str:
-        depth = levels(value)
+    def _apply_snapshot(self, value: Any) -> str:
+        depth = nesting_depth(value)
         if depth > MAX_STATE_DEPTH:
             return "too_deep"
-        self.value, self._size, self._depth = value, None, depth
+        self.value, self._max_size, self._max_depth = value, None, depth
         return ""
 
-    def _delta(self, event: StateDelta) -> str:
+    def _apply_delta(self, event: StateDelta) -> str:
         try:
             after = apply_patch(self.value, event.delta)
-        except CopiesTooMuch:
+        except PatchTooLarge:
             return "too_large"
         except PatchConflict:
-            self.failed += 1
+            self.failed_count += 1
             return ""
         depth = self._depth_after(event.delta)
-        if depth > MAX_STATE_DEPTH and (depth := levels(after)) > MAX_STATE_DEPTH:
+        if depth > MAX_STATE_DEPTH and (depth := nesting_depth(after)) > MAX_STATE_DEPTH:
             return "too_deep"
         size = self._size_after(event.delta)
-        if size > MAX_STATE and (size := size_of(after)) > MAX_STATE and size >= size_of(self.value):
+        if (
+            size > MAX_STATE_BYTES
+            and (size := encoded_size(after)) > MAX_STATE_BYTES
+            and size >= encoded_size(self.value)
+        ):
             return "too_large"
-        self.value, self._size, self._depth = after, size, depth
+        self.value, self._max_size, self._max_depth = after, size, depth
         return ""
 
     def _depth_after(self, operations: Sequence[dict[str, Any]]) -> int:
-        """How deep the state is at most after a patch that applies."""
-        depth = levels(self.value) if self._depth is None else self._depth
-        for one in operations:
-            moved = depth if "from" in one else levels(one.get("value"))
-            depth = max(depth, one["path"].count("/") + moved)
+        """Return an upper bound of the state's depth after a patch that applies."""
+        depth = nesting_depth(self.value) if self._max_depth is None else self._max_depth
+        for operation in operations:
+            inserted = depth if "from" in operation else nesting_depth(operation.get("value"))
+            depth = max(depth, operation["path"].count("/") + inserted)
         return depth
 
     def _size_after(self, operations: Sequence[dict[str, Any]]) -> int:
-        """How large it is at most: more than it says, a patch adds only by copying."""
-        if any(one["op"] == "copy" for one in operations):
-            return MAX_STATE + 1
-        before = size_of(self.value) if self._size is None else self._size
-        return before + size_of(operations)
+        """Return an upper bound of the state's size after a patch. Only `copy` adds more than the patch's own size."""
+        if any(operation["op"] == "copy" for operation in operations):
+            return MAX_STATE_BYTES + 1
+        before = encoded_size(self.value) if self._max_size is None else self._max_size
+        return before + encoded_size(operations)
 
     def copy(self) -> SharedState:
-        return SharedState(self.value, failed=self.failed)
+        return SharedState(self.value, failed_count=self.failed_count)
 
-    def visible(self, hidden: Hidden = ()) -> Any:
-        """What clients see: everything but the hidden top-level keys."""
+    def visible_part(self, hidden: HiddenKeys = ()) -> Any:
+        """Return what clients see: everything but the hidden top-level keys."""
         value = self.value
         if not is_object(value):
             return value
         return {key: item for key, item in value.items() if not is_hidden(key, hidden)}
 
-    def replace_visible(self, incoming: Any, hidden: Hidden = ()) -> Any:
-        """The whole state after a client sent its own: visible keys are replaced, hidden ones stay as they are here.
+    def with_client_state(self, incoming: Any, hidden: HiddenKeys = ()) -> Any:
+        """Return the whole state after a client sent its own: visible keys are replaced, hidden ones stay.
 
-        Absent or empty changes nothing; so does one that is not an object while there are keys to keep.
+        An absent or empty state changes nothing; nor does one that is not an object while there are hidden keys.
         """
         if incoming is None or incoming == {}:
             return self.value
-        kept = self._kept(hidden)
+        hidden_part = self._hidden_part(hidden)
         if not is_object(incoming):
-            return self.value if kept else incoming
-        return {**kept, **{key: item for key, item in incoming.items() if not is_hidden(key, hidden)}}
+            return self.value if hidden_part else incoming
+        return {**hidden_part, **{key: item for key, item in incoming.items() if not is_hidden(key, hidden)}}
 
-    def patch(self, operations: Any, hidden: Hidden = ()) -> Any:
-        """The whole state after a client's patch of the visible state.
+    def with_client_patch(self, operations: Any, hidden: HiddenKeys = ()) -> Any:
+        """Return the whole state after a client's patch of the visible state.
 
-        Raises: InvalidPatch when it is not RFC 6902 or names a key that poisons JavaScript objects; PatchConflict when it does not apply,
-        touches a hidden key, makes the state larger than 1 MiB, or something else than an object.
+        Raises: InvalidPatch if it is not RFC 6902 or names a key that changes JavaScript prototypes; PatchConflict if it does not apply,
+        touches a hidden key, makes the state larger than 1 MiB, or makes it something else than an object.
         """
-        checked = _checked(operations)
-        if any(_names_hidden(one.get(end), hidden) for one in checked for end in ("path", "from")):
+        checked = _check_operations(operations)
+        if any(_is_hidden_path(operation.get(end), hidden) for operation in checked for end in ("path", "from")):
             raise PatchConflict
-        visible = self.visible(hidden)
-        result = apply_patch(visible, checked, limit=_MAX_SIZE)
-        return self._accepted(visible, result, hidden)
+        before = self.visible_part(hidden)
+        result = apply_patch(before, checked, limit=_MAX_CLIENT_STATE_BYTES)
+        return self._check_patched(before, result, hidden)
 
-    def _accepted(self, before: Any, after: Any, hidden: Hidden) -> Any:
-        size = size_of(after)
-        if size > _MAX_SIZE and size > size_of(before):
+    def _check_patched(self, before: Any, after: Any, hidden: HiddenKeys) -> Any:
+        size = encoded_size(after)
+        if size > _MAX_CLIENT_STATE_BYTES and size > encoded_size(before):
             raise PatchConflict("The state would become larger than 1 MiB.")
         if not is_object(after):
-            return self._not_an_object(after)
-        kept = self._kept(hidden)
+            return self._check_type_unchanged(after)
+        hidden_part = self._hidden_part(hidden)
         if any(is_hidden(key, hidden) for key in after):
             raise PatchConflict
-        return {**kept, **after}
+        return {**hidden_part, **after}
 
-    def _not_an_object(self, after: Any) -> Any:
-        """An object stays one: agents and clients keep the state by its keys. What a client once sent as something else may stay that."""
+    def _check_type_unchanged(self, after: Any) -> Any:
+        """Return a state that is not an object. Raises: PatchConflict if its type changed: an object is addressed by its keys."""
         if type(after) is not type(self.value):
-            raise PatchConflict('The state has to stay an object. Patch its keys, or give an object for the path "".')
+            raise PatchConflict('The state must stay an object. Patch its keys, or send an object for the path "".')
         return after
 
-    def _kept(self, hidden: Hidden) -> dict[str, Any]:
+    def _hidden_part(self, hidden: HiddenKeys) -> dict[str, Any]:
         value = self.value
         return {key: item for key, item in value.items() if is_hidden(key, hidden)} if is_object(value) else {}
 
 
-def _checked(operations: Any) -> list[dict[str, Any]]:
+def _check_operations(operations: Any) -> list[dict[str, Any]]:
     if not is_array(operations) or len(operations) > _MAX_OPERATIONS:
         raise InvalidPatch
-    return [_checked_operation(operation) for operation in operations]
+    return [_check_operation(operation) for operation in operations]
 
 
-def _checked_operation(operation: Any) -> dict[str, Any]:
+def _check_operation(operation: Any) -> dict[str, Any]:
     if not is_object(operation):
         raise InvalidPatch
     name = operation.get("op")
-    if not isinstance(name, str) or name not in _NEEDS:
+    if not isinstance(name, str) or name not in _OPERANDS:
         raise InvalidPatch
-    needed = _NEEDS[name]
+    needed = _OPERANDS[name]
     if needed is not None and needed not in operation:
         raise InvalidPatch
     _check_pointer(operation.get("path"))
     if needed == "from":
         _check_pointer(operation["from"])
-    if needed == "value" and _has_poison(operation["value"]):
+    if needed == "value" and _has_proto_key(operation["value"]):
         raise InvalidPatch
     return operation
 
@@ -223,12 +238,12 @@ def _checked_operation(operation: Any) -> dict[str, Any]:
 def _check_pointer(pointer: Any) -> None:
     if not isinstance(pointer, str):
         raise InvalidPatch
-    if not _POINTER.fullmatch(pointer) or not _POISON.isdisjoint(pointer.split("/")):
+    if not _POINTER.fullmatch(pointer) or not _PROTOTYPE_KEYS.isdisjoint(pointer.split("/")):
         raise InvalidPatch
 
 
-def _has_poison(value: Any) -> bool:
-    """Whether an object anywhere inside has the key `__proto__`."""
+def _has_proto_key(value: Any) -> bool:
+    """Return True if an object anywhere in the value has the key `__proto__`."""
     if is_object(value):
-        return "__proto__" in value or any(map(_has_poison, value.values()))
-    return is_array(value) and any(map(_has_poison, value))
+        return "__proto__" in value or any(map(_has_proto_key, value.values()))
+    return is_array(value) and any(map(_has_proto_key, value))

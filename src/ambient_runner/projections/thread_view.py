@@ -1,8 +1,8 @@
-"""A whole thread, folded from the ledger: messages, state, the last run, open questions, frontend calls that wait for an answer, and what
-the adapter remembers.
+"""A whole thread, folded from the ledger: messages, state, the last run, open interrupts, pending frontend tool calls and the adapter's
+memory.
 
-Runs, admission and recovery ask this view instead of reading events. The facts other than events that it understands are named
-here; those of unknown owners are passed over. `to_checkpoint` is what retention keeps of the entries it drops.
+Runs, admission and recovery use this view instead of reading events. The facts other than events that it folds are named
+here; those of unknown owners are ignored. Retention stores `to_checkpoint` in place of the entries it deletes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.errors import LedgerError, Refused
-from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.delta_text import pieces_at
-from ambient_runner.projections.private_entries import MEMORY, is_kept, restated
+from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.projections.delta_text import join_deltas_at
+from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
-    OURS,
+    CUSTOM_PREFIX,
     Cancelled,
     Custom,
     Interrupt,
@@ -44,7 +44,7 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ambient_runner.ledger.base import Batch
+    from ambient_runner.ledger.records import Batch
     from ambient_runner.protocol.events import Event
 
 __all__ = [
@@ -60,65 +60,68 @@ __all__ = [
 ]
 
 RUN_OWNER, INPUT = "ambient.run", "input"
-"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId]}`, just before the RUN_STARTED of a run."""
+"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId]}`, immediately before the RUN_STARTED of a run."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
-"""`{"to": messageId}`: everything after that message is no longer part of the conversation; all of it when `to` is empty."""
+"""`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
 STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
-_VERSION = 1
-_MEMORIES = 16
-_MEMORY_ROOM = 1 << 20
+_CHECKPOINT_VERSION = 1
+_MAX_MEMORIES = 16
+_MAX_MEMORY_BYTES = 1 << 20
+_UNREADABLE_CHECKPOINT = (
+    "The checkpoint of this thread cannot be read by this version. Start the version that wrote it, or a newer one."
+)
 _encode = msgspec.json.encode
 
-Status = Literal["running", "finished", "error", "cancelled", "interrupted"]
+RunStatus = Literal["running", "finished", "error", "cancelled", "interrupted"]
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest run and how it ended."""
+    """The newest run and its end."""
 
     key: str
     run_id: str
-    """The client's id, as it stands in the frames."""
-    status: Status
+    """The client's id, as in the frames."""
+    status: RunStatus
     terminal: Terminal | None = None
     trace_id: str = ""
 
 
 class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that waits for an answer, or whose answer has not been acted on yet."""
+    """An interrupt that waits for an answer, or whose answer has not been acted on yet."""
 
     interrupt: Interrupt
     run: str
-    """Key of the run that asked."""
+    """Key of the run that raised the interrupt."""
     digest: str
-    """SHA-256 of the arguments of its tool call as they were shown; empty without a call."""
+    """SHA-256 of the arguments of its tool call as they were shown; empty if it has no call."""
     answered: bool = False
-    """Whether the run going on has the answer. A run that fails before it acts gives the question back."""
+    """True if the current run has the answer. If that run fails before it acts, the interrupt is open again."""
 
 
-class _Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What the adapter wanted to keep of one run."""
+class _RunMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The value that the adapter stored in one run."""
 
     run: str
     anchor: str
-    """The newest message when that run began: a rewind to it, or to one before it, cuts the run."""
+    """Newest message when that run started. A rewind to it, or to an earlier one, removes the run."""
     value: msgspec.Raw
 
 
-class _Input(msgspec.Struct):
+class _InputFact(msgspec.Struct):
     answers: list[str] = []
 
 
-class _Rewound(msgspec.Struct):
+class _RewoundFact(msgspec.Struct):
     to: str
 
 
-class _Patched(msgspec.Struct):
+class _PatchedFact(msgspec.Struct):
     patch: Any
 
 
-class _Saved(msgspec.Struct, kw_only=True):
+class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     version: int
     messages: list[Message]
     state: Any
@@ -127,22 +130,22 @@ class _Saved(msgspec.Struct, kw_only=True):
     last_run: RunSummary | None
     interrupts: list[OpenInterrupt]
     pending_calls: dict[str, str]
-    memories: list[_Remembered] = []
+    memories: list[_RunMemory] = []
     anchor: str = ""
 
 
-# What a resumed run may say before it has acted on the answers.
+# Events that a resumed run may emit before it has acted on the answers.
 _BEFORE_ACTING = (RunStarted, RunError, RunFinished, MessagesSnapshot, StateSnapshot, StepStarted, StepFinished)
 
 
 class ThreadView:
-    """The thread as of `seq`. `hidden` names the state keys clients do not see (`state.is_hidden`)."""
+    """The thread as of `seq`. `hidden` names the state keys that clients do not see (`state.is_hidden`)."""
 
     __slots__ = (
         "_anchor",
-        "_answering",
+        "_has_answers",
         "_memories",
-        "_seen",
+        "_state_at_end",
         "hidden",
         "last_run",
         "open_interrupts",
@@ -160,68 +163,68 @@ class ThreadView:
         self.last_run: RunSummary | None = None
         self.open_interrupts: dict[str, OpenInterrupt] = {}
         self.pending_calls: dict[str, str] = {}
-        """Frontend tool calls that wait for the client's result: id and tool name."""
-        self._seen: Any = {}
-        self._answering = False
+        """Tool names of the frontend tool calls that wait for the client's result, by call id."""
+        self._state_at_end: Any = {}
+        self._has_answers = False
         self._anchor = ""
-        self._memories: list[_Remembered] = []
+        self._memories: list[_RunMemory] = []
 
     @property
     def memory(self) -> Any:
-        """What the adapter last remembered, a copy of its own for everyone who asks; None when there is nothing."""
+        """The value that the adapter stored last, decoded anew for every caller; None if there is none."""
         return msgspec.json.decode(self._memories[-1].value) if self._memories else None
 
     @property
-    def state_seen(self) -> Any:
-        """The visible state at the last terminal event: what clients have."""
-        return SharedState(self._seen).visible(self.hidden)
+    def client_state(self) -> Any:
+        """The visible state at the last terminal event, which clients have."""
+        return SharedState(self._state_at_end).visible_part(self.hidden)
 
     def apply(self, batch: Batch) -> None:
-        """Fold what is new in this batch; entries already folded are passed over."""
+        """Fold the new entries of this batch. Entries already folded are skipped."""
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
-        if batch.text is not None and len(new) == len(batch.lines) and not self._answering:
-            self.transcript.append(batch.text.message_id, batch.text.text)
+        if batch.text is not None and len(new) == len(batch.lines) and not self._has_answers:
+            self.transcript.append_text(batch.text.message_id, batch.text.text)
         elif batch.owner == RUNTIME:
-            self._events(batch.run, new)
+            self._apply_lines(batch.run, new)
         else:
             for body in new:
-                self._fact(batch.owner, batch.kind, body)
+                self._apply_fact(batch.owner, batch.kind, body)
         self.seq = max(self.seq, batch.last)
 
-    def _events(self, run: str, lines: Sequence[bytes]) -> None:
+    def _apply_lines(self, run: str, lines: Sequence[bytes]) -> None:
         at = 0
         while at < len(lines):
-            found = None if self._answering else pieces_at(lines, at)
+            found = None if self._has_answers else join_deltas_at(lines, at)
             if found is None:
                 self.apply_event(run, decode_event(lines[at]))
                 at += 1
             else:
                 text, at = found
-                self.transcript.append(text.message_id, text.text)
+                self.transcript.append_text(text.message_id, text.text)
 
     def apply_event(self, run: str, event: Event) -> None:
-        """Fold one event of this run. `apply` does it for batches; `seq` is not touched."""
+        """Fold one event of this run. `seq` does not change: `apply` updates it per batch."""
         self.transcript.apply(event)
-        if self._answering:
-            self._consume(event)
+        if self._has_answers:
+            self._consume_answers(event)
         match event:
             case RunStarted():
-                self._started(run, event)
+                self._apply_run_started(run, event)
             case ToolCallResult():
                 self.pending_calls.pop(event.tool_call_id, None)
             case RunFinished():
-                self._finished(run, event)
+                self._apply_run_finished(run, event)
             case RunError():
-                self._ended(run, event, "error")
-            case Custom() if is_kept(event):
-                self._keep(run, event)
+                self._end_run(run, event, "error")
+            case Custom() if is_private(event):
+                self._apply_private(run, event)
             case _:
                 self.state.apply(event)
 
-    def _started(self, run: str, event: RunStarted) -> None:
+    def _apply_run_started(self, run: str, event: RunStarted) -> None:
         trace_id = str((event.metadata or {}).get("traceId", ""))
         self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id)
-        self._anchor = self.transcript.newest()
+        self._anchor = self.transcript.newest_id()
         for message in event.input.messages if event.input else ():
             match message:
                 case UserMessage():
@@ -231,126 +234,134 @@ class ThreadView:
                 case _:
                     pass
 
-    def _finished(self, run: str, event: RunFinished) -> None:
+    def _apply_run_finished(self, run: str, event: RunFinished) -> None:
         match event.outcome:
             case Cancelled():
-                self._ended(run, event, "cancelled")
+                self._end_run(run, event, "cancelled")
             case Interrupted(interrupts=interrupts):
-                self.open_interrupts = {one.id: self._opened(run, one) for one in interrupts}
-                self._ended(run, event, "interrupted")
+                self.open_interrupts = {interrupt.id: self._open_interrupt(run, interrupt) for interrupt in interrupts}
+                self._end_run(run, event, "interrupted")
             case Success() | None:
                 self._drop_answered()
                 named = event.outcome.pending_tool_call_ids if event.outcome else None
                 self.pending_calls.update({call: self._tool_name(call) for call in named or ()})
-                self._ended(run, event, "finished")
+                self._end_run(run, event, "finished")
 
-    def _ended(self, run: str, event: Terminal, status: Status) -> None:
+    def _end_run(self, run: str, event: Terminal, status: RunStatus) -> None:
         known = self.last_run
         if known is None or known.key != run:
             known = RunSummary(key=run, run_id="", status=status)
         self.last_run = msgspec.structs.replace(known, status=status, terminal=event)
-        self._seen = self.state.value
-        self._answer(())
+        self._state_at_end = self.state.value
+        self._mark_answered(())
 
-    def _keep(self, run: str, event: Custom) -> None:
-        """What an adapter keeps: the conversation as another server tells it, or a value for its next run."""
-        told = restated(event)
-        if told is not None:
-            self.transcript.restate(told.messages, told.gone)
-        elif event.name == MEMORY:
-            self._remember(run, event.value)
+    def _apply_private(self, run: str, event: Custom) -> None:
+        """Apply a private entry: a correction of the history by another server, or a value for the adapter's next run."""
+        correction = parse_correction(event)
+        if correction is not None:
+            self.transcript.apply_correction(correction.messages, correction.gone)
+        elif event.name == MEMORY_EVENT:
+            self._store_memory(run, event.value)
 
-    def _remember(self, run: str, value: Any) -> None:
-        kept = [one for one in self._memories if one.run != run]
-        said = _Remembered(run=run, anchor=self._anchor, value=msgspec.Raw(_encode(value)))
-        self._memories = _newest_memories([*kept, said])
+    def _store_memory(self, run: str, value: Any) -> None:
+        others = [memory for memory in self._memories if memory.run != run]
+        memory = _RunMemory(run=run, anchor=self._anchor, value=msgspec.Raw(_encode(value)))
+        self._memories = _newest_memories([*others, memory])
 
-    def _rewind(self, to: str) -> None:
-        """Cut the conversation after a message, and with it what was remembered by the runs that said what came after."""
+    def _rewind_to(self, to: str) -> None:
+        """Remove every message after this one, and the memories of the runs that produced them."""
         self.transcript.rewind(to)
         self.pending_calls.clear()
-        self._memories = [one for one in self._memories if one.anchor != to and self.transcript.message(one.anchor)]
+        self._memories = [
+            memory for memory in self._memories if memory.anchor != to and self.transcript.find_message(memory.anchor)
+        ]
 
-    def rewound(self, to: str) -> ThreadView:
-        """The thread as it is after a rewind. This view does not change."""
-        twin = self.copy()
-        twin._rewind(to)
-        return twin
+    def rewound_to(self, to: str) -> ThreadView:
+        """Return the thread after a rewind to this message. This view does not change."""
+        copied = self.copy()
+        copied._rewind_to(to)
+        return copied
 
-    def _opened(self, run: str, interrupt: Interrupt) -> OpenInterrupt:
-        call = self.transcript.call(interrupt.tool_call_id) if interrupt.tool_call_id else None
+    def _open_interrupt(self, run: str, interrupt: Interrupt) -> OpenInterrupt:
+        call = self.transcript.find_call(interrupt.tool_call_id) if interrupt.tool_call_id else None
         digest = hashlib.sha256(call.function.arguments.encode()).hexdigest() if call else ""
         return OpenInterrupt(interrupt=interrupt, run=run, digest=digest)
 
     def _tool_name(self, tool_call_id: str) -> str:
-        call = self.transcript.call(tool_call_id)
+        call = self.transcript.find_call(tool_call_id)
         return call.function.name if call else ""
 
-    def _begin(self, answers: list[str]) -> None:
-        """A run that answers these begins. What it leaves unanswered has expired, or it would not have been admitted."""
-        self.open_interrupts = {name: one for name, one in self.open_interrupts.items() if name in answers}
-        self._answer(answers)
+    def _start_answering(self, answers: list[str]) -> None:
+        """Start a run that answers these interrupts. The others have expired, or the run would not have been admitted."""
+        self.open_interrupts = {name: pending for name, pending in self.open_interrupts.items() if name in answers}
+        self._mark_answered(answers)
 
-    def _answer(self, ids: Collection[str]) -> None:
-        """These interrupts, and no others, have an answer the run going on holds."""
-        self.open_interrupts = {name: replace(one, answered=name in ids) for name, one in self.open_interrupts.items()}
-        self._answering = any(one.answered for one in self.open_interrupts.values())
+    def _mark_answered(self, ids: Collection[str]) -> None:
+        """Mark exactly these interrupts as answered in the current run."""
+        self.open_interrupts = {
+            name: replace(pending, answered=name in ids) for name, pending in self.open_interrupts.items()
+        }
+        self._has_answers = any(pending.answered for pending in self.open_interrupts.values())
 
-    def _consume(self, event: Event) -> None:
-        """An answer is used up by the first event that follows the action it allowed."""
+    def _consume_answers(self, event: Event) -> None:
+        """Drop the answered interrupts that this event shows to have been acted on."""
         if isinstance(event, ToolCallResult):
             self._drop_answered(event.tool_call_id)
-        if not isinstance(event, _BEFORE_ACTING) and not (isinstance(event, Custom) and event.name.startswith(OURS)):
+        if not isinstance(event, _BEFORE_ACTING) and not (
+            isinstance(event, Custom) and event.name.startswith(CUSTOM_PREFIX)
+        ):
             self._drop_answered(None)
 
     def _drop_answered(self, *tool_call_ids: str | None) -> None:
-        """Forget the answered interrupts, or only those about these calls (None: about no call)."""
+        """Drop the answered interrupts, or only those of these tool calls (None: without a call)."""
         self.open_interrupts = {
-            name: one
-            for name, one in self.open_interrupts.items()
-            if not one.answered or (tool_call_ids and one.interrupt.tool_call_id not in tool_call_ids)
+            name: pending
+            for name, pending in self.open_interrupts.items()
+            if not pending.answered or (tool_call_ids and pending.interrupt.tool_call_id not in tool_call_ids)
         }
-        self._answering = any(one.answered for one in self.open_interrupts.values())
+        self._has_answers = any(pending.answered for pending in self.open_interrupts.values())
 
-    def _fact(self, owner: str, kind: str, body: bytes) -> None:
+    def _apply_fact(self, owner: str, kind: str, body: bytes) -> None:
         match owner, kind:
             case "ambient.run", "input":
-                self._begin(msgspec.json.decode(body, type=_Input).answers)
+                self._start_answering(msgspec.json.decode(body, type=_InputFact).answers)
             case "ambient.thread", "rewound":
-                self._rewind(msgspec.json.decode(body, type=_Rewound).to)
+                self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
             case "ambient.state", "patched":
-                self._patched(msgspec.json.decode(body, type=_Patched).patch)
+                self._apply_client_patch(msgspec.json.decode(body, type=_PatchedFact).patch)
             case _:
                 pass
 
-    def _patched(self, operations: Any) -> None:
+    def _apply_client_patch(self, operations: Any) -> None:
         try:
-            self.state = SharedState(self.state.patch(operations, self.hidden), failed=self.state.failed)
+            self.state = SharedState(
+                self.state.with_client_patch(operations, self.hidden), failed_count=self.state.failed_count
+            )
         except Refused:
-            self.state.failed += 1
+            self.state.failed_count += 1
 
     def copy(self) -> ThreadView:
-        """A view that can go on by itself. Messages and state values are shared: neither view changes them in place."""
-        twin = ThreadView(hidden=self.hidden)
-        twin.seq = self.seq
-        twin.transcript = self.transcript.copy()
-        twin.state = self.state.copy()
-        twin.last_run = self.last_run
-        twin.open_interrupts = dict(self.open_interrupts)
-        twin.pending_calls = dict(self.pending_calls)
-        twin._seen, twin._answering = self._seen, self._answering
-        twin._anchor, twin._memories = self._anchor, self._memories
-        return twin
+        """Return an independent view. Messages and state values are shared: neither view changes them in place."""
+        copied = ThreadView(hidden=self.hidden)
+        copied.seq = self.seq
+        copied.transcript = self.transcript.copy()
+        copied.state = self.state.copy()
+        copied.last_run = self.last_run
+        copied.open_interrupts = dict(self.open_interrupts)
+        copied.pending_calls = dict(self.pending_calls)
+        copied._state_at_end, copied._has_answers = self._state_at_end, self._has_answers
+        copied._anchor, copied._memories = self._anchor, self._memories
+        return copied
 
     def to_checkpoint(self) -> bytes:
-        """Everything but `seq` and `hidden`, as one line of JSON; also in the middle of a run."""
+        """Return everything but `seq` and `hidden` as one line of JSON. Works during a run, too."""
         return _encode(
-            _Saved(
-                version=_VERSION,
+            _ViewCheckpoint(
+                version=_CHECKPOINT_VERSION,
                 messages=self.transcript.messages(),
                 state=self.state.value,
-                failed=self.state.failed,
-                seen=self._seen,
+                failed=self.state.failed_count,
+                seen=self._state_at_end,
                 last_run=self.last_run,
                 interrupts=list(self.open_interrupts.values()),
                 pending_calls=self.pending_calls,
@@ -361,37 +372,37 @@ class ThreadView:
 
     @classmethod
     def from_checkpoint(cls, seq: int, body: bytes, *, hidden: Collection[str] = ()) -> ThreadView:
-        """The view that was saved. Raises: LedgerError when a newer version of this program wrote it."""
+        """Return the view of a checkpoint. Raises: LedgerError if a newer version of this program wrote it."""
         try:
-            saved = msgspec.json.decode(body, type=_Saved)
+            saved = msgspec.json.decode(body, type=_ViewCheckpoint)
         except msgspec.ValidationError as error:
-            raise LedgerError("The checkpoint of this thread cannot be read by this version.") from error
-        if saved.version != _VERSION:
-            raise LedgerError("The checkpoint of this thread cannot be read by this version.")
+            raise LedgerError(_UNREADABLE_CHECKPOINT) from error
+        if saved.version != _CHECKPOINT_VERSION:
+            raise LedgerError(_UNREADABLE_CHECKPOINT)
         view = cls(hidden=hidden)
         view.seq = seq
         view.transcript = Transcript(saved.messages)
-        view.state = SharedState.restored(saved.state, failed=saved.failed)
+        view.state = SharedState.from_stored(saved.state, failed_count=saved.failed)
         view.last_run = saved.last_run
-        view.open_interrupts = {one.interrupt.id: one for one in saved.interrupts}
+        view.open_interrupts = {pending.interrupt.id: pending for pending in saved.interrupts}
         view.pending_calls = saved.pending_calls
-        view._seen = SharedState.restored(saved.seen).value
-        view._anchor, view._memories = saved.anchor, [_own_bytes(one) for one in saved.memories]
-        view._answering = any(one.answered for one in saved.interrupts)
+        view._state_at_end = SharedState.from_stored(saved.seen).value
+        view._anchor, view._memories = saved.anchor, [_with_own_bytes(memory) for memory in saved.memories]
+        view._has_answers = any(pending.answered for pending in saved.interrupts)
         return view
 
 
-def _newest_memories(memories: list[_Remembered]) -> list[_Remembered]:
-    """The last one, and of those before it as many as are small enough to keep for a rewind."""
-    room, kept = _MEMORY_ROOM, memories[-1:]
-    for one in reversed(memories[:-1]):
-        room -= len(bytes(one.value))
-        if room < 0 or len(kept) == _MEMORIES:
+def _newest_memories(memories: list[_RunMemory]) -> list[_RunMemory]:
+    """Return the last memory, and as many before it as fit the bounds, for a rewind."""
+    bytes_left, newest = _MAX_MEMORY_BYTES, memories[-1:]
+    for memory in reversed(memories[:-1]):
+        bytes_left -= len(bytes(memory.value))
+        if bytes_left < 0 or len(newest) == _MAX_MEMORIES:
             break
-        kept.insert(0, one)
-    return kept
+        newest.insert(0, memory)
+    return newest
 
 
-def _own_bytes(one: _Remembered) -> _Remembered:
-    """Raw is a view into what it was decoded from: without this a small memory would keep a large checkpoint alive."""
-    return replace(one, value=one.value.copy())
+def _with_own_bytes(memory: _RunMemory) -> _RunMemory:
+    """Return the memory with its own bytes. Raw is a view into the decoded buffer: a small memory would keep a large checkpoint alive."""
+    return replace(memory, value=memory.value.copy())

@@ -1,7 +1,7 @@
-"""Our events and run inputs to and from `ag_ui.core` models, so that adapters may speak either.
+"""Conversion of events and run inputs to and from `ag_ui.core` models, so that adapters may use either.
 
-Everything goes over the wire form, which both sides agree on; only the three delta events, which are nearly all of a stream, are
-copied field by field. A model's extra fields are dropped. `events.py` has the grammar, `inbound.py` reads what clients post.
+Both sides share the wire format, so conversion goes through JSON; only the three delta events, which are nearly all of a stream, are
+copied field by field. A model's extra fields are dropped. `events.py` has the grammar, `run_input.py` parses request bodies.
 """
 
 from __future__ import annotations
@@ -28,115 +28,119 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Coercer", "coerce", "from_agui", "input_from_agui", "input_to_agui", "to_agui"]
+__all__ = ["EventCoercer", "coerce_event", "from_agui", "input_from_agui", "input_to_agui", "to_agui"]
 
-_OURS = frozenset(events.EVENT_TYPES)
+_EVENT_TYPES = frozenset(events.EVENT_TYPES)
 _input_decoder = msgspec.json.Decoder(RunAgentInput)
 _models: pydantic.TypeAdapter[ag.BaseEvent] = pydantic.TypeAdapter(ag.Event)
 
 
 def to_agui(event: Event) -> ag.BaseEvent:
-    """The `ag_ui.core` model of an event.
+    """Return the `ag_ui.core` model of an event.
 
-    Raises: ValueError when `ag_ui.core` does not accept it (a JSON Patch with a bad pointer, an interrupt outcome without interrupts).
+    Raises: ValueError if `ag_ui.core` does not accept it (a JSON Patch with a bad pointer, an interrupt outcome without interrupts).
     """
     return _models.validate_python(msgspec.to_builtins(event))
 
 
 def from_agui(event: ag.BaseEvent) -> Event:
-    """Our event for an `ag_ui.core` model.
+    """Return our event for an `ag_ui.core` model.
 
-    A `raw_event` that JSON cannot hold is left out rather than losing the event: it is only there for debugging.
-    Raises: ValueError when the model holds something that JSON or AG-UI 1.0 cannot.
+    A `raw_event` that JSON cannot represent is left out rather than the event: it only serves debugging.
+    Raises: ValueError if the model holds a value that JSON or AG-UI 1.0 cannot represent.
     """
     if event.raw_event is None and event.metadata is None:
         copy = _DELTAS.get(type(event))
         if copy is not None:
             return copy(event)
     try:
-        line = _json(event)
+        line = _dump_json(event)
     except ValueError:
         if event.raw_event is None:
             raise
-        line = _json(event.model_copy(update={"raw_event": None}))
+        line = _dump_json(event.model_copy(update={"raw_event": None}))
     return decode_event(line)
 
 
-def input_to_agui(given: RunAgentInput) -> ag.RunAgentInput:
-    """What an adapter receives: state and forwarded props are `{}` when the client sent none, tools and context are always lists."""
-    wire = msgspec.to_builtins(given)
+def input_to_agui(run_input: RunAgentInput) -> ag.RunAgentInput:
+    """Return the model for an adapter. State and forwarded props are `{}` if the client sent none; tools and context are always lists."""
+    wire = msgspec.to_builtins(run_input)
     wire.setdefault("state", {})
     wire.setdefault("forwardedProps", {})
     return ag.RunAgentInput.model_validate(wire)
 
 
-def input_from_agui(given: ag.RunAgentInput) -> RunAgentInput:
-    """Our run input for an `ag_ui.core` model. Raises: ValueError when it holds something that JSON or AG-UI 1.0 cannot."""
-    return _input_decoder.decode(_json(given))
+def input_from_agui(run_input: ag.RunAgentInput) -> RunAgentInput:
+    """Return our run input for an `ag_ui.core` model. Raises: ValueError if it holds a value that JSON or AG-UI 1.0 cannot represent."""
+    return _input_decoder.decode(_dump_json(run_input))
 
 
-class Coercer:
-    """Makes Events of whatever an adapter yields. One per run: the retired THINKING_* events name no message, so their ids live here."""
+class EventCoercer:
+    """Converts what an adapter yields to Events. One per run: the retired THINKING_* events name no message, so their ids are kept here."""
 
     def __init__(self) -> None:
-        self._span = ""
-        self._message = ""
+        self._reasoning_span_id = ""
+        self._reasoning_message_id = ""
 
-    def __call__(self, given: object) -> Event:
-        """The Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
+    def __call__(self, value: object) -> Event:
+        """Return the Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
 
-        Raises: TypeError when it is none of these; ValueError when it is malformed.
+        Raises: TypeError if it is none of these; ValueError if it is malformed.
         """
-        if type(given) in _OURS:
-            return cast("Event", given)
-        if isinstance(given, ag.BaseEvent):
-            return from_agui(given)
-        if isinstance(given, pydantic.BaseModel):
-            return self._from_members(msgspec.json.decode(_json(given)))
-        if isinstance(given, Mapping):
-            return self._from_members(_plain(cast("Mapping[str, Any]", given)))
-        raise TypeError(f"an event is needed, not {type(given).__name__}")
+        if type(value) in _EVENT_TYPES:
+            return cast("Event", value)
+        if isinstance(value, ag.BaseEvent):
+            return from_agui(value)
+        if isinstance(value, pydantic.BaseModel):
+            return self._from_members(msgspec.json.decode(_dump_json(value)))
+        if isinstance(value, Mapping):
+            return self._from_members(_to_jsonable(cast("Mapping[str, Any]", value)))
+        raise TypeError(f"expected an AG-UI event, not {type(value).__name__}")
 
     def _from_members(self, members: dict[str, Any]) -> Event:
         kind = str(members.get("type"))
         if kind.startswith("THINKING_"):
-            members = self._reasoning(kind, members)
+            members = self._upgrade_thinking(kind, members)
         elif kind == "REASONING_MESSAGE_START":
             members = members | {"role": "reasoning"}  # SDKs before 0.1.20 wrote "assistant"
         return from_agui(_models.validate_python(members))
 
-    def _reasoning(self, kind: str, members: dict[str, Any]) -> dict[str, Any]:
-        """The REASONING_* members for a retired event. A continuation without an opener gets a new id; the Verifier opens it."""
+    def _upgrade_thinking(self, kind: str, members: dict[str, Any]) -> dict[str, Any]:
+        """Return the REASONING_* members for a retired event. A continuation without a start gets a new id; the Repairer starts it."""
         match kind:
             case "THINKING_START":
-                self._span = _new_id()
-                renamed = {"type": "REASONING_START", "messageId": self._span}
+                self._reasoning_span_id = _new_id()
+                renamed = {"type": "REASONING_START", "messageId": self._reasoning_span_id}
             case "THINKING_END":
-                renamed = {"type": "REASONING_END", "messageId": self._span or _new_id()}
-                self._span = ""
+                renamed = {"type": "REASONING_END", "messageId": self._reasoning_span_id or _new_id()}
+                self._reasoning_span_id = ""
             case "THINKING_TEXT_MESSAGE_START":
-                self._message = _new_id()
-                renamed = {"type": "REASONING_MESSAGE_START", "messageId": self._message, "role": "reasoning"}
+                self._reasoning_message_id = _new_id()
+                renamed = {
+                    "type": "REASONING_MESSAGE_START",
+                    "messageId": self._reasoning_message_id,
+                    "role": "reasoning",
+                }
             case "THINKING_TEXT_MESSAGE_CONTENT":
-                self._message = self._message or _new_id()
-                renamed = {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._message}
+                self._reasoning_message_id = self._reasoning_message_id or _new_id()
+                renamed = {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._reasoning_message_id}
             case "THINKING_TEXT_MESSAGE_END":
-                renamed = {"type": "REASONING_MESSAGE_END", "messageId": self._message or _new_id()}
-                self._message = ""
+                renamed = {"type": "REASONING_MESSAGE_END", "messageId": self._reasoning_message_id or _new_id()}
+                self._reasoning_message_id = ""
             case _:
                 raise ValueError(f"{kind} is not an AG-UI event")
         return members | renamed
 
 
-def coerce(given: object) -> Event:
-    """One event, with no memory of earlier ones: for a stream use a Coercer.
+def coerce_event(value: object) -> Event:
+    """Return one event, without state from earlier ones. For a stream use an `EventCoercer`.
 
-    Raises: TypeError when it is not an event of any kind; ValueError when it is malformed.
+    Raises: TypeError if it is not an event of any kind; ValueError if it is malformed.
     """
-    return Coercer()(given)
+    return EventCoercer()(value)
 
 
-def _text(event: Any) -> Event:
+def _copy_text_delta(event: Any) -> Event:
     return TextMessageContent(
         message_id=event.message_id,
         delta=event.delta,
@@ -145,7 +149,7 @@ def _text(event: Any) -> Event:
     )
 
 
-def _arguments(event: Any) -> Event:
+def _copy_args_delta(event: Any) -> Event:
     return ToolCallArgs(
         tool_call_id=event.tool_call_id,
         delta=event.delta,
@@ -154,7 +158,7 @@ def _arguments(event: Any) -> Event:
     )
 
 
-def _reasoning_text(event: Any) -> Event:
+def _copy_reasoning_delta(event: Any) -> Event:
     return ReasoningMessageContent(
         message_id=event.message_id,
         delta=event.delta,
@@ -164,25 +168,25 @@ def _reasoning_text(event: Any) -> Event:
 
 
 _DELTAS: dict[type[ag.BaseEvent], Callable[[ag.BaseEvent], Event]] = {
-    ag.TextMessageContentEvent: _text,
-    ag.ToolCallArgsEvent: _arguments,
-    ag.ReasoningMessageContentEvent: _reasoning_text,
+    ag.TextMessageContentEvent: _copy_text_delta,
+    ag.ToolCallArgsEvent: _copy_args_delta,
+    ag.ReasoningMessageContentEvent: _copy_reasoning_delta,
 }
 
 
-def _json(model: pydantic.BaseModel) -> str:
-    """The model as JSON. A field that was mutated into another type is not reported here: decoding it into a Struct does."""
+def _dump_json(model: pydantic.BaseModel) -> str:
+    """Return the model as JSON. A field changed to another type is reported later, when the JSON is decoded into a Struct."""
     try:
         return model.model_dump_json(by_alias=True, warnings=False)
     except (TypeError, RecursionError) as error:
-        raise ValueError("the event holds something that is not JSON") from error
+        raise ValueError("the event holds a value that JSON cannot represent") from error
 
 
-def _plain(members: Mapping[str, Any]) -> dict[str, Any]:
+def _to_jsonable(members: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return pydantic_core.to_jsonable_python(dict(members), by_alias=True)
     except (TypeError, RecursionError) as error:
-        raise ValueError("the event holds something that is not JSON") from error
+        raise ValueError("the event holds a value that JSON cannot represent") from error
 
 
 def _new_id() -> str:

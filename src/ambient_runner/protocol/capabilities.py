@@ -1,14 +1,14 @@
-"""What an agent can do, in the shape AG-UI gives it. The platform's own flags, which AG-UI has no field for, go under `custom.ambient`."""
+"""AG-UI AgentCapabilities of an agent. The platform's own flags, for which AG-UI has no field, go under `custom.ambient`."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["Framework", "agent_capabilities"]
+__all__ = ["DeclaredCapabilities", "agent_capabilities"]
 
 
-class Framework(Protocol):
-    """What a bridge declares; `bridges.base.FrameworkCapabilities` has this shape."""
+class DeclaredCapabilities(Protocol):
+    """The capabilities a bridge declares. `bridges.base.FrameworkCapabilities` implements this protocol."""
 
     @property
     def file_system(self) -> bool: ...
@@ -24,10 +24,10 @@ class Framework(Protocol):
     def tool_use(self) -> bool: ...
 
 
-def agent_capabilities(name: str, framework: Framework, *, durable: bool) -> dict[str, Any]:
-    """AG-UI AgentCapabilities for `GET /capabilities`. `durable`: runs and state survive this process.
+def agent_capabilities(name: str, framework: DeclaredCapabilities, *, durable: bool) -> dict[str, Any]:
+    """Return the AgentCapabilities for `GET /capabilities`. `durable`: runs and state survive this process.
 
-    What is not known here (subagents, media, approvals) is left out, which in AG-UI means undeclared, not absent.
+    Unknown capabilities (subagents, media, approvals) are left out, which in AG-UI means undeclared, not absent.
     """
     return {
         "identity": {"name": name},

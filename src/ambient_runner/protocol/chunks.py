@@ -1,8 +1,8 @@
-"""Chunk events turned into START, CONTENT and END, lane by lane, so that nothing after this needs to know chunks.
+"""Expansion of `*_CHUNK` events into START, CONTENT and END, so that no later stage has to know chunks.
 
-A lane is one agent's part of the run: a `subagentRunId`, None for the agent itself. As in the official client a chunk may leave
-out the id that its lane is streaming, and text and reasoning end when their lane begins something else. Unlike there, calls
-streamed in parallel stay open side by side, and a CUSTOM or STATE event in between does not cut a stream in two.
+Each owner (a `subagentRunId`, None for the agent itself) has its own streams. As in the official client, a chunk may leave
+out the id that its owner is streaming, and text and reasoning end when their owner starts something else. Unlike there, tool calls
+streamed in parallel stay open together, and a CUSTOM or STATE event in between does not end a stream.
 """
 
 from __future__ import annotations
@@ -28,72 +28,76 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from ambient_runner.protocol.open_items import Owner
+    from ambient_runner.protocol.open_items import OwnerId
 
 Chunk = TextMessageChunk | ToolCallChunk | ReasoningMessageChunk
-_Kind = Literal["text", "tool", "reasoning"]
+_StreamKind = Literal["text", "tool", "reasoning"]
 
 
-class Stream(NamedTuple):
-    kind: _Kind
+class ChunkStream(NamedTuple):
+    """A message or tool call that is being streamed in chunks."""
+
+    kind: _StreamKind
     id: str
 
 
-class ChunkLanes:
-    """The chunk streams of one run. A lane streams one message, or several tool calls; the last one is its current."""
+class ChunkExpander:
+    """Expands the chunks of one run. An owner streams one message, or several tool calls; the last one is its current stream."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Owner, list[Stream]] = {}
+        self._streams_by_owner: dict[OwnerId, list[ChunkStream]] = {}
 
     def expand(self, chunk: Chunk) -> list[Event] | None:
-        """The explicit events a chunk stands for, or None when it names no stream and none is its to continue."""
-        kind = _kind_of(chunk)
-        given = chunk.tool_call_id if isinstance(chunk, ToolCallChunk) else chunk.message_id
-        lane = self._lane_for(kind, given, chunk.subagent_run_id)
-        streams = self._lanes.get(lane, [])
-        if given is None:
+        """Return the explicit events for a chunk, or None if it names no stream and its owner has none to continue."""
+        kind = _stream_kind(chunk)
+        stream_id = chunk.tool_call_id if isinstance(chunk, ToolCallChunk) else chunk.message_id
+        owner = self._stream_owner(kind, stream_id, chunk.subagent_run_id)
+        streams = self._streams_by_owner.get(owner, [])
+        if stream_id is None:
             if not streams or streams[-1].kind != kind:
                 return None
-            given = streams[-1].id
-        stream = Stream(kind, given)
+            stream_id = streams[-1].id
+        stream = ChunkStream(kind, stream_id)
         events: list[Event] = []
         if stream in streams:
             streams.remove(stream)
         else:
-            events += [] if kind == "tool" and streams and streams[-1].kind == "tool" else self._end(lane)
-            events += _start(chunk, stream)
-        self._lanes.setdefault(lane, []).append(stream)
-        return events + _content(chunk, stream)
+            events += [] if kind == "tool" and streams and streams[-1].kind == "tool" else self._close_streams(owner)
+            events += _start_events(chunk, stream)
+        self._streams_by_owner.setdefault(owner, []).append(stream)
+        return events + _content_events(chunk, stream)
 
-    def interrupt(self, event: Event) -> list[Event]:
-        """The ends that an explicit event implies for streams of its lane; of all lanes, for a snapshot.
+    def close_streams_before(self, event: Event) -> list[Event]:
+        """Close the streams that an explicit event ends: those of its owner, or all of them for a snapshot. Return their END events.
 
-        An empty snapshot is only the place of one: it is folded when it is read, and the streams go on.
+        An empty snapshot is only a marker, folded when it is read, so the streams continue.
         """
-        if not self._lanes:
+        if not self._streams_by_owner:
             return []
         match event:
             case MessagesSnapshot(messages=[_, *_]):
-                return [end for lane in list(self._lanes) for end in self._end(lane)]
+                return [end for owner in list(self._streams_by_owner) for end in self._close_streams(owner)]
             case TextMessageStart() | ToolCallStart() | ReasoningStart() | ReasoningMessageStart():
-                return self._end(event.subagent_run_id)
+                return self._close_streams(event.subagent_run_id)
             case _:
                 return []
 
-    def _lane_for(self, kind: _Kind, given: str | None, tag: Owner) -> Owner:
-        if given is not None:
-            holders = [lane for lane, streams in self._lanes.items() if Stream(kind, given) in streams]
-            return holders[0] if holders else tag
-        if tag is not None:
-            return tag
-        candidates = [lane for lane, streams in self._lanes.items() if streams[-1].kind == kind]
+    def _stream_owner(self, kind: _StreamKind, stream_id: str | None, claimed_owner: OwnerId) -> OwnerId:
+        if stream_id is not None:
+            holders = [
+                owner for owner, streams in self._streams_by_owner.items() if ChunkStream(kind, stream_id) in streams
+            ]
+            return holders[0] if holders else claimed_owner
+        if claimed_owner is not None:
+            return claimed_owner
+        candidates = [owner for owner, streams in self._streams_by_owner.items() if streams[-1].kind == kind]
         return candidates[0] if len(candidates) == 1 else None
 
-    def _end(self, lane: Owner) -> list[Event]:
-        return [_end(stream, lane) for stream in self._lanes.pop(lane, ())]
+    def _close_streams(self, owner: OwnerId) -> list[Event]:
+        return [_end_event(stream, owner) for stream in self._streams_by_owner.pop(owner, ())]
 
 
-def _kind_of(chunk: Chunk) -> _Kind:
+def _stream_kind(chunk: Chunk) -> _StreamKind:
     match chunk:
         case TextMessageChunk():
             return "text"
@@ -103,57 +107,57 @@ def _kind_of(chunk: Chunk) -> _Kind:
             return "reasoning"
 
 
-def _start(chunk: Chunk, stream: Stream) -> list[Event]:
-    tag, metadata = chunk.subagent_run_id, chunk.metadata
+def _start_events(chunk: Chunk, stream: ChunkStream) -> list[Event]:
+    owner, metadata = chunk.subagent_run_id, chunk.metadata
     match chunk:
         case TextMessageChunk():
             return [
                 TextMessageStart(
-                    message_id=stream.id, role=chunk.role, name=chunk.name, subagent_run_id=tag, metadata=metadata
+                    message_id=stream.id, role=chunk.role, name=chunk.name, subagent_run_id=owner, metadata=metadata
                 )
             ]
         case ReasoningMessageChunk():
-            return [ReasoningMessageStart(message_id=stream.id, subagent_run_id=tag, metadata=metadata)]
+            return [ReasoningMessageStart(message_id=stream.id, subagent_run_id=owner, metadata=metadata)]
         case ToolCallChunk(tool_call_name=str(name)):
             return [
                 ToolCallStart(
                     tool_call_id=stream.id,
                     tool_call_name=name,
                     parent_message_id=chunk.parent_message_id,
-                    subagent_run_id=tag,
+                    subagent_run_id=owner,
                     metadata=metadata,
                 )
             ]
         case ToolCallChunk():
-            # It may continue a call that was started explicitly; if not, its arguments have no home.
+            # It may continue a call that was started explicitly; if not, `repair.py` drops its arguments.
             return []
 
 
-def _content(chunk: Chunk, stream: Stream) -> list[Event]:
+def _content_events(chunk: Chunk, stream: ChunkStream) -> list[Event]:
     if chunk.delta is None:
         return []
-    delta, tag, time, raw = chunk.delta, chunk.subagent_run_id, chunk.timestamp, chunk.raw_event
+    delta, owner, time, raw = chunk.delta, chunk.subagent_run_id, chunk.timestamp, chunk.raw_event
     match stream.kind:
         case "text":
             event = TextMessageContent(
-                message_id=stream.id, delta=delta, subagent_run_id=tag, timestamp=time, raw_event=raw
+                message_id=stream.id, delta=delta, subagent_run_id=owner, timestamp=time, raw_event=raw
             )
         case "tool":
             event = ToolCallArgs(
-                tool_call_id=stream.id, delta=delta, subagent_run_id=tag, timestamp=time, raw_event=raw
+                tool_call_id=stream.id, delta=delta, subagent_run_id=owner, timestamp=time, raw_event=raw
             )
         case "reasoning":
             event = ReasoningMessageContent(
-                message_id=stream.id, delta=delta, subagent_run_id=tag, timestamp=time, raw_event=raw
+                message_id=stream.id, delta=delta, subagent_run_id=owner, timestamp=time, raw_event=raw
             )
     return [event]
 
 
-def _end(stream: Stream, lane: Owner) -> Event:
+def _end_event(stream: ChunkStream, owner: OwnerId) -> Event:
     match stream.kind:
         case "text":
-            return TextMessageEnd(message_id=stream.id, subagent_run_id=lane)
+            return TextMessageEnd(message_id=stream.id, subagent_run_id=owner)
         case "tool":
-            return ToolCallEnd(tool_call_id=stream.id, subagent_run_id=lane)
+            return ToolCallEnd(tool_call_id=stream.id, subagent_run_id=owner)
         case "reasoning":
-            return ReasoningMessageEnd(message_id=stream.id, subagent_run_id=lane)
+            return ReasoningMessageEnd(message_id=stream.id, subagent_run_id=owner)

@@ -1,7 +1,7 @@
-"""From the bytes of an AG-UI stream to events: what another server or an adapter has encoded. `encode.py` is the other way.
+"""Decoding of an AG-UI byte stream from another server or an adapter into events. `encode.py` is the reverse.
 
-Lenient, because others wrote it: chunks may be cut anywhere, lines may end in LF, CRLF or CR, SSE and NDJSON may both come, and what is
-not an event is passed over. That is said in its place by CUSTOM `ambient:dropped`, never raised.
+Lenient: chunks may be cut anywhere, lines may end in LF, CRLF or CR, SSE and NDJSON may be mixed, and data that is
+not an event is replaced by CUSTOM `ambient:dropped`. Nothing is raised.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ambient_runner.protocol.agui_models import Coercer
+from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import decode_event
-from ambient_runner.protocol.limits import MAX_EVENT, dropped
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_EVENT_DEPTH, dropped_event
+from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
@@ -20,55 +21,55 @@ if TYPE_CHECKING:
 __all__ = ["EventReader"]
 
 _BOM = b"\xef\xbb\xbf"
-_LONGEST_NAME = 64
+_MAX_FIELD_NAME = 64
 _DONE = b"[DONE]"
-_OTHER_FIELDS = frozenset({b"", b"event", b"retry"})
-"""Fields of SSE that say nothing of AG-UI. A comment is one without a name."""
+_IGNORED_FIELDS = frozenset({b"", b"event", b"retry"})
+"""SSE fields without AG-UI content. A comment has the empty name."""
 
 
 class EventReader:
-    """Feed it the stream piece by piece. One per stream."""
+    """Decodes one stream, fed chunk by chunk."""
 
-    def __init__(self, limit: int = MAX_EVENT) -> None:
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self.last_id = ""
-        """The newest `id:` of the stream."""
+        """Newest `id:` of the stream."""
         self._limit = limit
-        self._coerce = Coercer()
-        self._began = False
+        self._coerce = EventCoercer()
+        self._has_started = False
         self._after_cr = False
-        self._line: list[bytes] = []
-        self._held = 0
-        """Bytes of the line that is not complete yet."""
+        self._partial_line: list[bytes] = []
+        self._partial_size = 0
+        """Bytes of the incomplete line."""
         self._data: list[bytes] = []
-        self._size = 0
-        """Bytes of the event's lines that are."""
-        self._over = False
-        """Whether the event being read is already too large, so that the rest of it is passed over."""
-        self._strange = False
-        """Whether it has been said that there are lines here that belong to no event."""
+        self._data_size = 0
+        """Bytes of the event's complete lines."""
+        self._is_too_large = False
+        """True if the current event exceeds the limit; the rest of it is skipped."""
+        self._has_reported_line = False
+        """True if a line that belongs to no event has been reported since the last event."""
 
-    def feed(self, piece: bytes | str) -> list[Event]:
-        """The events that are complete with this piece."""
-        data = self._lines_end_in_lf(piece.encode("utf-8", "replace") if isinstance(piece, str) else piece)
+    def feed(self, chunk: bytes | str) -> list[Event]:
+        """Return the events that this chunk completes."""
+        data = self._normalize_newlines(chunk.encode("utf-8", "replace") if isinstance(chunk, str) else chunk)
         if b"\n" not in data:
-            self._hold(data)
+            self._buffer_partial_line(data)
             return []
         first, *rest = data.split(b"\n")
-        self._hold(first)
-        whole = b"".join(self._line)
-        self._line.clear()
-        self._held = 0
-        found: list[Event] = []
+        self._buffer_partial_line(first)
+        whole = b"".join(self._partial_line)
+        self._partial_line.clear()
+        self._partial_size = 0
+        events: list[Event] = []
         for line in (whole, *rest[:-1]):
-            found += self._take(line)
-        self._hold(rest[-1])
-        return found
+            events += self._read_line(line)
+        self._buffer_partial_line(rest[-1])
+        return events
 
-    def end(self) -> list[Event]:
-        """The stream is over: what is complete but for its last line break."""
-        return [*self.feed(b"\n"), *self._take(b"")]
+    def finish(self) -> list[Event]:
+        """End the stream. Return the events that were complete except for their last line break."""
+        return [*self.feed(b"\n"), *self._read_line(b"")]
 
-    def _lines_end_in_lf(self, data: bytes) -> bytes:
+    def _normalize_newlines(self, data: bytes) -> bytes:
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -77,71 +78,74 @@ class EventReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         return data
 
-    def _hold(self, data: bytes) -> None:
-        """Keep the beginning of a line, unless the event is too large already."""
-        self._held += len(data)
-        if self._held > self._limit + _LONGEST_NAME:
-            self._over = True
-            self._line[1:] = []
+    def _buffer_partial_line(self, data: bytes) -> None:
+        """Buffer the beginning of a line, unless the event is already too large."""
+        self._partial_size += len(data)
+        if self._partial_size > self._limit + _MAX_FIELD_NAME:
+            self._is_too_large = True
+            self._partial_line[1:] = []
         elif data:
-            self._line.append(data)
+            self._partial_line.append(data)
 
-    def _take(self, line: bytes) -> list[Event]:
-        """What a whole line makes complete."""
-        if not self._began:
-            self._began = True
+    def _read_line(self, line: bytes) -> list[Event]:
+        """Return the events that a complete line completes."""
+        if not self._has_started:
+            self._has_started = True
             line = line.removeprefix(_BOM)
         if not line:
-            return self._dispatched()
+            return self._dispatch_event()
         if line[:1] == b"{":
-            self._keep(line)
-            return self._dispatched()
+            self._buffer_data(line)
+            return self._dispatch_event()
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._keep(value)
+            self._buffer_data(value)
         elif name == b"id":
             self.last_id = value.decode("utf-8", "replace")
-        elif name not in _OTHER_FIELDS and not self._strange and not self._over and line != _DONE:
-            self._strange = True
-            return [dropped("", "not_json")]
+        elif name not in _IGNORED_FIELDS and not self._has_reported_line and not self._is_too_large and line != _DONE:
+            self._has_reported_line = True
+            return [dropped_event("", "not_json")]
         return []
 
-    def _keep(self, value: bytes) -> None:
-        self._size += len(value) + 1
-        if self._size > self._limit + 1:
-            self._over = True
+    def _buffer_data(self, value: bytes) -> None:
+        self._data_size += len(value) + 1
+        if self._data_size > self._limit + 1:
+            self._is_too_large = True
             self._data.clear()
         else:
             self._data.append(value)
 
-    def _dispatched(self) -> list[Event]:
-        data, over = b"\n".join(self._data), self._over
+    def _dispatch_event(self) -> list[Event]:
+        data, over = b"\n".join(self._data), self._is_too_large
         self._data.clear()
-        self._size = 0
-        self._over = self._strange = False
+        self._data_size = 0
+        self._is_too_large = self._has_reported_line = False
         if over:
-            return [dropped("", "too_large")]
+            return [dropped_event("", "too_large")]
         if not data or data == _DONE:
             return []
-        return [self._event(data)]
+        return [self._decode_data(data)]
 
-    def _event(self, data: bytes) -> Event:
+    def _decode_data(self, data: bytes) -> Event:
+        # JSON that nests deeper has an opening and a closing bracket for every level, so a short delta is not searched.
+        if len(data) > 2 * MAX_EVENT_DEPTH and is_too_deep(data, MAX_EVENT_DEPTH):
+            return dropped_event("", "too_deep")
         try:
             return decode_event(data)
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            return self._leniently(data)
+            return self._decode_leniently(data)
 
-    def _leniently(self, data: bytes) -> Event:
-        """An event of an older protocol, or of a server that is not strict."""
+    def _decode_leniently(self, data: bytes) -> Event:
+        """Decode an event of an older protocol, or of a server that is not strict."""
         try:
             members: Any = msgspec.json.decode(data)
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            return dropped("", "not_json")
+            return dropped_event("", "not_json")
         if not isinstance(members, dict):
-            return dropped("", "not_an_event")
+            return dropped_event("", "not_an_event")
         named = cast("dict[str, Any]", members)
         try:
             return self._coerce(named)
         except (TypeError, ValueError, RecursionError):
-            return dropped(str(named.get("type", "")), "not_an_event")
+            return dropped_event(str(named.get("type", "")), "not_an_event")

@@ -1,8 +1,8 @@
 """The AG-UI 1.0 grammar as msgspec Structs: every event, message, part, outcome and the run input.
 
-Structs cost a fortieth of the pydantic models to build and encode, and that is the whole write budget. `agui.py` turns
-them into `ag_ui.core` models and back; `verify.py` knows which sequences are legal. Fields are camelCase on the wire, absent when None,
-and `type` always comes first, so a stored line's kind can be read from its prefix (`kind_of`).
+Structs cost a fortieth of the pydantic models to build and encode, and that is the whole write budget. `agui_models.py` converts
+them to `ag_ui.core` models and back; `verify.py` checks which sequences are legal. Fields are camelCase on the wire, absent when None,
+and `type` always comes first, so the type of a stored line can be read from its prefix (`type_of_line`).
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any, Literal, get_args
 import msgspec
 
 PROTOCOL_VERSION = "1.0"
-OURS = "ambient:"
-"""What the names of our own CUSTOM events begin with."""
+CUSTOM_PREFIX = "ambient:"
+"""Prefix of the names of our own CUSTOM events."""
 
 Metadata = dict[str, Any]
 JsonPatch = list[dict[str, Any]]
 TextRole = Literal["developer", "system", "assistant", "user"]
 
 
-def _always(value: Any) -> Any:
-    """A constant that is written although it is the default: clients require it."""
+def _constant_field(value: Any) -> Any:
+    """Return a field for a constant that is always encoded, although it is the default: clients require it."""
     return msgspec.field(default_factory=lambda: value)
 
 
-def _always_a_list() -> Any:
+def _list_field() -> Any:
     return msgspec.field(default_factory=list[Any])
 
 
 class _Model(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True, gc=False):
-    """Shared shape: camelCase on the wire, nothing sent for None. What JSON can hold has no cycles, so the collector may pass by."""
+    """Shared options: camelCase on the wire, None is omitted. JSON values have no cycles, so the garbage collector may skip them."""
 
 
 class DataSource(_Model, tag_field="type", tag="data", frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class FunctionCall(_Model, frozen=True, kw_only=True):
 class ToolCall(_Model, frozen=True, kw_only=True):
     id: str
     function: FunctionCall
-    type: Literal["function"] = _always("function")
+    type: Literal["function"] = _constant_field("function")
     encrypted_value: str | None = None
     metadata: Metadata | None = None
 
@@ -164,13 +164,13 @@ class ResumeEntry(_Model, frozen=True, kw_only=True):
 
 
 class RunAgentInput(_Model, frozen=True, kw_only=True):
-    """What a client posts. `tools` and `context` are always on the wire: pre-1.0 clients require them."""
+    """The input of a run, as a client sends it. `tools` and `context` are always encoded: pre-1.0 clients require them."""
 
     thread_id: str
     run_id: str
     messages: list[Message]
-    tools: list[Tool] = _always_a_list()
-    context: list[Context] = _always_a_list()
+    tools: list[Tool] = _list_field()
+    context: list[Context] = _list_field()
     protocol_version: str | None = None
     parent_run_id: str | None = None
     state: Any = None
@@ -362,7 +362,7 @@ class ReasoningEnd(Attributed, tag="REASONING_END", frozen=True, kw_only=True):
 
 class ReasoningMessageStart(Attributed, tag="REASONING_MESSAGE_START", frozen=True, kw_only=True):
     message_id: str
-    role: Literal["reasoning"] = _always("reasoning")
+    role: Literal["reasoning"] = _constant_field("reasoning")
 
 
 class ReasoningMessageContent(Attributed, tag="REASONING_MESSAGE_CONTENT", frozen=True, kw_only=True):
@@ -443,15 +443,15 @@ EVENT_TYPES: tuple[type[BaseEvent], ...] = get_args(Event)
 Terminal = RunFinished | RunError
 
 
-def outcome_of(terminal: Terminal) -> str:
-    """How a run ended, in a word: `success`, `interrupt`, `cancelled` or `error`."""
+def outcome_name(terminal: Terminal) -> str:
+    """Return the outcome of a run: `success`, `interrupt`, `cancelled` or `error`."""
     if isinstance(terminal, RunError):
         return "error"
     return str((terminal.outcome or Success()).__struct_config__.tag)
 
 
-def words_of(content: Content | None) -> str:
-    """What a message says in words: a part that is not text becomes its kind in brackets."""
+def content_as_text(content: Content | None) -> str:
+    """Return the content as text. A part that is not text becomes its type in brackets."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text if isinstance(part, TextPart) else f"[{part.__struct_config__.tag}]" for part in content)
@@ -461,19 +461,19 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 encode_event = _encoder.encode
-"""One event as one line of JSON, without a newline. Raises ValueError or TypeError for what JSON cannot hold."""
+"""Return an event as one line of JSON, without a newline. Raises ValueError or TypeError for a value that JSON cannot represent."""
 
 decode_event = _decoder.decode
-"""The event a stored line holds."""
+"""Return the event of a stored line."""
 
 _TYPE_AT = len(b'{"type":"')
 
 
 def type_of(event: BaseEvent) -> str:
-    """The event's AG-UI type, such as `TEXT_MESSAGE_START`."""
+    """Return the event's AG-UI type, such as `TEXT_MESSAGE_START`."""
     return str(event.__struct_config__.tag)
 
 
-def kind_of(line: bytes) -> str:
-    """The type of an encoded event, read from its first bytes without decoding it."""
+def type_of_line(line: bytes) -> str:
+    """Return the type of an encoded event, read from its first bytes without decoding it."""
     return line[_TYPE_AT : line.index(b'"', _TYPE_AT)].decode()

@@ -1,7 +1,7 @@
-"""Which ids a run may use: a message or call id is unique in its thread, because clients append to an id they know.
+"""Ids of messages and tool calls, unique in their thread: clients append to a message whose id they know.
 
-`repair.py` asks here for the id of whatever an event starts or refers to. An id that is taken is replaced by `id~2`, `id~3`, … An id that
-a client could not send back, because `inbound.py` would refuse it there, is replaced by one it can.
+`repair.py` asks here for the id of every entity that an event starts or refers to. An id in use is replaced by `id~2`, `id~3`, … An id that
+`run_input.py` would refuse when a client sends it back is replaced by a valid one.
 """
 
 from __future__ import annotations
@@ -25,134 +25,140 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-Kind = Literal["text", "reasoning", "result", "activity"]
+MessageKind = Literal["text", "reasoning", "result", "activity"]
 
-MAX_ID = 256
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ROOM = 200
-"""What is kept of an id that gets an ending of ours."""
+MAX_ID_LENGTH = 256
+CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_TRUNCATED_LENGTH = 200
+"""Characters kept of an invalid id, before the digest."""
 
 
-def fit(id: str) -> str:  # noqa: A002  what it is
-    """The id itself if a client may send it, else one that stands for it: always the same."""
-    if 1 <= len(id) <= MAX_ID and not CONTROL.search(id):
+def client_safe_id(id: str) -> str:  # noqa: A002
+    """Return the id if a client may send it, else a valid id derived from it. Deterministic."""
+    if 1 <= len(id) <= MAX_ID_LENGTH and not CONTROL_CHARS.search(id):
         return id
     digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{CONTROL.sub('_', id[:_ROOM])}~{digest}"
+    return f"{CONTROL_CHARS.sub('_', id[:_TRUNCATED_LENGTH])}~{digest}"
 
 
-def fitted(messages: list[Message]) -> list[Message]:
-    """The messages under ids that fit, and their calls too. A message that has none is left to whoever knows which one is meant."""
-    return [_fitted(message) for message in messages]
+def with_client_safe_ids(messages: list[Message]) -> list[Message]:
+    """Return the messages with client-safe ids, tool calls included. An empty message id stays empty; the caller assigns it."""
+    return [_with_client_safe_id(message) for message in messages]
 
 
-def _fitted(message: Message) -> Message:
-    message_id = message.id and fit(message.id)
+def _with_client_safe_id(message: Message) -> Message:
+    message_id = message.id and client_safe_id(message.id)
     if isinstance(message, AssistantMessage) and message.tool_calls:
-        calls = [call if call.id == fit(call.id) else replace(call, id=fit(call.id)) for call in message.tool_calls]
+        calls = [
+            call if call.id == client_safe_id(call.id) else replace(call, id=client_safe_id(call.id))
+            for call in message.tool_calls
+        ]
         return replace(message, id=message_id, tool_calls=calls)
     if isinstance(message, ToolMessage):
-        return replace(message, id=message_id, tool_call_id=fit(message.tool_call_id))
+        return replace(message, id=message_id, tool_call_id=client_safe_id(message.tool_call_id))
     return message if message_id == message.id else replace(message, id=message_id)
 
 
-class Ids:
-    """The ids of one run. `known` are those of earlier runs and of the run's input; `users` those of what users said."""
+class IdAllocator:
+    """Allocates the ids of one run.
 
-    def __init__(self, known: Collection[str] = (), users: Collection[str] = ()) -> None:
-        self._known = {*known, *users}
-        self._users = set(users)
-        self._messages: dict[str, Kind] = {}
-        self._over: set[str] = set()
+    `known_ids` are in use by earlier runs and by the run's input; `user_message_ids` are those of user messages.
+    """
+
+    def __init__(self, known_ids: Collection[str] = (), user_message_ids: Collection[str] = ()) -> None:
+        self._known_ids = {*known_ids, *user_message_ids}
+        self._user_message_ids = set(user_message_ids)
+        self._messages: dict[str, MessageKind] = {}
+        self._ended_texts: set[str] = set()
         self._calls: set[str] = set()
-        self._renamed_messages: dict[tuple[Kind, str], str] = {}
+        self._renamed_messages: dict[tuple[MessageKind, str], str] = {}
         self._renamed_calls: dict[str, str] = {}
-        self._endings: dict[str, int] = {}
-        """Which ending an id that is taken gets next: those before it have been given or found taken, and none becomes free."""
+        self._next_suffixes: dict[str, int] = {}
+        """Next number to append to an id in use. Lower numbers are all in use, and none becomes free again."""
 
-    def know(self, messages: Iterable[Message]) -> None:
-        """Messages that belong to others from now on."""
+    def reserve_messages(self, messages: Iterable[Message]) -> None:
+        """Mark the ids of these messages as in use by others."""
         for message in messages:
-            self._known.add(message.id)
+            self._known_ids.add(message.id)
             if isinstance(message, UserMessage):
-                self._users.add(message.id)
+                self._user_message_ids.add(message.id)
 
-    def is_users(self, message_id: str) -> bool:
-        """Whether a user said that message. An agent may add to what other messages hold, and not to this one."""
-        return message_id in self._users
+    def is_user_message(self, message_id: str) -> bool:
+        """Return True if the id names a user message, which an agent must not change."""
+        return message_id in self._user_message_ids
 
-    def message(self, kind: Kind, message_id: str) -> str:
-        """The id under which this run knows a message."""
-        return self._renamed_messages.get((kind, message_id)) or fit(message_id)
+    def message_id(self, kind: MessageKind, message_id: str) -> str:
+        """Return the client's id for a message of this run."""
+        return self._renamed_messages.get((kind, message_id)) or client_safe_id(message_id)
 
-    def call(self, tool_call_id: str) -> str:
-        """The id under which this run knows a call. One that was not started here keeps its own."""
-        return self._renamed_calls.get(tool_call_id) or fit(tool_call_id)
+    def call_id(self, tool_call_id: str) -> str:
+        """Return the client's id for a tool call. A call that this run did not start keeps its id."""
+        return self._renamed_calls.get(tool_call_id) or client_safe_id(tool_call_id)
 
-    def entity(self, message_id: str) -> str:
-        """The id of a message whose kind is not said: a reasoning message if there is one, else text."""
-        return self._renamed_messages.get(("reasoning", message_id)) or self.message("text", message_id)
+    def entity_id(self, message_id: str) -> str:
+        """Return the client's id for a message of unknown kind: that of a renamed reasoning message, else that of the text message."""
+        return self._renamed_messages.get(("reasoning", message_id)) or self.message_id("text", message_id)
 
-    def start_message(self, kind: Kind, message_id: str) -> str:
-        """The id to start a message under: its own unless another message has it, or it was text that has ended."""
-        current = self.message(kind, message_id)
-        if self._messages.get(current) == kind and current not in self._over:
+    def start_message(self, kind: MessageKind, message_id: str) -> str:
+        """Return the id for a new message: its own, unless another message has it or it names text that has ended."""
+        current = self.message_id(kind, message_id)
+        if self._messages.get(current) == kind and current not in self._ended_texts:
             return current
-        if current not in self._messages and current not in self._known:
+        if current not in self._messages and current not in self._known_ids:
             self._messages[current] = kind
             return current
-        renamed = self._renamed_messages[kind, message_id] = self._fresh(fit(message_id))
+        renamed = self._renamed_messages[kind, message_id] = self._unused_id(client_safe_id(message_id))
         self._messages[renamed] = kind
         return renamed
 
-    def activity(self, message_id: str) -> str:
-        """The id of an activity, which may have been there before: its own unless a user said something under it."""
-        current = self.message("activity", message_id)
-        if current in self._users:
-            current = self._renamed_messages["activity", message_id] = self._fresh(current)
-        self.note_message("activity", current)
+    def start_activity(self, message_id: str) -> str:
+        """Return the id for an activity, which may already exist: its own, unless a user message has it."""
+        current = self.message_id("activity", message_id)
+        if current in self._user_message_ids:
+            current = self._renamed_messages["activity", message_id] = self._unused_id(current)
+        self.register_message("activity", current)
         return current
 
     def end_text(self, message_id: str) -> None:
-        """That message is over: text that starts under its id from now on is another one."""
-        self._over.add(message_id)
+        """Mark a text message as ended: text that starts with the same id later is a new message."""
+        self._ended_texts.add(message_id)
 
     def start_result(self, message_id: str) -> str:
-        """The id for the message that holds a result, which nothing else may have."""
-        message_id = fit(message_id)
-        taken = message_id in self._messages or message_id in self._known
-        unique = self._fresh(message_id) if taken else message_id
+        """Return an id for a tool result message. It is never shared with another message."""
+        message_id = client_safe_id(message_id)
+        taken = message_id in self._messages or message_id in self._known_ids
+        unique = self._unused_id(message_id) if taken else message_id
         self._messages[unique] = "result"
         return unique
 
     def start_call(self, tool_call_id: str) -> str:
-        """The id to start a call under: its own unless an earlier run has it."""
-        started = fit(tool_call_id)
-        if started in self._known:
-            started = self._renamed_calls[tool_call_id] = self._fresh(started)
+        """Return the id for a new tool call: its own, unless an earlier run has it."""
+        started = client_safe_id(tool_call_id)
+        if started in self._known_ids:
+            started = self._renamed_calls[tool_call_id] = self._unused_id(started)
         self._calls.add(started)
         return started
 
-    def note_message(self, kind: Kind, message_id: str) -> None:
-        """A message that came to be without being started, such as the carrier of a call."""
-        if message_id not in self._known:
+    def register_message(self, kind: MessageKind, message_id: str) -> None:
+        """Record a message that exists without a start event, such as the parent message of a tool call."""
+        if message_id not in self._known_ids:
             self._messages.setdefault(message_id, kind)
 
-    def note_messages(self, messages: Iterable[Message]) -> None:
+    def register_messages(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.note_message(_kind_of(message), message.id)
+            self.register_message(_message_kind(message), message.id)
 
-    def _fresh(self, taken: str) -> str:
-        candidates = ((n, fit(f"{taken}~{n}")) for n in count(self._endings.get(taken, 2)))
-        ending, free = next((n, one) for n, one in candidates if not self._is_taken(one))
-        self._endings[taken] = ending + 1
+    def _unused_id(self, taken: str) -> str:
+        candidates = ((n, client_safe_id(f"{taken}~{n}")) for n in count(self._next_suffixes.get(taken, 2)))
+        ending, free = next((n, candidate) for n, candidate in candidates if not self._is_taken(candidate))
+        self._next_suffixes[taken] = ending + 1
         return free
 
     def _is_taken(self, candidate: str) -> bool:
-        return candidate in self._known or candidate in self._messages or candidate in self._calls
+        return candidate in self._known_ids or candidate in self._messages or candidate in self._calls
 
 
-def _kind_of(message: Message) -> Kind:
+def _message_kind(message: Message) -> MessageKind:
     match message:
         case ReasoningMessage():
             return "reasoning"

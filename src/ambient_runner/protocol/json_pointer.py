@@ -1,14 +1,15 @@
-"""JSON pointers (RFC 6901): how patches and schemas name a place in a document."""
+"""JSON Pointer (RFC 6901): the paths in JSON Patch operations and JSON Schema references."""
 
 from __future__ import annotations
 
-__all__ = ["keys_of", "pointer_to"]
+__all__ = ["format_pointer", "parse_pointer"]
 
 
-def pointer_to(*keys: str) -> str:
+def format_pointer(*keys: str) -> str:
+    """Return the pointer that follows these keys from the root."""
     return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
 
 
-def keys_of(pointer: str) -> list[str]:
-    """The keys on the way, whatever stands before the first slash."""
+def parse_pointer(pointer: str) -> list[str]:
+    """Return the unescaped keys of a pointer. Text before the first slash is ignored."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]

@@ -1,7 +1,7 @@
-"""Reads JSON into the Structs of `events.py` the way AG-UI asks of a receiver, with the grammar itself as the rule book.
+"""Lenient conversion of JSON into the Structs of `events.py`, as AG-UI requires of a receiver. The rules come from the Structs' types.
 
-Members and union members the protocol does not know are left out with a warning; a known field with a wrong value is refused by its path.
-Names may be camelCase or snake_case, and null for an optional field means absent. `inbound.py` adds what only holds for a run input.
+Unknown members and union members are left out with a warning; a known field with a wrong value is refused with its path.
+Names may be camelCase or snake_case, and null for an optional field means absent. `run_input.py` adds what only holds for a run input.
 """
 
 from __future__ import annotations
@@ -13,128 +13,128 @@ import msgspec
 from msgspec import inspect
 
 from ambient_runner.errors import InvalidInput
-from ambient_runner.protocol.ids import CONTROL, MAX_ID
+from ambient_runner.protocol.ids import CONTROL_CHARS, MAX_ID_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Reader = Callable[[Any, str, "Warnings"], Any]
 
-__all__ = ["Warnings", "check_id", "read"]
+__all__ = ["Warnings", "check_id", "read_struct"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _ID_FIELDS = frozenset(
     {"id", "thread_id", "run_id", "parent_run_id", "tool_call_id", "interrupt_id", "subagent_run_id"}
 )
-_NAMED_LIKE_IDS = frozenset({"Tool", "FunctionCall"})
+_STRUCTS_WITH_ID_LIKE_NAME = frozenset({"Tool", "FunctionCall"})
 
 
 class Warnings(list[str]):
-    """What was left out. It stops growing at 100: a body can hold a million unknown members."""
+    """Warnings about what was left out, at most 100: a body can hold a million unknown members."""
 
     def add(self, text: str) -> None:
         if len(self) < 100:
             self.append(text)
 
 
-class _Unknown(Exception):
-    """A union member this version of the protocol does not have; whoever holds the list it is in leaves it out."""
+class _UnknownMember(Exception):
+    """A union member that this version of the protocol does not know. The reader of the enclosing list leaves it out."""
 
 
-def read(kind: type[T], value: Any, path: str, warnings: Warnings) -> T:
-    """The Struct that a JSON value stands for. Raises: InvalidInput with the path of the field that is wrong."""
-    return _struct(kind)(value, path, warnings)
+def read_struct(kind: type[T], value: Any, path: str, warnings: Warnings) -> T:
+    """Return the Struct for a JSON value. Raises: InvalidInput with the path of the field that is wrong."""
+    return _struct_reader(kind)(value, path, warnings)
 
 
 @cache
-def _struct(kind: type[msgspec.Struct]) -> Reader:
-    fields = {field.name: (field, _reader(field.type)) for field in _fields(kind)}
+def _struct_reader(kind: type[msgspec.Struct]) -> Reader:
+    fields = {field.name: (field, _reader_for(field.type)) for field in _struct_fields(kind)}
     names = {field.name: field.name for field, _ in fields.values()}
     names |= {field.encode_name: field.name for field, _ in fields.values()}
     ids = frozenset(name for name in fields if _is_id(kind, name))
     tag = kind.__struct_config__.tag_field
 
-    def reader(value: Any, path: str, warnings: Warnings) -> Any:
+    def read_value(value: Any, path: str, warnings: Warnings) -> Any:
         if not isinstance(value, dict):
             raise InvalidInput(f"{path or 'The body'} must be an object.")
-        given = _known(cast("dict[str, Any]", value), names, tag, path, warnings)
+        present = _known_members(cast("dict[str, Any]", value), names, tag, path, warnings)
         members: dict[str, Any] = {}
         for name, (field, inner) in fields.items():
-            item, at = given.get(name), _join(path, field.encode_name)
+            item, at = present.get(name), _join_path(path, field.encode_name)
             if item is None and not field.required:
                 continue
-            if name not in given:
+            if name not in present:
                 raise InvalidInput(f"{at} is missing.")
             members[name] = inner(item, at, warnings)
             if name in ids:
                 check_id(members[name], at)
         return kind(**members)
 
-    return reader
+    return read_value
 
 
-def _known(
+def _known_members(
     value: dict[str, Any], names: dict[str, str], tag: str | None, path: str, warnings: Warnings
 ) -> dict[str, Any]:
-    """The members the grammar has, by field name. Where a name is given in both spellings, camelCase counts."""
-    given: dict[str, Any] = {}
+    """Return the known members by field name. If both spellings of a name are present, camelCase wins."""
+    members: dict[str, Any] = {}
     for key, item in value.items():
         name = names.get(key)
         if name is None:
             if key != tag:
                 shown = key[:64] if key.isprintable() else ascii(key[:64])
-                warnings.add(f"{_join(path, shown)} is not part of the protocol and was left out.")
-        elif key != name or name not in given:
-            given[name] = item
-    return given
+                warnings.add(f"{_join_path(path, shown)} is not part of the protocol and was left out.")
+        elif key != name or name not in members:
+            members[name] = item
+    return members
 
 
-def _reader(kind: inspect.Type) -> Reader:
+def _reader_for(kind: inspect.Type) -> Reader:
     match kind:
         case inspect.AnyType():
-            return _as_it_is
+            return _read_any
         case inspect.StrType():
-            return _typed(str, "a string")
+            return _type_reader(str, "a string")
         case inspect.DictType():
-            return _typed(dict, "an object")
+            return _type_reader(dict, "an object")
         case inspect.LiteralType(values=values):
-            return _one_of(values)
+            return _literal_reader(values)
         case inspect.ListType(item_type=item):
-            return _list(_reader(item))
+            return _list_reader(_reader_for(item))
         case inspect.StructType(cls=cls):
-            return _struct(cls)
+            return _struct_reader(cls)
         case inspect.UnionType(types=types):
-            return _union([one for one in types if not isinstance(one, inspect.NoneType)])
+            return _union_reader([member for member in types if not isinstance(member, inspect.NoneType)])
         case _:
             raise NotImplementedError(f"no reader for {kind}")
 
 
-def _union(types: list[inspect.Type]) -> Reader:
+def _union_reader(types: list[inspect.Type]) -> Reader:
     if len(types) == 1:
-        return _reader(types[0])
-    if all(isinstance(one, inspect.StructType) for one in types):
-        return _tagged([cast("inspect.StructType", one).cls for one in types])
-    parts = next(one for one in types if isinstance(one, inspect.ListType))
-    return _text_or_parts(_reader(parts))
+        return _reader_for(types[0])
+    if all(isinstance(member, inspect.StructType) for member in types):
+        return _tagged_union_reader([cast("inspect.StructType", member).cls for member in types])
+    parts = next(member for member in types if isinstance(member, inspect.ListType))
+    return _content_reader(_reader_for(parts))
 
 
-def _text_or_parts(parts: Reader) -> Reader:
-    def reader(value: Any, path: str, warnings: Warnings) -> Any:
+def _content_reader(parts: Reader) -> Reader:
+    def read_value(value: Any, path: str, warnings: Warnings) -> Any:
         if isinstance(value, str):
             return value
         if not isinstance(value, list):
             raise InvalidInput(f"{path} must be a string or a list of parts.")
         return parts(cast("list[Any]", value), path, warnings)
 
-    return reader
+    return read_value
 
 
-def _tagged(kinds: list[type[msgspec.Struct]]) -> Reader:
+def _tagged_union_reader(kinds: list[type[msgspec.Struct]]) -> Reader:
     field = str(kinds[0].__struct_config__.tag_field)
-    readers = {kind.__struct_config__.tag: _struct(kind) for kind in kinds}
+    readers = {kind.__struct_config__.tag: _struct_reader(kind) for kind in kinds}
 
-    def reader(value: Any, path: str, warnings: Warnings) -> Any:
+    def read_value(value: Any, path: str, warnings: Warnings) -> Any:
         if not isinstance(value, dict):
             raise InvalidInput(f"{path} must be an object.")
         members = cast("dict[str, Any]", value)
@@ -142,66 +142,66 @@ def _tagged(kinds: list[type[msgspec.Struct]]) -> Reader:
         if not isinstance(tag, str):
             raise InvalidInput(f"{path}.{field} must be a string.")
         if tag not in readers:
-            raise _Unknown(f"{path}.{field} {tag[:64]!r} is not part of the protocol")
+            raise _UnknownMember(f"{path}.{field} {tag[:64]!r} is not part of the protocol")
         return readers[tag](members, path, warnings)
 
-    return reader
+    return read_value
 
 
-def _list(inner: Reader) -> Reader:
-    def reader(value: Any, path: str, warnings: Warnings) -> Any:
+def _list_reader(inner: Reader) -> Reader:
+    def read_value(value: Any, path: str, warnings: Warnings) -> Any:
         if not isinstance(value, list):
             raise InvalidInput(f"{path} must be a list.")
         items: list[Any] = []
         for at, item in enumerate(cast("list[Any]", value)):
             try:
                 items.append(inner(item, f"{path}[{at}]", warnings))
-            except _Unknown as unknown:
+            except _UnknownMember as unknown:
                 warnings.add(f"{unknown}: {path}[{at}] was left out.")
         return items
 
-    return reader
+    return read_value
 
 
-def _typed(kind: type, described: str) -> Reader:
-    def reader(value: Any, path: str, _: Warnings) -> Any:
+def _type_reader(kind: type, description: str) -> Reader:
+    def read_value(value: Any, path: str, _: Warnings) -> Any:
         if not isinstance(value, kind):
-            raise InvalidInput(f"{path} must be {described}.")
+            raise InvalidInput(f"{path} must be {description}.")
         return value
 
-    return reader
+    return read_value
 
 
-def _one_of(values: tuple[Any, ...]) -> Reader:
-    def reader(value: Any, path: str, _: Warnings) -> Any:
+def _literal_reader(values: tuple[Any, ...]) -> Reader:
+    def read_value(value: Any, path: str, _: Warnings) -> Any:
         if value not in values:
             raise InvalidInput(f"{path} must be {' or '.join(map(repr, values))}.")
         return value
 
-    return reader
+    return read_value
 
 
-def _as_it_is(value: Any, _path: str, _: Warnings) -> Any:
+def _read_any(value: Any, _path: str, _: Warnings) -> Any:
     return value
 
 
-def _fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
-    described = inspect.type_info(kind)
-    assert isinstance(described, inspect.StructType)
-    return described.fields
+def _struct_fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return info.fields
 
 
-def _join(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
 def _is_id(kind: type[msgspec.Struct], name: str) -> bool:
-    return name in _ID_FIELDS or (name == "name" and kind.__name__ in _NAMED_LIKE_IDS)
+    return name in _ID_FIELDS or (name == "name" and kind.__name__ in _STRUCTS_WITH_ID_LIKE_NAME)
 
 
 def check_id(value: str, path: str) -> None:
-    """Whether this may be an id. Raises: InvalidInput, naming it by its `path`."""
-    if not 1 <= len(value) <= MAX_ID:
-        raise InvalidInput(f"{path} must have 1 to {MAX_ID} characters.")
-    if CONTROL.search(value):
+    """Check that the value may be an id. Raises: InvalidInput with its `path`."""
+    if not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise InvalidInput(f"{path} must have 1 to {MAX_ID_LENGTH} characters.")
+    if CONTROL_CHARS.search(value):
         raise InvalidInput(f"{path} must not hold control characters.")

@@ -7,39 +7,54 @@ from typing import Any
 from ambient_runner.protocol.events import Custom, Event
 from ambient_runner.protocol.strict_json import MAX_DEPTH
 
-__all__ = ["MAX_DEPTH", "MAX_EVENT", "MAX_MESSAGE_DEPTH", "MAX_STATE_DEPTH", "dropped", "is_dropped", "levels"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_EVENT_BYTES",
+    "MAX_EVENT_DEPTH",
+    "MAX_MESSAGE_DEPTH",
+    "MAX_STATE_DEPTH",
+    "dropped_event",
+    "is_dropped_event",
+    "nesting_depth",
+]
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
-"""Of a state: in a request, and in the event that tells it, there is one level around it."""
+"""Levels of a state. A request, and the event that carries a state, add one level around it."""
 MAX_MESSAGE_DEPTH = MAX_DEPTH - 4
-"""Of what becomes part of a message: in a request it may be four levels further in, in messages, a message, its calls and a call."""
+"""Levels of a value in a message. A request adds up to four around it: the messages, the message, its tool calls and the call."""
+
+MAX_EVENT_DEPTH = 128
+"""Of a whole event, for what no client sends back. Common JSON parsers stop at about 200 levels."""
 
 _OBJECT: type = dict
 _CONTAINERS: frozenset[type] = frozenset({dict, list})
 
 
-def levels(value: Any) -> int:
-    """How many objects and arrays are inside one another, counted to one more than may be: not by recursion, which may not get there."""
+def nesting_depth(value: Any, limit: int = MAX_DEPTH) -> int:
+    """Return how many objects and arrays are inside one another, counted up to `limit` + 1.
+
+    Counted without recursion, which interpreters stop at different depths.
+    """
     depth = -1
     layer: list[Any] = [[value]]
-    while layer and depth <= MAX_DEPTH:
+    while layer and depth <= limit:
         depth += 1
-        inside = [item for one in layer for item in (one.values() if type(one) is _OBJECT else one)]
+        inside = [item for node in layer for item in (node.values() if type(node) is _OBJECT else node)]
         layer = [item for item in inside if type(item) in _CONTAINERS]
     return depth
 
 
-MAX_EVENT = 8 << 20
-"""Bytes of one event. The official client refuses an SSE event of 10 MiB."""
+MAX_EVENT_BYTES = 8 << 20
+"""Encoded size of one event. The official client refuses an SSE event of 10 MiB."""
 
-_NAME = "ambient:dropped"
-_LONGEST_KIND = 64
-
-
-def dropped(kind: str, reason: str) -> Custom:
-    """Instead of an event of this type. `docs/reference/events.md` has the reasons."""
-    return Custom(name=_NAME, value={"type": kind[:_LONGEST_KIND], "reason": reason})
+_DROPPED_NAME = "ambient:dropped"
+_MAX_TYPE_LENGTH = 64
 
 
-def is_dropped(event: Event) -> bool:
-    return isinstance(event, Custom) and event.name == _NAME
+def dropped_event(event_type: str, reason: str) -> Custom:
+    """Return the event that replaces a dropped event of this type. `docs/reference/events.md` lists the reasons."""
+    return Custom(name=_DROPPED_NAME, value={"type": event_type[:_MAX_TYPE_LENGTH], "reason": reason})
+
+
+def is_dropped_event(event: Event) -> bool:
+    return isinstance(event, Custom) and event.name == _DROPPED_NAME

@@ -1,7 +1,7 @@
-"""What a run has open, and who owns what: the bookkeeping that `verify.py` and `repair.py` share.
+"""Open messages, tool calls, steps and subagents of a run, and their owners. Shared by `verify.py` and `repair.py`.
 
-The owner of a message, call or step is the `subagentRunId` of the event that opened it, None for the agent itself. Owners
-outlive their entity, because a later event may still refer to it; they are what the official client compares tags with.
+The owner of a message, call or step is the `subagentRunId` of the event that opened it, None for the agent itself. An owner
+stays recorded after its entity is closed, because a later event may refer to it and the official client compares owners.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
 )
 
-Owner = str | None
-Owners = dict[str, Owner]
-_Wanted = Callable[[Owner], bool]
+OwnerId = str | None
+OwnersById = dict[str, OwnerId]
+_OwnerFilter = Callable[[OwnerId], bool]
 
 _OPENERS = {TextMessageStart, ToolCallStart, ReasoningMessageStart, ReasoningStart, StepStarted, SubagentStarted}
 _CLOSERS = {
@@ -52,50 +52,50 @@ _CLOSERS = {
     SubagentFinished,
     SubagentError,
 }
-_TEACHERS = {ToolCallResult, ActivitySnapshot, MessagesSnapshot, RunStarted}
+_OWNER_SOURCES = {ToolCallResult, ActivitySnapshot, MessagesSnapshot, RunStarted}
 
 
-class Open:
-    """The open entities of one run by id, in the order they were opened, each with the event that opened it."""
+class OpenItems:
+    """Open entities of one run by id, in the order they were opened, each with the event that opened it."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, TextMessageStart] = {}
-        self.calls: dict[str, ToolCallStart] = {}
-        self.thoughts: dict[str, ReasoningMessageStart] = {}
-        self.spans: dict[str, ReasoningStart] = {}
-        self.steps: dict[tuple[Owner, str], StepStarted] = {}
-        self.step_owners: dict[str, set[Owner]] = {}
-        """Who has a step of this name open."""
+        self.text_messages: dict[str, TextMessageStart] = {}
+        self.tool_calls: dict[str, ToolCallStart] = {}
+        self.reasoning_messages: dict[str, ReasoningMessageStart] = {}
+        self.reasoning_spans: dict[str, ReasoningStart] = {}
+        self.steps: dict[tuple[OwnerId, str], StepStarted] = {}
+        self.step_owners: dict[str, set[OwnerId]] = {}
+        """Owners of the open steps, by step name."""
         self.subagents: dict[str, SubagentStarted] = {}
         self.finished_subagents: set[str] = set()
-        self.message_owners: Owners = {}
-        self.call_owners: Owners = {}
-        self.reasoning_owners: Owners = {}
-        self.activity_owners: Owners = {}
+        self.message_owners: OwnersById = {}
+        self.call_owners: OwnersById = {}
+        self.reasoning_owners: OwnersById = {}
+        self.activity_owners: OwnersById = {}
 
     def apply(self, event: Event) -> None:
-        """Take note of a legal event."""
+        """Record a legal event."""
         kind = type(event)
         if kind in _OPENERS:
-            self._opens(event)
+            self._record_opening(event)
         elif kind in _CLOSERS:
-            self._closes(event)
-        elif kind in _TEACHERS:
-            self._learns(event)
+            self._record_closing(event)
+        elif kind in _OWNER_SOURCES:
+            self._record_owners(event)
 
-    def _opens(self, event: Event) -> None:
+    def _record_opening(self, event: Event) -> None:
         match event:
             case TextMessageStart():
-                self.texts[event.message_id] = event
+                self.text_messages[event.message_id] = event
                 self.message_owners.setdefault(event.message_id, event.subagent_run_id)
             case ToolCallStart():
-                self.calls[event.tool_call_id] = event
+                self.tool_calls[event.tool_call_id] = event
                 self.call_owners.setdefault(event.tool_call_id, self._call_owner(event))
             case ReasoningMessageStart():
-                self.thoughts[event.message_id] = event
+                self.reasoning_messages[event.message_id] = event
                 self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
             case ReasoningStart():
-                self.spans[event.message_id] = event
+                self.reasoning_spans[event.message_id] = event
                 self.reasoning_owners.setdefault(event.message_id, event.subagent_run_id)
             case StepStarted():
                 self.steps[event.subagent_run_id, event.step_name] = event
@@ -105,21 +105,21 @@ class Open:
             case _:
                 pass
 
-    def _call_owner(self, event: ToolCallStart) -> Owner:
+    def _call_owner(self, event: ToolCallStart) -> OwnerId:
         if event.subagent_run_id is None and event.parent_message_id is not None:
             return self.message_owners.get(event.parent_message_id)
         return event.subagent_run_id
 
-    def _closes(self, event: Event) -> None:
+    def _record_closing(self, event: Event) -> None:
         match event:
             case TextMessageEnd():
-                del self.texts[event.message_id]
+                del self.text_messages[event.message_id]
             case ToolCallEnd():
-                del self.calls[event.tool_call_id]
+                del self.tool_calls[event.tool_call_id]
             case ReasoningMessageEnd():
-                del self.thoughts[event.message_id]
+                del self.reasoning_messages[event.message_id]
             case ReasoningEnd():
-                del self.spans[event.message_id]
+                del self.reasoning_spans[event.message_id]
             case StepFinished():
                 del self.steps[event.subagent_run_id, event.step_name]
                 self.step_owners[event.step_name].remove(event.subagent_run_id)
@@ -129,20 +129,20 @@ class Open:
             case _:
                 pass
 
-    def _learns(self, event: Event) -> None:
+    def _record_owners(self, event: Event) -> None:
         match event:
             case ToolCallResult():
                 self.message_owners[event.message_id] = event.subagent_run_id
             case ActivitySnapshot() if event.replace is not False or event.message_id not in self.activity_owners:
                 self.activity_owners[event.message_id] = event.subagent_run_id
             case MessagesSnapshot():
-                self._seed(event.messages, replace=True)
+                self._record_message_owners(event.messages, replace=True)
             case RunStarted() if event.input is not None:
-                self._seed(event.input.messages, replace=False)
+                self._record_message_owners(event.input.messages, replace=False)
             case _:
                 pass
 
-    def _seed(self, messages: Sequence[Message], *, replace: bool) -> None:
+    def _record_message_owners(self, messages: Sequence[Message], *, replace: bool) -> None:
         for message in messages:
             owners = self._owners_for(message)
             if replace or message.id not in owners:
@@ -152,7 +152,7 @@ class Open:
                     if replace or call.id not in self.call_owners:
                         self.call_owners[call.id] = message.subagent_run_id
 
-    def _owners_for(self, message: Message) -> Owners:
+    def _owners_for(self, message: Message) -> OwnersById:
         match message:
             case ReasoningMessage():
                 return self.reasoning_owners
@@ -161,51 +161,59 @@ class Open:
             case _:
                 return self.message_owners
 
-    def ends(self, terminal: Terminal | None = None) -> list[Event]:
-        """What closes everything, in an order every client accepts. `terminal` says how subagents came to their end."""
-        events = self._stream_ends(lambda _: True)
-        events.extend(subagent_end(one, terminal) for one in reversed(self.subagents))
+    def closing_events(self, terminal: Terminal | None = None) -> list[Event]:
+        """Return the events that close everything, in an order every client accepts. `terminal` decides how open subagents end."""
+        events = self._closing_events_where(lambda _: True)
+        events.extend(implied_subagent_end(subagent_id, terminal) for subagent_id in reversed(self.subagents))
         return events
 
-    def ends_of(self, owner: str) -> list[Event]:
-        """What closes everything that one subagent has open, the subagent itself excepted."""
-        return self._stream_ends(lambda candidate: candidate == owner)
+    def closing_events_of(self, owner: str) -> list[Event]:
+        """Return the events that close everything one subagent has open, except the subagent itself."""
+        return self._closing_events_where(lambda candidate: candidate == owner)
 
-    def _stream_ends(self, wanted: _Wanted) -> list[Event]:
+    def _closing_events_where(self, is_wanted: _OwnerFilter) -> list[Event]:
         message, call, reasoning = self.message_owners, self.call_owners, self.reasoning_owners
         return [
-            *(ToolCallEnd(tool_call_id=i, subagent_run_id=call[i]) for i in self.calls if wanted(call[i])),
-            *(TextMessageEnd(message_id=i, subagent_run_id=message[i]) for i in self.texts if wanted(message[i])),
+            *(ToolCallEnd(tool_call_id=i, subagent_run_id=call[i]) for i in self.tool_calls if is_wanted(call[i])),
+            *(
+                TextMessageEnd(message_id=i, subagent_run_id=message[i])
+                for i in self.text_messages
+                if is_wanted(message[i])
+            ),
             *(
                 ReasoningMessageEnd(message_id=i, subagent_run_id=reasoning[i])
-                for i in self.thoughts
-                if wanted(reasoning[i])
+                for i in self.reasoning_messages
+                if is_wanted(reasoning[i])
             ),
-            *(ReasoningEnd(message_id=i, subagent_run_id=reasoning[i]) for i in self.spans if wanted(reasoning[i])),
+            *(
+                ReasoningEnd(message_id=i, subagent_run_id=reasoning[i])
+                for i in self.reasoning_spans
+                if is_wanted(reasoning[i])
+            ),
             *(
                 StepFinished(step_name=name, subagent_run_id=owner)
                 for owner, name in reversed(self.steps)
-                if wanted(owner)
+                if is_wanted(owner)
             ),
         ]
 
-    def starts(self) -> list[Event]:
-        """What opens everything again, empty, for a reader that joins here."""
+    def reopening_events(self) -> list[Event]:
+        """Return the events that open everything again, empty, for a reader that joins here."""
         reasoning = self.reasoning_owners
         return [
-            *(self._subagent_again(event) for event in self.subagents.values()),
+            *(self._reopened_subagent(event) for event in self.subagents.values()),
             *self.steps.values(),
-            *(ReasoningStart(message_id=i, subagent_run_id=reasoning[i]) for i in self.spans),
-            *(ReasoningMessageStart(message_id=i, subagent_run_id=reasoning[i]) for i in self.thoughts),
+            *(ReasoningStart(message_id=i, subagent_run_id=reasoning[i]) for i in self.reasoning_spans),
+            *(ReasoningMessageStart(message_id=i, subagent_run_id=reasoning[i]) for i in self.reasoning_messages),
             *(
                 TextMessageStart(message_id=i, role=e.role, name=e.name, subagent_run_id=self.message_owners[i])
-                for i, e in self.texts.items()
+                for i, e in self.text_messages.items()
             ),
-            *(self._call_again(event) for event in self.calls.values()),
+            *(self._reopened_call(event) for event in self.tool_calls.values()),
         ]
 
-    def _subagent_again(self, event: SubagentStarted) -> SubagentStarted:
-        # A parent that has finished is unknown to a reader who joins now, and naming it would be fatal there.
+    def _reopened_subagent(self, event: SubagentStarted) -> SubagentStarted:
+        # A reader that joins now does not know a finished parent, and fails on a reference to it.
         parent = event.parent_subagent_run_id
         return SubagentStarted(
             subagent_run_id=event.subagent_run_id,
@@ -216,7 +224,7 @@ class Open:
             parent_message_id=event.parent_message_id,
         )
 
-    def _call_again(self, event: ToolCallStart) -> ToolCallStart:
+    def _reopened_call(self, event: ToolCallStart) -> ToolCallStart:
         owner, parent = self.call_owners[event.tool_call_id], event.parent_message_id
         same_owner = parent is None or self.message_owners.get(parent, owner) == owner
         return ToolCallStart(
@@ -227,13 +235,13 @@ class Open:
         )
 
 
-def subagent_end(subagent_run_id: str, terminal: Terminal | None) -> SubagentFinished | SubagentError:
-    """The end of a subagent that did not end itself: what the run's own end says about it."""
+def implied_subagent_end(subagent_run_id: str, terminal: Terminal | None) -> SubagentFinished | SubagentError:
+    """Return the end of a subagent that is still open when its run ends with `terminal`."""
     match terminal:
         case RunFinished(outcome=None | Success()):
             return SubagentFinished(subagent_run_id=subagent_run_id)
         case RunFinished(outcome=Interrupted(interrupts=interrupts)):
-            waiting = [one.id for one in interrupts if one.subagent_run_id == subagent_run_id]
+            waiting = [interrupt.id for interrupt in interrupts if interrupt.subagent_run_id == subagent_run_id]
             return SubagentFinished(subagent_run_id=subagent_run_id, outcome=Suspended(interrupt_ids=waiting or None))
         case _:
             return SubagentError(

@@ -1,8 +1,9 @@
-"""Whatever an adapter emits, turned into a legal stream: the meaning is kept where it is clear, and every repair is counted.
+"""Repair of an adapter's events into a legal stream. The meaning is kept where it is clear, and every repair is counted.
 
-The rules and their names are those of `verify.py`, which accepts everything that comes out of here; `ids.py` finds ids, `lanes.py`
-expands chunks. A legal stream passes unchanged but for two things that a reader who joins in the middle depends on: an
-implied owner is written out, and a subagent does not name a parent that has finished.
+The rules and their names are those of `verify.py`, which accepts all output of this module; `ids.py` allocates ids, `chunks.py`
+expands chunks. A legal stream passes unchanged, except for three things that a reader who joins in the middle depends on: an
+implied owner is written out, a subagent does not name a parent that has finished, and an encrypted value names no owner if its id
+has two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import ProtocolViolation
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.chunks import Chunk, ChunkLanes
+from ambient_runner.protocol.chunks import Chunk, ChunkExpander
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
     Attributed,
@@ -26,9 +27,9 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     ToolCallArgs,
 )
-from ambient_runner.protocol.ids import Ids, Kind, fitted
-from ambient_runner.protocol.open_items import Open, Owner, Owners
-from ambient_runner.protocol.verify import encrypted_owners, is_patch
+from ambient_runner.protocol.ids import IdAllocator, MessageKind, with_client_safe_ids
+from ambient_runner.protocol.open_items import OpenItems, OwnerId, OwnersById
+from ambient_runner.protocol.verify import encrypted_value_owners, is_json_patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,108 +40,116 @@ _End = e.TextMessageEnd | e.ReasoningMessageEnd
 _Tagged = TypeVar("_Tagged", bound=Attributed)
 
 
-class _Family(NamedTuple):
-    """What text messages, reasoning messages and reasoning spans differ in."""
+class _StreamFamily(NamedTuple):
+    """The data in which text messages, reasoning messages and reasoning spans differ."""
 
     rule: str
-    kind: Kind
+    kind: MessageKind
     open: Mapping[str, Event]
-    owners: Owners
+    owners: OwnersById
 
 
 class Repairer:
     """Repairs the events of one run, in the order they are emitted.
 
     `known_ids` are the message and tool-call ids of the thread's earlier runs. A message or call started here under one of them gets
-    another id, and so does every later reference to it. `users` are those of what users said, which is not the agent's to change.
+    another id, and so does every later reference to it. `user_message_ids` are those of user messages, which the agent must not change.
 
     Attributes:
-        repairs: How often each rule was applied.
-        calls: The names of the calls started in this run, by id.
-        results: The ids of the calls answered in this run.
+        repairs: Number of repairs by rule.
+        call_names: Tool names of the calls started in this run, by call id.
+        answered_call_ids: Ids of the calls that have a result in this run.
     """
 
     def __init__(
-        self, thread_id: str, run_id: str, known_ids: Collection[str] = (), *, users: Collection[str] = ()
+        self, thread_id: str, run_id: str, known_ids: Collection[str] = (), *, user_message_ids: Collection[str] = ()
     ) -> None:
         self.repairs: Counter[str] = Counter()
-        self.calls: dict[str, str] = {}
-        self.results: set[str] = set()
+        self.call_names: dict[str, str] = {}
+        self.answered_call_ids: set[str] = set()
         self._thread_id = thread_id
         self._run_id = run_id
-        self._ids = Ids(known_ids, users)
-        self._lanes = ChunkLanes()
-        self._open = state = Open()
-        self._texts = _Family("text", "text", state.texts, state.message_owners)
-        self._thoughts = _Family("reasoning", "reasoning", state.thoughts, state.reasoning_owners)
-        self._spans = _Family("reasoning-span", "reasoning", state.spans, state.reasoning_owners)
+        self._ids = IdAllocator(known_ids, user_message_ids)
+        self._chunks = ChunkExpander()
+        self._open_items = open_items = OpenItems()
+        self._text_messages = _StreamFamily("text", "text", open_items.text_messages, open_items.message_owners)
+        self._reasoning_messages = _StreamFamily(
+            "reasoning", "reasoning", open_items.reasoning_messages, open_items.reasoning_owners
+        )
+        self._reasoning_spans = _StreamFamily(
+            "reasoning-span", "reasoning", open_items.reasoning_spans, open_items.reasoning_owners
+        )
         self._started = False
         self._ended = False
-        self._out: list[Event] = []
+        self._emitted: list[Event] = []
 
     @property
-    def started(self) -> bool:
-        """Whether RUN_STARTED has been emitted."""
+    def has_started(self) -> bool:
+        """True if RUN_STARTED has been emitted."""
         return self._started
 
     @property
-    def ended(self) -> bool:
-        """Whether the terminal event has been emitted; everything after it is dropped."""
+    def has_ended(self) -> bool:
+        """True if the terminal event has been emitted. Later events are dropped."""
         return self._ended
 
     def feed(self, event: Event) -> Sequence[Event]:
-        """What to emit for this event: usually itself, nothing when it is dropped.
+        """Return the events to emit for this event: usually itself, none if it is dropped.
 
         Raises:
             ProtocolViolation: It is not one of our events.
         """
-        # Nearly all events are deltas of something open; these lines are their whole cost.
-        state = self._open
+        # Hot path: nearly all events are deltas of an open message or call, and cost only these lines.
+        open_items = self._open_items
         if type(event) is TextMessageContent:
             i = event.message_id
-            if i in state.texts and event.delta and state.message_owners[i] == event.subagent_run_id:
+            if i in open_items.text_messages and event.delta and open_items.message_owners[i] == event.subagent_run_id:
                 return (event,)
         elif type(event) is ToolCallArgs:
             i = event.tool_call_id
-            if i in state.calls and state.call_owners[i] == event.subagent_run_id:
+            if i in open_items.tool_calls and open_items.call_owners[i] == event.subagent_run_id:
                 return (event,)
         elif type(event) is ReasoningMessageContent:
             i = event.message_id
-            if i in state.thoughts and event.delta and state.reasoning_owners[i] == event.subagent_run_id:
+            if (
+                i in open_items.reasoning_messages
+                and event.delta
+                and open_items.reasoning_owners[i] == event.subagent_run_id
+            ):
                 return (event,)
-        return self._repair(event)
+        return self._repair_event(event)
 
     def close(self) -> list[Event]:
-        """The events that end everything open; afterwards nothing is. For a run that crashed or was stopped."""
-        self._out = []
-        self._emit_all(self._open.ends())
-        return self._out
+        """Close everything that is open and return the events that do so. For a run that crashed or was stopped."""
+        self._emitted = []
+        self._emit_all(self._open_items.closing_events())
+        return self._emitted
 
-    def reopening(self) -> list[Event]:
-        """The events that open, empty, everything open now, for a reader who joins here and has had its RUN_STARTED."""
-        return self._open.starts()
+    def reopening_events(self) -> list[Event]:
+        """Return the events that open again, empty, everything open now. For a reader who joins here and has received RUN_STARTED."""
+        return self._open_items.reopening_events()
 
-    def _repair(self, event: Event) -> Sequence[Event]:
+    def _repair_event(self, event: Event) -> Sequence[Event]:
         handle = self._HANDLERS.get(type(event))
         if handle is None:
             raise ProtocolViolation(f"The agent sent a {type(event).__name__}, which is not an AG-UI event.")
-        self._out = []
+        self._emitted = []
         if self._ended:
-            self._count("after-terminal")
+            self._count_repair("after-terminal")
             return ()
         if not self._started and not isinstance(event, e.RunStarted | e.RunError):
-            self._count("run-not-started")
-            self._run_started(
+            self._count_repair("run-not-started")
+            self._start_run(
                 e.RunStarted(thread_id=self._thread_id, run_id=self._run_id, protocol_version=PROTOCOL_VERSION)
             )
-        for end in self._lanes.interrupt(event):
-            self._end_chunked(end)
+        for end in self._chunks.close_streams_before(event):
+            self._end_chunk_stream(end)
         handle(self, event)
-        return self._out
+        return self._emitted
 
     def _emit(self, event: Event) -> None:
-        self._open.apply(event)
-        self._out.append(event)
+        self._open_items.apply(event)
+        self._emitted.append(event)
         if type(event) is e.TextMessageEnd:
             self._ids.end_text(event.message_id)
 
@@ -148,186 +157,198 @@ class Repairer:
         for event in events:
             self._emit(event)
 
-    def _count(self, rule: str) -> None:
+    def _count_repair(self, rule: str) -> None:
         self.repairs[rule] += 1
 
-    def _owned(self, event: _Tagged, owner: Owner) -> _Tagged:
-        """A continuation belongs to whoever opened; untagged it does not say otherwise."""
+    def _with_owner(self, event: _Tagged, owner: OwnerId) -> _Tagged:
+        """Return the event with the owner of the entity it continues. An event without an owner stays as it is."""
         if event.subagent_run_id is None or event.subagent_run_id == owner:
             return event
-        self._count("owner")
+        self._count_repair("owner")
         return replace(event, subagent_run_id=owner)
 
-    def _owned_again(self, event: _Tagged, owners: Owners, entity_id: str) -> _Tagged:
-        """What is opened again belongs to its first opener, in so many words: a late reader has not seen that one."""
+    def _with_first_owner(self, event: _Tagged, owners: OwnersById, entity_id: str) -> _Tagged:
+        """Return the event with the first owner of an entity that opens again, written out: a late reader has not seen the first event."""
         if entity_id not in owners or owners[entity_id] == event.subagent_run_id:
             return event
         if event.subagent_run_id is not None:
-            self._count("owner")
+            self._count_repair("owner")
         return replace(event, subagent_run_id=owners[entity_id])
 
-    def _run_started(self, event: e.RunStarted) -> None:
+    def _start_run(self, event: e.RunStarted) -> None:
         if self._started:
-            return self._count("run-already-started")
+            return self._count_repair("run-already-started")
         self._started = True
         if event.input is not None:
-            self._ids.know(event.input.messages)
-        self._emit(self._of_this_run(event))
+            self._ids.reserve_messages(event.input.messages)
+        self._emit(self._with_run_ids(event))
         return None
 
-    def _run_finished(self, event: e.RunFinished) -> None:
-        outcome = self._outcome(event.outcome)
-        self._run_ended(replace(self._of_this_run(event), outcome=outcome))
+    def _finish_run(self, event: e.RunFinished) -> None:
+        outcome = self._repair_outcome(event.outcome)
+        self._end_run(replace(self._with_run_ids(event), outcome=outcome))
 
-    def _run_ended(self, event: Terminal) -> None:
-        ends = self._open.ends(event)
+    def _end_run(self, event: Terminal) -> None:
+        ends = self._open_items.closing_events(event)
         self.repairs.update(["left-open"] * len(ends))
         self._emit_all(ends)
         self._ended = True
         self._emit(event)
 
-    def _of_this_run(self, event: Any) -> Any:
+    def _with_run_ids(self, event: Any) -> Any:
         if event.thread_id != self._thread_id:
-            self._count("thread-id")
+            self._count_repair("thread-id")
         if event.run_id != self._run_id:
-            self._count("run-id")
+            self._count_repair("run-id")
         return replace(event, thread_id=self._thread_id, run_id=self._run_id)
 
-    def _outcome(self, outcome: Outcome | None) -> Outcome | None:
+    def _repair_outcome(self, outcome: Outcome | None) -> Outcome | None:
         match outcome:
             case e.Interrupted(interrupts=interrupts):
-                first: dict[str, e.Interrupt] = {}
-                for one in interrupts:
-                    first.setdefault(one.id, replace(one, tool_call_id=self._call_reference(one.tool_call_id)))
-                if not first or len(first) != len(interrupts):
-                    self._count("interrupts")
-                return e.Interrupted(interrupts=list(first.values())) if first else None
+                unique: dict[str, e.Interrupt] = {}
+                for interrupt in interrupts:
+                    call_id = self._call_reference(interrupt.tool_call_id)
+                    unique.setdefault(interrupt.id, replace(interrupt, tool_call_id=call_id))
+                if not unique or len(unique) != len(interrupts):
+                    self._count_repair("interrupts")
+                return e.Interrupted(interrupts=list(unique.values())) if unique else None
             case e.Success(pending_tool_call_ids=list(pending)):
-                return e.Success(pending_tool_call_ids=[self._ids.call(one) for one in pending])
+                return e.Success(pending_tool_call_ids=[self._ids.call_id(call_id) for call_id in pending])
             case _:
                 return outcome
 
     def _call_reference(self, tool_call_id: str | None) -> str | None:
-        return None if tool_call_id is None else self._ids.call(tool_call_id)
+        return None if tool_call_id is None else self._ids.call_id(tool_call_id)
 
     def _message_reference(self, message_id: str | None) -> str | None:
-        return None if message_id is None else self._ids.message("text", message_id)
+        return None if message_id is None else self._ids.message_id("text", message_id)
 
-    def _start(self, family: _Family, event: _Start) -> None:
-        before = self._ids.message(family.kind, event.message_id)
+    def _start_message(self, family: _StreamFamily, event: _Start) -> None:
+        before = self._ids.message_id(family.kind, event.message_id)
         i = self._ids.start_message(family.kind, event.message_id)
         if i in family.open:
-            return self._count(f"{family.rule}-already-open")
+            return self._count_repair(f"{family.rule}-already-open")
         if i != before:
-            self._count("id-reused")
-        self._emit(self._owned_again(replace(event, message_id=i), family.owners, i))
+            self._count_repair("id-reused")
+        self._emit(self._with_first_owner(replace(event, message_id=i), family.owners, i))
         return None
 
-    def _content(self, family: _Family, event: _Content) -> None:
+    def _add_content(self, family: _StreamFamily, event: _Content) -> None:
         if not event.delta:
-            return self._count("empty-delta")
-        if self._ids.message(family.kind, event.message_id) not in family.open:
-            self._count(f"{family.rule}-not-open")
-            self._start(family, _start_of(event))
-        i = self._ids.message(family.kind, event.message_id)
-        self._emit(self._owned(replace(event, message_id=i), family.owners[i]))
+            return self._count_repair("empty-delta")
+        if self._ids.message_id(family.kind, event.message_id) not in family.open:
+            self._count_repair(f"{family.rule}-not-open")
+            self._start_message(family, _implied_start(event))
+        i = self._ids.message_id(family.kind, event.message_id)
+        self._emit(self._with_owner(replace(event, message_id=i), family.owners[i]))
         return None
 
-    def _end(self, family: _Family, event: _End) -> None:
-        i = self._ids.message(family.kind, event.message_id)
+    def _end_message(self, family: _StreamFamily, event: _End) -> None:
+        i = self._ids.message_id(family.kind, event.message_id)
         if i not in family.open:
-            self._count(f"{family.rule}-not-open")
+            self._count_repair(f"{family.rule}-not-open")
             if i in family.owners:
                 return
-            self._start(family, _start_of(event))
-            i = self._ids.message(family.kind, event.message_id)
-        self._emit(self._owned(replace(event, message_id=i), family.owners[i]))
+            self._start_message(family, _implied_start(event))
+            i = self._ids.message_id(family.kind, event.message_id)
+        self._emit(self._with_owner(replace(event, message_id=i), family.owners[i]))
 
-    def _span_end(self, event: e.ReasoningEnd) -> None:
-        i = self._ids.message("reasoning", event.message_id)
-        if i not in self._open.spans:
-            return self._count("reasoning-span-not-open")
-        self._emit(self._owned(replace(event, message_id=i), self._open.reasoning_owners[i]))
+    def _end_reasoning_span(self, event: e.ReasoningEnd) -> None:
+        i = self._ids.message_id("reasoning", event.message_id)
+        if i not in self._open_items.reasoning_spans:
+            return self._count_repair("reasoning-span-not-open")
+        self._emit(self._with_owner(replace(event, message_id=i), self._open_items.reasoning_owners[i]))
         return None
 
-    def _call_start(self, event: e.ToolCallStart) -> None:
-        current = self._ids.call(event.tool_call_id)
-        if current in self.calls:
-            return self._count("tool-already-open" if current in self._open.calls else "tool-replayed")
+    def _start_call(self, event: e.ToolCallStart) -> None:
+        current = self._ids.call_id(event.tool_call_id)
+        if current in self.call_names:
+            return self._count_repair(
+                "tool-already-open" if current in self._open_items.tool_calls else "tool-replayed"
+            )
         i = self._ids.start_call(event.tool_call_id)
         if i != current:
-            self._count("id-reused")
-        self.calls[i] = event.tool_call_name
+            self._count_repair("id-reused")
+        self.call_names[i] = event.tool_call_name
         event = replace(event, tool_call_id=i, parent_message_id=self._message_reference(event.parent_message_id))
-        event = self._carried(self._owned_again(event, self._open.call_owners, i))
-        self._ids.note_message("text", event.parent_message_id or i)
+        event = self._with_valid_parent(self._with_first_owner(event, self._open_items.call_owners, i))
+        self._ids.register_message("text", event.parent_message_id or i)
         self._emit(event)
         return None
 
-    def _carried(self, event: e.ToolCallStart) -> e.ToolCallStart:
-        """A call and the message that carries it have one owner; a call that says otherwise gets a message of its own."""
-        owners, parent = self._open.message_owners, event.parent_message_id
+    def _with_valid_parent(self, event: e.ToolCallStart) -> e.ToolCallStart:
+        """Return the call with a parent message of the same owner; a call of another owner gets a message of its own."""
+        owners, parent = self._open_items.message_owners, event.parent_message_id
         if parent not in owners or owners[parent] == event.subagent_run_id:
             return event
-        if event.subagent_run_id is None and event.tool_call_id not in self._open.call_owners:
+        if event.subagent_run_id is None and event.tool_call_id not in self._open_items.call_owners:
             return replace(event, subagent_run_id=owners[parent])
-        self._count("tool-parent")
+        self._count_repair("tool-parent")
         return replace(event, parent_message_id=None)
 
-    def _call_continued(self, event: ToolCallArgs | e.ToolCallEnd) -> None:
-        i = self._ids.call(event.tool_call_id)
-        if i not in self._open.calls:
-            return self._count("tool-not-open")
-        self._emit(self._owned(replace(event, tool_call_id=i), self._open.call_owners[i]))
+    def _continue_call(self, event: ToolCallArgs | e.ToolCallEnd) -> None:
+        i = self._ids.call_id(event.tool_call_id)
+        if i not in self._open_items.tool_calls:
+            return self._count_repair("tool-not-open")
+        self._emit(self._with_owner(replace(event, tool_call_id=i), self._open_items.call_owners[i]))
         return None
 
-    def _result(self, event: e.ToolCallResult) -> None:
-        call = self._ids.call(event.tool_call_id)
-        if call in self.results:
-            return self._count("result-repeated")
-        if call in self._open.calls:
-            self._count("result-before-end")
-            self._emit(e.ToolCallEnd(tool_call_id=call, subagent_run_id=self._open.call_owners[call]))
-        self.results.add(call)
+    def _add_result(self, event: e.ToolCallResult) -> None:
+        call = self._ids.call_id(event.tool_call_id)
+        if call in self.answered_call_ids:
+            return self._count_repair("result-repeated")
+        if call in self._open_items.tool_calls:
+            self._count_repair("result-before-end")
+            self._emit(e.ToolCallEnd(tool_call_id=call, subagent_run_id=self._open_items.call_owners[call]))
+        self.answered_call_ids.add(call)
         message_id = self._ids.start_result(event.message_id)
         if message_id != event.message_id:
-            self._count("id-reused")
+            self._count_repair("id-reused")
         self._emit(replace(event, tool_call_id=call, message_id=message_id))
         return None
 
-    def _encrypted(self, event: e.ReasoningEncryptedValue) -> None:
+    def _add_encrypted_value(self, event: e.ReasoningEncryptedValue) -> None:
         is_call = event.subtype == "tool-call"
-        i = self._ids.call(event.entity_id) if is_call else self._ids.entity(event.entity_id)
-        if not is_call and self._ids.is_users(i):
-            return self._count("of-a-user")
+        i = self._ids.call_id(event.entity_id) if is_call else self._ids.entity_id(event.entity_id)
+        if not is_call and self._ids.is_user_message(i):
+            return self._count_repair("of-a-user")
         event = replace(event, entity_id=i)
-        self._emit(self._owned(event, encrypted_owners(self._open, event).get(i, event.subagent_run_id)))
+        owner = encrypted_value_owners(self._open_items, event).get(i, event.subagent_run_id)
+        self._emit(self._with_owner(event, None if not is_call and self._has_two_owners(i) else owner))
         return None
 
-    def _step_started(self, event: e.StepStarted) -> None:
-        if (event.subagent_run_id, event.step_name) in self._open.steps:
-            return self._count("step-already-open")
+    def _has_two_owners(self, message_id: str) -> bool:
+        """Return True if the id names a message and a reasoning message of different owners.
+
+        A late reader may know only one of the two, so neither owner can be named.
+        """
+        message, reasoning = self._open_items.message_owners, self._open_items.reasoning_owners
+        return message_id in message and message_id in reasoning and message[message_id] != reasoning[message_id]
+
+    def _start_step(self, event: e.StepStarted) -> None:
+        if (event.subagent_run_id, event.step_name) in self._open_items.steps:
+            return self._count_repair("step-already-open")
         self._emit(event)
         return None
 
-    def _step_finished(self, event: e.StepFinished) -> None:
-        owners = self._open.step_owners.get(event.step_name, set())
+    def _finish_step(self, event: e.StepFinished) -> None:
+        owners = self._open_items.step_owners.get(event.step_name, set())
         if event.subagent_run_id in owners:
             self._emit(event)
         elif len(owners) == 1:
-            self._count("owner")
+            self._count_repair("owner")
             self._emit(replace(event, subagent_run_id=next(iter(owners))))
         else:
-            self._count("step-not-open")
+            self._count_repair("step-not-open")
 
-    def _subagent_started(self, event: e.SubagentStarted) -> None:
-        if event.subagent_run_id in self._open.subagents:
-            return self._count("subagent-already-open")
-        if event.subagent_run_id in self._open.finished_subagents:
-            return self._count("subagent-reused")
+    def _start_subagent(self, event: e.SubagentStarted) -> None:
+        if event.subagent_run_id in self._open_items.subagents:
+            return self._count_repair("subagent-already-open")
+        if event.subagent_run_id in self._open_items.finished_subagents:
+            return self._count_repair("subagent-reused")
         parent = event.parent_subagent_run_id
-        if parent is not None and parent not in self._open.subagents:
-            self._count("subagent-parent")
+        if parent is not None and parent not in self._open_items.subagents:
+            self._count_repair("subagent-parent")
             parent = None
         call, message = (
             self._call_reference(event.parent_tool_call_id),
@@ -336,105 +357,107 @@ class Repairer:
         self._emit(replace(event, parent_subagent_run_id=parent, parent_tool_call_id=call, parent_message_id=message))
         return None
 
-    def _subagent_ended(self, event: e.SubagentFinished | e.SubagentError) -> None:
-        if event.subagent_run_id not in self._open.subagents:
-            return self._count("subagent-not-open")
-        ends = self._open.ends_of(event.subagent_run_id)
+    def _end_subagent(self, event: e.SubagentFinished | e.SubagentError) -> None:
+        if event.subagent_run_id not in self._open_items.subagents:
+            return self._count_repair("subagent-not-open")
+        ends = self._open_items.closing_events_of(event.subagent_run_id)
         self.repairs.update(["left-open"] * len(ends))
         self._emit_all([*ends, event])
         return None
 
-    def _state_delta(self, event: e.StateDelta) -> None:
-        if not is_patch(event.delta):
-            return self._count("patch")
+    def _emit_state_delta(self, event: e.StateDelta) -> None:
+        if not is_json_patch(event.delta):
+            return self._count_repair("patch")
         self._emit(event)
         return None
 
-    def _activity_delta(self, event: e.ActivityDelta) -> None:
-        if not is_patch(event.patch):
-            return self._count("patch")
-        event = replace(event, message_id=self._ids.message("activity", event.message_id))
-        if self._ids.is_users(event.message_id):
-            return self._count("of-a-user")
-        owners = self._open.activity_owners
-        self._emit(self._owned(event, owners.get(event.message_id, event.subagent_run_id)))
+    def _emit_activity_delta(self, event: e.ActivityDelta) -> None:
+        if not is_json_patch(event.patch):
+            return self._count_repair("patch")
+        event = replace(event, message_id=self._ids.message_id("activity", event.message_id))
+        if self._ids.is_user_message(event.message_id):
+            return self._count_repair("of-a-user")
+        owners = self._open_items.activity_owners
+        self._emit(self._with_owner(event, owners.get(event.message_id, event.subagent_run_id)))
         return None
 
-    def _activity(self, event: e.ActivitySnapshot) -> None:
-        before = self._ids.message("activity", event.message_id)
-        event = replace(event, message_id=self._ids.activity(event.message_id))
+    def _emit_activity_snapshot(self, event: e.ActivitySnapshot) -> None:
+        before = self._ids.message_id("activity", event.message_id)
+        event = replace(event, message_id=self._ids.start_activity(event.message_id))
         if event.message_id != before:
-            self._count("of-a-user")
+            self._count_repair("of-a-user")
         if event.replace is False:
-            event = self._owned_again(event, self._open.activity_owners, event.message_id)
+            event = self._with_first_owner(event, self._open_items.activity_owners, event.message_id)
         self._emit(event)
 
-    def _snapshot(self, event: e.MessagesSnapshot) -> None:
+    def _emit_messages_snapshot(self, event: e.MessagesSnapshot) -> None:
         if event.messages:
-            event = replace(event, messages=fitted(event.messages))
-        self._ids.note_messages(event.messages)
+            event = replace(event, messages=with_client_safe_ids(event.messages))
+        self._ids.register_messages(event.messages)
         self._emit(event)
 
-    def _chunk(self, chunk: Chunk) -> None:
-        explicit = self._lanes.expand(chunk)
+    def _expand_chunk(self, chunk: Chunk) -> None:
+        explicit = self._chunks.expand(chunk)
         if explicit is None:
-            return self._count("chunk")
+            return self._count_repair("chunk")
         for event in explicit:
             if isinstance(event, e.TextMessageEnd | e.ReasoningMessageEnd | e.ToolCallEnd):
-                self._end_chunked(event)
+                self._end_chunk_stream(event)
             else:
                 self._HANDLERS[type(event)](self, event)
         return None
 
-    def _end_chunked(self, end: Event) -> None:
-        """The end a chunk stream is due, unless something else has closed it meanwhile."""
+    def _end_chunk_stream(self, end: Event) -> None:
+        """Emit the end of a chunk stream, unless another event has closed it."""
         match end:
-            case e.TextMessageEnd() if self._ids.message("text", end.message_id) in self._open.texts:
-                self._end(self._texts, end)
-            case e.ReasoningMessageEnd() if self._ids.message("reasoning", end.message_id) in self._open.thoughts:
-                self._end(self._thoughts, end)
-            case e.ToolCallEnd() if self._ids.call(end.tool_call_id) in self._open.calls:
-                self._call_continued(end)
+            case e.TextMessageEnd() if self._ids.message_id("text", end.message_id) in self._open_items.text_messages:
+                self._end_message(self._text_messages, end)
+            case e.ReasoningMessageEnd() if (
+                self._ids.message_id("reasoning", end.message_id) in self._open_items.reasoning_messages
+            ):
+                self._end_message(self._reasoning_messages, end)
+            case e.ToolCallEnd() if self._ids.call_id(end.tool_call_id) in self._open_items.tool_calls:
+                self._continue_call(end)
             case _:
                 pass
 
     _HANDLERS: ClassVar[dict[type[BaseEvent], Callable[[Repairer, Any], None]]] = {
-        e.RunStarted: _run_started,
-        e.RunFinished: _run_finished,
-        e.RunError: _run_ended,
-        e.StepStarted: _step_started,
-        e.StepFinished: _step_finished,
-        e.TextMessageStart: lambda self, event: self._start(self._texts, event),
-        TextMessageContent: lambda self, event: self._content(self._texts, event),
-        e.TextMessageEnd: lambda self, event: self._end(self._texts, event),
-        e.TextMessageChunk: _chunk,
-        e.ToolCallStart: _call_start,
-        ToolCallArgs: _call_continued,
-        e.ToolCallEnd: _call_continued,
-        e.ToolCallChunk: _chunk,
-        e.ToolCallResult: _result,
+        e.RunStarted: _start_run,
+        e.RunFinished: _finish_run,
+        e.RunError: _end_run,
+        e.StepStarted: _start_step,
+        e.StepFinished: _finish_step,
+        e.TextMessageStart: lambda self, event: self._start_message(self._text_messages, event),
+        TextMessageContent: lambda self, event: self._add_content(self._text_messages, event),
+        e.TextMessageEnd: lambda self, event: self._end_message(self._text_messages, event),
+        e.TextMessageChunk: _expand_chunk,
+        e.ToolCallStart: _start_call,
+        ToolCallArgs: _continue_call,
+        e.ToolCallEnd: _continue_call,
+        e.ToolCallChunk: _expand_chunk,
+        e.ToolCallResult: _add_result,
         e.StateSnapshot: _emit,
-        e.StateDelta: _state_delta,
-        e.MessagesSnapshot: _snapshot,
-        e.ActivitySnapshot: _activity,
-        e.ActivityDelta: _activity_delta,
+        e.StateDelta: _emit_state_delta,
+        e.MessagesSnapshot: _emit_messages_snapshot,
+        e.ActivitySnapshot: _emit_activity_snapshot,
+        e.ActivityDelta: _emit_activity_delta,
         e.Raw: _emit,
         e.Custom: _emit,
-        e.ReasoningStart: lambda self, event: self._start(self._spans, event),
-        e.ReasoningEnd: _span_end,
-        e.ReasoningMessageStart: lambda self, event: self._start(self._thoughts, event),
-        ReasoningMessageContent: lambda self, event: self._content(self._thoughts, event),
-        e.ReasoningMessageEnd: lambda self, event: self._end(self._thoughts, event),
-        e.ReasoningMessageChunk: _chunk,
-        e.ReasoningEncryptedValue: _encrypted,
-        e.SubagentStarted: _subagent_started,
-        e.SubagentFinished: _subagent_ended,
-        e.SubagentError: _subagent_ended,
+        e.ReasoningStart: lambda self, event: self._start_message(self._reasoning_spans, event),
+        e.ReasoningEnd: _end_reasoning_span,
+        e.ReasoningMessageStart: lambda self, event: self._start_message(self._reasoning_messages, event),
+        ReasoningMessageContent: lambda self, event: self._add_content(self._reasoning_messages, event),
+        e.ReasoningMessageEnd: lambda self, event: self._end_message(self._reasoning_messages, event),
+        e.ReasoningMessageChunk: _expand_chunk,
+        e.ReasoningEncryptedValue: _add_encrypted_value,
+        e.SubagentStarted: _start_subagent,
+        e.SubagentFinished: _end_subagent,
+        e.SubagentError: _end_subagent,
     }
 
 
-def _start_of(event: _Content | _End) -> _Start:
-    """The opener that an event without one implies."""
+def _implied_start(event: _Content | _End) -> _Start:
+    """Return the start event that an event without one implies."""
     if isinstance(event, TextMessageContent | e.TextMessageEnd):
         return e.TextMessageStart(message_id=event.message_id, role="assistant", subagent_run_id=event.subagent_run_id)
     return e.ReasoningMessageStart(message_id=event.message_id, subagent_run_id=event.subagent_run_id)

@@ -1,4 +1,4 @@
-"""JSON as RFC 8259 means it, for bodies from strangers. Python's parser alone takes NaN, duplicate names, lone surrogates and any depth."""
+"""Strict JSON (RFC 8259) for untrusted bodies. Python's parser alone accepts NaN, duplicate names, lone surrogates and any depth."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from typing import Any, NoReturn, cast
 
 from ambient_runner.errors import InvalidInput
 
-__all__ = ["MAX_DEPTH", "loads", "too_deep"]
+__all__ = ["MAX_DEPTH", "is_too_deep", "loads"]
 
 MAX_DEPTH = 64
 
 # A bracket, or a whole string; also an unterminated one, to stay linear.
 _BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
-_STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+_DEPTH_CHANGES = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(body: bytes) -> Any:
-    """The JSON value of a body. Raises: InvalidInput, saying what is wrong and where."""
-    if too_deep(body):
+    """Return the JSON value of a body. Raises: InvalidInput, saying what is wrong and where."""
+    if is_too_deep(body):
         raise InvalidInput(f"The body is nested more than {MAX_DEPTH} levels deep.")
     try:
         text = body.decode()
         value: Any = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+            text,
+            object_pairs_hook=_parse_object,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
         )
     except UnicodeDecodeError as error:
         raise InvalidInput(f"The body is not UTF-8: see byte {error.start}.") from error
@@ -41,57 +45,60 @@ def loads(body: bytes) -> Any:
     return value
 
 
-def too_deep(body: bytes) -> bool:
-    """Whether brackets nest too deep, without parsing. Brackets that do not pair are left to the parser, which says where."""
-    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+def is_too_deep(body: bytes, limit: int = MAX_DEPTH) -> bool:
+    """Return True if brackets nest deeper than `limit`, without parsing. The parser reports unbalanced brackets.
+
+    Counted, because interpreters differ in how deep a parser goes before it raises RecursionError.
+    """
+    if body.count(b"[") + body.count(b"{") <= limit:
         return False
     depth = 0
     for found in _BRACKETS.finditer(body):
-        depth += _STEPS.get(found[0], 0)
-        if depth > MAX_DEPTH:
+        depth += _DEPTH_CHANGES.get(found[0], 0)
+        if depth > limit:
             return True
     return False
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise InvalidInput(f"The body is ambiguous: an object has two members named {twice[:64]!r}.")
+        duplicate = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise InvalidInput(f"The body is ambiguous: an object has two members named {duplicate[:64]!r}.")
     return members
 
 
-def _constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise InvalidInput(f"The body is not JSON: {name} is not a JSON value.")
 
 
-def _float(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise InvalidInput(f"The number {digits[:32]} is too large.")
     return value
 
 
-def _int(digits: str) -> int:
-    """What fits a double: JavaScript writes 1e20 as 21 digits, but nothing longer than 309."""
+def _parse_int(digits: str) -> int:
+    """Return an integer that fits a double: JavaScript writes 1e20 as 21 digits, but nothing longer than 309."""
     if len(digits) > 309:
         raise InvalidInput(f"The number {digits[:32]}… is too large.")
     return int(digits)
 
 
 def _refuse_lone_surrogates(value: Any) -> None:
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        path, value = waiting.pop()
+    pending: list[tuple[str, Any]] = [("", value)]
+    while pending:
+        path, value = pending.pop()
         if isinstance(value, str):
             _refuse_lone_surrogate(path, value)
         elif isinstance(value, list):
-            waiting += [(f"{path}[{at}]", item) for at, item in enumerate(cast("list[Any]", value))]
+            pending += [(f"{path}[{at}]", item) for at, item in enumerate(cast("list[Any]", value))]
         elif isinstance(value, dict):
             for name, item in cast("dict[str, Any]", value).items():
                 _refuse_lone_surrogate(path, name)
-                waiting.append((f"{path}.{name}".lstrip("."), item))
+                pending.append((f"{path}.{name}".lstrip("."), item))
 
 
 def _refuse_lone_surrogate(path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A run that is going on in this process: its task's handles, its deadlines, and why it ends."""
+"""A run that executes in this process: its handles, its timeouts, and the cause of its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 
 from ambient_runner.errors import BridgeTimeout
 from ambient_runner.protocol.events import Cancelled, RunError
-from ambient_runner.runs.framing import finished
+from ambient_runner.runs.framing import run_finished
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,50 +27,50 @@ Cause = Literal["stopped", "idle", "total", "shutdown"]
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class ActiveRun:
-    """What the Runner holds of a run while it drives it."""
+    """The Runner's handles of a run while it executes."""
 
     run: Run
     agent: Agent
     writer: Writer
     pipeline: Pipeline
     timeouts: Timeouts
-    cut_short: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    cancel_requested: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Resolved when the agent must end now."""
     done: anyio.Event = field(default_factory=anyio.Event)
     cause: Cause | None = None
-    """Why it was cut short; None while nothing cuts it."""
-    unread: bool = False
-    """Whether everyone who read it has left."""
-    said: Terminal | None = None
-    """The terminal event the handler has given."""
+    """Why the run is cancelled; None while it is not."""
+    has_no_readers: bool = False
+    """True if every reader of the run has disconnected."""
+    reported_terminal: Terminal | None = None
+    """The terminal event the handler has yielded."""
     on_end: Callable[[], Awaitable[None]] | None = None
-    heard: float = 0.0
-    """When the agent last said something that was not put aside (`Pipeline.heard`), on the monotonic clock."""
 
-    def cut(self, cause: Cause) -> None:
-        """End the agent now. The first cause stays."""
+    def cancel(self, cause: Cause) -> None:
+        """End the agent now. The first cause wins."""
         self.cause = self.cause or cause
         self.run.stopping.set()
-        if not self.cut_short.done():
-            self.cut_short.set_result(None)
+        if not self.cancel_requested.done():
+            self.cancel_requested.set_result(None)
 
-    def terminal(self) -> Terminal:
-        """The terminal event of a run that was cut short."""
+    def terminal_event(self) -> Terminal:
+        """Return the terminal event of a run that was cancelled."""
         match self.cause:
             case "idle":
-                silent = f"The agent said nothing for {self.timeouts.idle:g} seconds and was stopped."
-                return RunError(message=silent, code=BridgeTimeout.code)
+                message = f"The agent sent no event for {self.timeouts.idle:g} seconds and was stopped."
+                return RunError(message=message, code=BridgeTimeout.code)
             case "total":
-                long = f"The agent ran for {self.timeouts.total:g} seconds, the longest it may, and was stopped."
-                return RunError(message=long, code=BridgeTimeout.code)
+                message = f"The agent ran for {self.timeouts.total:g} seconds, the limit of one run, and was stopped."
+                return RunError(message=message, code=BridgeTimeout.code)
             case "shutdown":
-                return RunError(message="The server was shut down during this run. Send it again.", code="shutdown")
+                return RunError(
+                    message="The server shut down during this run. Send your message again.", code="shutdown"
+                )
             case _:
-                return finished(self.run, Cancelled())
+                return run_finished(self.run, Cancelled())
 
 
 class Deadlines:
-    """Cuts a run that is silent or goes on for too long. Timers of the loop, so an event costs nothing but `heard`."""
+    """Cancels a run that is idle or runs for too long. Uses timers of the loop, so an event costs only a timestamp."""
 
     def __init__(self, active: ActiveRun) -> None:
         self._active = active
@@ -79,9 +79,9 @@ class Deadlines:
 
     def __enter__(self) -> None:
         active = self._active
-        active.heard = time.monotonic()
+        active.pipeline.touch()
         self._timers = [
-            self._loop.call_later(active.timeouts.total, active.cut, "total"),
+            self._loop.call_later(active.timeouts.total, active.cancel, "total"),
             self._loop.call_later(active.timeouts.idle, self._check_idle),
         ]
 
@@ -90,9 +90,8 @@ class Deadlines:
             timer.cancel()
 
     def _check_idle(self) -> None:
-        heard = max(self._active.heard, self._active.pipeline.heard)
-        left = heard + self._active.timeouts.idle - time.monotonic()
+        left = self._active.pipeline.last_event_at + self._active.timeouts.idle - time.monotonic()
         if left <= 0:
-            self._active.cut("idle")
+            self._active.cancel("idle")
         else:
             self._timers[1] = self._loop.call_later(left, self._check_idle)

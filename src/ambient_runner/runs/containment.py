@@ -1,10 +1,10 @@
 """Containment of agent code: it runs in tasks of its own, and nothing it does to itself reaches another run or the server.
 
-An adapter is someone else's code: it may cancel itself, try to end the process, or swallow its cancellation. None of that may reach another
-run, nor keep this one open. Plain asyncio: a cancel scope would cancel an uncancellable task again and again, at the cost of a core.
+An adapter is foreign code: it may cancel itself, try to end the process, or swallow its cancellation. None of that may affect another
+run, nor keep this one open. Plain asyncio: a cancel scope would cancel an uncancellable task in a loop, at the cost of a core.
 
-SystemExit leaves an asyncio loop from whichever task raises it, and ends every other run with it. It is easily raised: by `argparse`, when
-a tool's arguments do not suit it. So tasks that a run starts are wrapped.
+SystemExit leaves an asyncio loop from any task that raises it, and ends every other run with it. It is easily raised: by `argparse`, for
+invalid arguments of a tool. So tasks that a run starts are wrapped.
 """
 
 from __future__ import annotations
@@ -17,41 +17,44 @@ from typing import Any, TypeVar
 import anyio
 
 from ambient_runner.errors import BridgeError
-from ambient_runner.runs.run import run_if_any
+from ambient_runner.runs.run import current_run_or_none, describe_run
 
-__all__ = ["contain_tasks"]
+__all__ = ["install_task_guard"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-LeftBehind = set[asyncio.Task[Any]]
-"""Tasks that went on after they were cancelled. They hold nothing of ours, but the loop cannot close before they end."""
+UncancellableTasks = set[asyncio.Task[Any]]
+"""Tasks that continued after they were cancelled. They hold no resource of the run, but the loop cannot close before they end."""
 
 
-async def run_apart(
-    work: Coroutine[Any, Any, T], cut: asyncio.Future[None], grace: float, left_behind: LeftBehind
+async def run_agent_task(
+    work: Coroutine[Any, Any, T],
+    cancel_requested: asyncio.Future[None],
+    grace: float,
+    uncancellable: UncancellableTasks,
 ) -> T | None:
-    """The result of `work`, or None when `cut` came first: it is then cancelled and gets `grace` seconds to end.
+    """Return the result of `work`; None if `cancel_requested` is resolved first: then it is cancelled and has `grace` seconds to end.
 
-    Raises: whatever `work` raises; BridgeError when it cancelled itself or tried to end the process.
+    Raises: every error of `work`; BridgeError if it cancelled itself or tried to end the process.
     """
-    task = asyncio.create_task(_contained(work))
+    task = asyncio.create_task(_contain_exit(work))
     try:
-        await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, cancel_requested}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not task.done():
-            await _end(task, grace, left_behind)
+            await _cancel_task(task, grace, uncancellable)
     if task.done() and not task.cancelled():
         return task.result()
-    if cut.done():
+    if cancel_requested.done():
         return None
     raise BridgeError
 
 
-async def _contained(work: Coroutine[Any, Any, T]) -> T:
-    """asyncio takes these out of the loop, whoever raises them; an agent has no business ending the server."""
+async def _contain_exit(work: Coroutine[Any, Any, T]) -> T:
+    """Raise BridgeError instead of the exceptions that would leave the loop and end the server."""
     try:
         return await work
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
@@ -62,22 +65,25 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
         raise BridgeError from error
 
 
-async def _end(task: asyncio.Task[Any], grace: float, left_behind: LeftBehind) -> None:
+async def _cancel_task(task: asyncio.Task[Any], grace: float, uncancellable: UncancellableTasks) -> None:
     with anyio.CancelScope(shield=True):
-        # Asked twice: what waits for a child process in its clean-up, as anyio's do, kills it when it is cancelled again.
+        # Twice: clean-up code that waits for a child process, like anyio's, kills it on the second cancellation.
         for _ in range(2):
             task.cancel()
             await asyncio.wait({task}, timeout=grace / 2)
             if task.done():
                 return
-    logger.error("An agent went on after it was cancelled and is left behind")
-    left_behind.add(task)
-    task.add_done_callback(left_behind.discard)
-    task.add_done_callback(_forget)
+    logger.error(
+        "The agent of %s did not stop after it was cancelled; its task keeps running detached",
+        describe_run(current_run_or_none()),
+    )
+    uncancellable.add(task)
+    task.add_done_callback(uncancellable.discard)
+    task.add_done_callback(_retrieve_exception)
 
 
-def _forget(task: asyncio.Task[Any]) -> None:
-    """Look at its exception, or asyncio complains that nobody did."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception, or asyncio logs that it was never retrieved."""
     if not task.cancelled():
         task.exception()
 
@@ -85,30 +91,30 @@ def _forget(task: asyncio.Task[Any]) -> None:
 _Factory = Callable[..., asyncio.Future[Any]]
 
 
-def contain_tasks() -> None:
-    """From here on, a task that a run starts on this loop fails alone. Other tasks stay as they are."""
+def install_task_guard() -> None:
+    """Make every task that a run starts on this loop fail alone. Other tasks are unaffected."""
     loop = asyncio.get_running_loop()
-    before = loop.get_task_factory()
-    if not isinstance(before, _Containing):
-        loop.set_task_factory(_Containing(before))
+    previous = loop.get_task_factory()
+    if not isinstance(previous, _GuardedTaskFactory):
+        loop.set_task_factory(_GuardedTaskFactory(previous))
 
 
-class _Containing:
-    """A task factory; `before` is the one that was there."""
+class _GuardedTaskFactory:
+    """A task factory that wraps the coroutines of runs; `previous` is the factory it replaces."""
 
-    def __init__(self, before: _Factory | None) -> None:
-        self._before = before
+    def __init__(self, previous: _Factory | None) -> None:
+        self._previous = previous
 
     def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Future[Any]:
-        if run_if_any() is not None:
-            work = _Contained(work)
-        if self._before is not None:
-            return self._before(loop, work, **options)
+        if current_run_or_none() is not None:
+            work = _GuardedCoroutine(work)
+        if self._previous is not None:
+            return self._previous(loop, work, **options)
         return asyncio.Task(work, loop=loop, **options)
 
 
-class _Contained(Coroutine[Any, Any, Any]):
-    """A coroutine, and all that is asked about it; a wrapping one would leave it unawaited when it is cancelled before it begins."""
+class _GuardedCoroutine(Coroutine[Any, Any, Any]):
+    """A proxy of a coroutine. An `async def` wrapper would leave it unawaited if it is cancelled before it begins."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work

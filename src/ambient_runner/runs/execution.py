@@ -1,13 +1,12 @@
-"""One run in this process, from its agent's first event to its terminal one: pushed into the pipeline, stopped when asked, ended well.
+"""Execution of one run: push the agent's events into the pipeline, obey stop requests and timeouts, write the terminal event.
 
-`runner.py` owns the run's task and its lease; here nobody knows of other runs.
+`runner.py` owns the run's task and its lease; this module knows no other runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import traceback
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -18,152 +17,166 @@ from ambient_runner.errors import BridgeError, LeaseLost, LedgerError, RunnerErr
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import RunError, RunFinished, Terminal
 from ambient_runner.runs.active import ActiveRun, Deadlines
-from ambient_runner.runs.containment import LeftBehind, run_apart
-from ambient_runner.runs.framing import finished, framed
+from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
+from ambient_runner.runs.framing import frame_agent, run_finished
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.pipeline import LOOKED_AT, is_written
+from ambient_runner.runs.pipeline import CONDITIONALLY_WRITTEN, is_written
+from ambient_runner.runs.run import describe_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ambient_runner.runs.run import Middleware, RunHandler
 
-__all__ = ["LAST_WORDS", "drive_to_end"]
+__all__ = ["FINALIZE_TIMEOUT", "execute_run"]
 
 logger = logging.getLogger(__name__)
 
-LAST_WORDS = 10.0
-"""Seconds a run has to write its terminal event once it ends."""
+FINALIZE_TIMEOUT = 10.0
+"""Seconds a run has to write its terminal event."""
 _TERMINALS = frozenset({RunFinished, RunError})
 _YIELD_EVERY = 256
-"""Events of an agent that does not pause, until others have their turn."""
+"""Events of an agent that never awaits after which other tasks get a turn."""
 
 
-async def drive_to_end(active: ActiveRun, middleware: Sequence[Middleware], left_behind: LeftBehind) -> None:
-    """Drive the run and write how it ended, unless it can no longer be written. An agent that will not end is `left_behind`."""
+async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks) -> None:
+    """Execute the run and write its terminal event, unless the ledger refuses it. Agent tasks that do not end go to `uncancellable`."""
     try:
-        terminal = await _attended(active, middleware, left_behind)
+        terminal = await _execute_with_stop_watch(active, middleware, uncancellable)
     except anyio.get_cancelled_exc_class():
         active.cause = active.cause or "shutdown"
-        await _end(active, active.terminal())
+        await _write_terminal(active, active.terminal_event())
         raise
     if terminal is not None:
-        await _end(active, terminal)
+        await _write_terminal(active, terminal)
     else:
-        _tell_observers(active, RunError(message=LedgerError().message, code=LedgerError.code))
+        _notify_observers(active, RunError(message=LedgerError().message, code=LedgerError.code))
 
 
-async def _attended(active: ActiveRun, middleware: Sequence[Middleware], left_behind: LeftBehind) -> Terminal | None:
-    """Drive the run while someone listens for stops; None when it can no longer be written."""
+async def _execute_with_stop_watch(
+    active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks
+) -> Terminal | None:
+    """Execute the run while a task waits for stop requests. Return None if the run can no longer be written."""
     terminal: Terminal | None = None
     try:
         async with anyio.create_task_group() as watchers:
-            watchers.start_soon(_obey_stops, active)
-            terminal = await _drive(active, middleware, left_behind)
+            watchers.start_soon(_watch_for_stop, active)
+            terminal = await _drive_run(active, middleware, uncancellable)
             watchers.cancel_scope.cancel()
     except* LeaseLost:
-        logger.warning("A run lost its lease and is left to its new owner")
+        logger.warning(
+            "Run %s on thread %s lost its lease; another process took over", active.run.key, active.run.thread.id
+        )
     except* LedgerError:
-        logger.exception("A run could not be written; recovery will close it")
+        logger.exception(
+            "Run %s on thread %s cannot be written to the ledger; recovery will close it",
+            active.run.key,
+            active.run.thread.id,
+        )
     finally:
-        await _take_leave(active)
+        await _notify_on_end(active)
     return terminal
 
 
-async def _take_leave(active: ActiveRun) -> None:
-    """Tell whoever started the run that it is over, even while everything is being cancelled."""
+async def _notify_on_end(active: ActiveRun) -> None:
+    """Call the request's `on_end`, even during cancellation."""
     if active.on_end is not None:
-        with anyio.move_on_after(active.timeouts.grace, shield=True), isolate("telling a door that a run is over"):
+        with (
+            anyio.move_on_after(active.timeouts.grace, shield=True),
+            isolate(f"calling on_end of {describe_run(active.run)}"),
+        ):
             await active.on_end()
 
 
-async def _drive(active: ActiveRun, middleware: Sequence[Middleware], left_behind: LeftBehind) -> Terminal:
-    """Push every event of the agent; gives the terminal event the run deserves."""
+async def _drive_run(
+    active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks
+) -> Terminal:
+    """Push every event of the agent. Return the run's terminal event."""
     terminal: Terminal | None = None
     try:
         with Deadlines(active):
-            consuming = _consume(active, _handler(active, middleware))
-            terminal = await run_apart(consuming, active.cut_short, active.timeouts.grace, left_behind)
+            work = _consume_events(active, _wrap_handler(active, middleware))
+            terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
     except LedgerError:
         raise
     except Exception as error:
-        return active.terminal() if active.cause else _failure(error, active)
+        return active.terminal_event() if active.cause else _failure_event(error, active)
     if active.cause is not None:
-        return active.terminal()
-    return terminal or finished(active.run)
+        return active.terminal_event()
+    return terminal or run_finished(active.run)
 
 
-def _failure(error: Exception, active: ActiveRun) -> RunError:
-    """What a client is told: our own errors by name, everything else as a code and a calm sentence. The log gets the rest.
+def _failure_event(error: Exception, active: ActiveRun) -> RunError:
+    """Return the RUN_ERROR for clients: our own errors by code and message, others as a generic one. The details are logged.
 
-    Middleware that has said the failure in its own words, and lets it pass, has the last word.
+    A RUN_ERROR that middleware yielded before the failure passed it takes precedence.
     """
     known = error if isinstance(error, RunnerError) else BridgeError()
-    level, said = (
+    level, lines = (
         (logging.WARNING, traceback.format_exception_only(error.__cause__ or error))
         if known.is_expected
         else (logging.ERROR, traceback.format_exception(error))
     )
-    reason = Redactor(active.run.secrets).redact_text("".join(said))
-    logger.log(level, "A run failed (%s)\n%s", known.code, reason)
-    if isinstance(active.said, RunError):
-        return active.said
+    reason = Redactor(active.run.secrets).redact_text("".join(lines))
+    logger.log(level, "Run %s on thread %s failed (%s)\n%s", active.run.key, active.run.thread.id, known.code, reason)
+    if isinstance(active.reported_terminal, RunError):
+        return active.reported_terminal
     return RunError(message=known.message, code=known.code)
 
 
-async def _consume(active: ActiveRun, handler: RunHandler) -> Terminal | None:
-    writer, now = active.writer, time.monotonic
-    push, full = active.pipeline.push, writer.full
+async def _consume_events(active: ActiveRun, handler: RunHandler) -> Terminal | None:
+    writer, pipeline = active.writer, active.pipeline
+    push, full = pipeline.push, writer.is_full
     count = 0
     async with aclosing(handler(active.run)) as events:
         async for event in events:
             kind = type(event)
             if kind in _TERMINALS:
-                active.said = active.said or cast("Terminal", event)
-            elif kind not in LOOKED_AT or is_written(event):
-                if push(event):
-                    active.heard = now()
-                    if full():
-                        await writer.room()
+                active.reported_terminal = active.reported_terminal or cast("Terminal", event)
+            elif kind not in CONDITIONALLY_WRITTEN or is_written(event):
+                if push(event) and full():
+                    await writer.wait_for_capacity()
             else:
-                active.heard = now()
+                pipeline.touch()
             count += 1
             if not count % _YIELD_EVERY:
-                await (writer.room() if full() else asyncio.sleep(0))
-    return active.said
+                await (writer.wait_for_capacity() if full() else asyncio.sleep(0))
+    return active.reported_terminal
 
 
-def _handler(active: ActiveRun, middleware: Sequence[Middleware]) -> RunHandler:
-    """The agent inside its own middleware, inside the server's."""
-    handler = framed(active.agent, active.pipeline.keep)
+def _wrap_handler(active: ActiveRun, middleware: Sequence[Middleware]) -> RunHandler:
+    """Return the agent's handler inside its own middleware, inside the server's."""
+    handler = frame_agent(active.agent, active.pipeline.store_private)
     for wrap in reversed((*middleware, *active.agent.middleware)):
         handler = wrap(handler)
     return handler
 
 
-async def _end(active: ActiveRun, terminal: Terminal) -> None:
-    """Write the terminal event even while everything is being cancelled."""
-    _tell_observers(active, terminal)
-    with anyio.move_on_after(LAST_WORDS, shield=True):
+async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
+    """Write the terminal event, even during cancellation."""
+    _notify_observers(active, terminal)
+    with anyio.move_on_after(FINALIZE_TIMEOUT, shield=True):
         try:
-            active.pipeline.end(terminal)
-            await active.writer.finish()
+            active.pipeline.end_run(terminal)
+            await active.writer.finish_run()
         except LedgerError:
-            logger.exception("The end of a run could not be written; recovery will close it")
+            logger.exception(
+                "The terminal event of %s cannot be written; recovery will close the run", describe_run(active.run)
+            )
 
 
-async def _obey_stops(active: ActiveRun) -> None:
-    """Wait for a stop request; ask the agent to end by itself, and cut it after the grace."""
-    await active.writer.stop_requested()
+async def _watch_for_stop(active: ActiveRun) -> None:
+    """Wait for a stop request; ask the agent to stop, and cancel it after the grace period."""
+    await active.writer.wait_for_stop()
     active.cause = active.cause or "stopped"
     active.run.stopping.set()
-    with anyio.move_on_after(active.timeouts.grace), isolate("asking an agent to stop"):
+    with anyio.move_on_after(active.timeouts.grace), isolate(f"asking the agent to stop {describe_run(active.run)}"):
         if await active.agent.interrupt(active.run):
             await active.done.wait()
-    active.cut("stopped")
+    active.cancel("stopped")
 
 
-def _tell_observers(active: ActiveRun, terminal: Terminal) -> None:
-    for tell in active.run.endings:
-        with isolate("telling an observer how a run ended"):
-            tell(terminal)
+def _notify_observers(active: ActiveRun, terminal: Terminal) -> None:
+    for notify in active.run.on_terminal:
+        with isolate(f"notifying an observer of the end of {describe_run(active.run)}"):
+            notify(terminal)

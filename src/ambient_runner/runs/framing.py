@@ -1,6 +1,6 @@
-"""`framed`: the innermost handler. It gives a run its RUN_STARTED, closing MESSAGES_SNAPSHOT and terminal event.
+"""The innermost handler: it adds a run's RUN_STARTED, closing MESSAGES_SNAPSHOT and terminal event.
 
-What the agent itself says of these is absorbed, keeping outcome, result and usage, so an adapter may send them or not.
+Those the agent itself yields are absorbed, except for their outcome, result and usage, so an adapter may yield them or not.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ambient_runner.errors import BridgeError, Parked, ProtocolViolation
-from ambient_runner.projections.private_entries import is_kept
+from ambient_runner.errors import BridgeError, ProtocolViolation, RunInterrupted
+from ambient_runner.projections.private_entries import is_private
 from ambient_runner.projections.state import SharedState, visible_patch
-from ambient_runner.protocol.agui_models import Coercer
+from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
     Custom,
@@ -32,7 +32,8 @@ from ambient_runner.protocol.events import (
     ToolCallResult,
     ToolCallStart,
 )
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
+from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -42,93 +43,95 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOT_HERE = MessagesSnapshot(messages=[])
-"""Stored instead of the messages: the frame is folded when it is read, so its cost is not stored again and again.
+SNAPSHOT_MARKER = MessagesSnapshot(messages=[])
+"""Stored instead of the messages: the snapshot is folded when it is read, so the messages are not stored again and again.
 
-An adapter may yield this very object in the middle of a run, as often as it likes: clients get a MESSAGES_SNAPSHOT there. Any other
+An adapter may yield this very object during a run, any number of times: clients receive a MESSAGES_SNAPSHOT there. Any other
 snapshot of an adapter is absorbed.
 """
 
 _CLOSING = MessagesSnapshot(messages=[])
-"""The same, where the run ends: middleware sees it, and the Runner writes its own."""
+"""The snapshot at the end of a run, for middleware; the Runner writes its own."""
 
 _DELTAS = frozenset({TextMessageContent, ToolCallArgs})
 
 
 def run_started(run: Run) -> RunStarted:
-    """The run's first event. Its input holds only what this run added to the thread."""
-    asked = run.input
+    """Return the run's first event. Its input contains only the messages this run added to the thread."""
+    run_input = run.input
     return RunStarted(
-        thread_id=asked.thread_id,
-        run_id=asked.run_id,
+        thread_id=run_input.thread_id,
+        run_id=run_input.run_id,
         protocol_version=PROTOCOL_VERSION,
-        parent_run_id=asked.parent_run_id,
-        # With a parent, the trace is one that the caller has begun.
+        parent_run_id=run_input.parent_run_id,
+        # With a parent span, the caller began the trace.
         metadata={"traceId": run.trace_id} | ({"parentSpanId": run.caller.span_id} if run.caller else {}),
-        input=RunAgentInput(thread_id=asked.thread_id, run_id=asked.run_id, messages=list(run.accepted)),
+        input=RunAgentInput(thread_id=run_input.thread_id, run_id=run_input.run_id, messages=list(run.accepted)),
     )
 
 
-def finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
-    """The end of a run that did not fail; success unless something else is said."""
+def run_finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
+    """Return the terminal event of a run that did not fail; its outcome is success by default."""
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def framed(agent: Agent, keep: Callable[[Custom], None] | None = None) -> RunHandler:
-    """A handler that runs `agent` inside a complete frame. `keep` gets what the agent wants to keep.
+def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = None) -> RunHandler:
+    """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
-    The event that says so is passed on like others: middleware can see it, but not make, change or lose one.
+    Their events are also passed on: middleware can see them, but not create, change or drop an entry.
     """
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
-        coerce, told = Coercer(), _ToldState(run)
-        ending = _Ending(frontend={tool.name for tool in run.input.tools})
+        coerce, sent_state = EventCoercer(), _SentState(run)
+        ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})
         try:
-            async with agent.running(run) as events:
+            async with agent.open_run(run) as events:
                 async for event in events:
                     if type(event) in _DELTAS:
                         yield event
-                    elif not ending.absorb(said := _coerced(coerce, event)) and not told.absorb(said):
-                        if keep is not None and isinstance(said, Custom) and is_kept(said):
-                            keep(said)
-                        yield shown(said, agent.hidden_state)
-        except* Parked as parked:
-            ending.outcome = Interrupted(interrupts=_questions(parked))
+                    elif not ending.absorb(known := _coerce_event(coerce, event)) and not sent_state.absorb(known):
+                        if store_private is not None and isinstance(known, Custom) and is_private(known):
+                            store_private(known)
+                        yield visible_event(known, agent.hidden_state)
+        except* RunInterrupted as raised:
+            ending.outcome = Interrupted(interrupts=_collect_interrupts(raised))
         yield _CLOSING
-        yield ending.event(run)
+        yield ending.terminal_event(run)
 
     return handle
 
 
-def _questions(parked: BaseExceptionGroup[Parked]) -> list[Interrupt]:
-    """Everything that was asked: a framework may park from inside a task group, so it may come in a group."""
+def _collect_interrupts(group: BaseExceptionGroup[RunInterrupted]) -> list[Interrupt]:
+    """Return all interrupts of a group: a framework may raise inside a task group, so groups may be nested."""
     return [
-        question
-        for one in parked.exceptions
-        for question in (_questions(one) if isinstance(one, BaseExceptionGroup) else one.interrupts)
+        interrupt
+        for error in group.exceptions
+        for interrupt in (_collect_interrupts(error) if isinstance(error, BaseExceptionGroup) else error.interrupts)
     ]
 
 
-def _coerced(coerce: Coercer, event: object) -> Event:
+def _coerce_event(coerce: EventCoercer, event: object) -> Event:
     try:
         return coerce(event)
     except (TypeError, ValueError) as error:
         raise ProtocolViolation from error
 
 
-def _unknown(error: RunError) -> RunError:
-    """An agent's error without a code is nearly always the text of an exception: the log gets it, the client a calm sentence."""
-    logger.error("An agent ended with an error of its own: %s", error.message)
+def _hide_error_text(error: RunError) -> RunError:
+    """Replace an agent's error that has no code, which is nearly always the text of an exception: it is logged, not sent."""
+    logger.error(
+        "The agent of %s ended with an error without a code: %s", describe_run(current_run_or_none()), error.message
+    )
     known = BridgeError()
     return msgspec.structs.replace(error, message=known.message, code=known.code, metadata=None)
 
 
-def shown(event: Event, hidden: frozenset[str]) -> Event:
-    """A state event without the keys clients never see."""
+def visible_event(event: Event, hidden: frozenset[str]) -> Event:
+    """Return a state event without the keys that are hidden from clients."""
     match event:
         case StateSnapshot():
-            return msgspec.structs.replace(event, snapshot=SharedState(event.snapshot).visible(hidden))
+            return msgspec.structs.replace(event, snapshot=SharedState(event.snapshot).visible_part(hidden))
         case StateDelta():
             return msgspec.structs.replace(event, delta=visible_patch(event.delta, hidden))
         case _:
@@ -136,71 +139,73 @@ def shown(event: Event, hidden: frozenset[str]) -> Event:
 
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
-"""For Python, 1 is True."""
+"""Compares JSON values: in Python, 1 == True."""
 
 
-class _ToldState:
-    """The state that clients were told before the agent began. Many agents begin by saying it again."""
+class _SentState:
+    """The state that clients received before the agent began. Many agents begin by sending it again."""
 
     def __init__(self, run: Run) -> None:
-        self._said = _canonical(run.input.state) if run.is_state_told else None
+        self._sent = _canonical(run.input.state) if run.is_state_sent else None
 
     def absorb(self, event: Event) -> bool:
-        """Take note of the event; True when it says nothing new."""
-        if self._said is None or not isinstance(event, StateSnapshot | StateDelta):
+        """Inspect an event. Return True if it repeats the state clients have and must not be passed on."""
+        if self._sent is None or not isinstance(event, StateSnapshot | StateDelta):
             return False
-        said, self._said = self._said, None
+        sent, self._sent = self._sent, None
         try:
-            return isinstance(event, StateSnapshot) and _canonical(event.snapshot) == said
+            return isinstance(event, StateSnapshot) and _canonical(event.snapshot) == sent
         except (TypeError, ValueError, RecursionError):
-            return False  # Whoever writes it says what is wrong.
+            return False  # The pipeline reports what is wrong with it.
 
 
 @dataclass(kw_only=True, slots=True)
-class _Ending:
-    """What the agent said about how the run ends, and which frontend calls it leaves open."""
+class _RunEnding:
+    """The agent's own terminal event and outcome, and the client tool calls without a result."""
 
-    frontend: set[str]
+    client_tools: set[str]
     outcome: Outcome | None = None
     error: RunError | None = None
     finished: RunFinished | None = None
-    waiting: dict[str, None] = field(default_factory=dict[str, None])
+    pending_calls: dict[str, None] = field(default_factory=dict[str, None])
 
     def absorb(self, event: Event) -> bool:
-        """Take note of the event; True when it must not be passed on."""
+        """Inspect an event. Return True if it must not be passed on."""
         match event:
-            case ToolCallStart(tool_call_id=id, tool_call_name=name) if name in self.frontend:
-                self.waiting[id] = None
+            case ToolCallStart(tool_call_id=id, tool_call_name=name) if name in self.client_tools:
+                self.pending_calls[id] = None
             case ToolCallResult(tool_call_id=id):
-                self.waiting.pop(id, None)
+                self.pending_calls.pop(id, None)
             case RunFinished():
                 self.finished, self.outcome = event, event.outcome
                 return True
             case RunError():
-                self.error = event if event.code else _unknown(event)
+                self.error = event if event.code else _hide_error_text(event)
                 return True
             case RunStarted():
                 return True
             case MessagesSnapshot():
-                return event is not SNAPSHOT_HERE
+                return event is not SNAPSHOT_MARKER
             case _:
                 pass
         return False
 
-    def event(self, run: Run) -> Event:
+    def terminal_event(self, run: Run) -> Event:
         if self.error is not None:
             return self.error
-        ending, said = finished(run, self._outcome()), self.finished
-        if said is None:
+        ending, reported = run_finished(run, self._final_outcome()), self.finished
+        if reported is None:
             return ending
-        return msgspec.structs.replace(ending, result=said.result, usage=said.usage, metadata=said.metadata)
+        return msgspec.structs.replace(ending, result=reported.result, usage=reported.usage, metadata=reported.metadata)
 
-    def _outcome(self) -> Outcome:
+    def _final_outcome(self) -> Outcome:
         if self.outcome is None or isinstance(self.outcome, Success):
-            # An agent may wait for calls the client did not declare: tools of its own that someone outside answers.
-            said = self.outcome.pending_tool_call_ids if self.outcome else None
-            return Success(pending_tool_call_ids=list(dict.fromkeys([*(said or ()), *self.waiting])) or None)
-        if isinstance(self.outcome, Interrupted) and any(fit(one.id) != one.id for one in self.outcome.interrupts):
-            # Nobody could answer it, and the thread would wait for ever.
-            raise ProtocolViolation("The agent asks something under an id that no client could send back.")
+            # An agent may wait for calls of tools the client did not declare: its own tools that another party answers.
+            reported = self.outcome.pending_tool_call_ids if self.outcome else None
+            return Success(pending_tool_call_ids=list(dict.fromkeys([*(reported or ()), *self.pending_calls])) or None)
+        if isinstance(self.outcome, Interrupted) and any(
+            client_safe_id(interrupt.id) != interrupt.id for interrupt in self.outcome.interrupts
+        ):
+            # No client could answer it, and the thread would wait forever.
+            raise ProtocolViolation("The agent raised an interrupt whose id no client can send back.")
         return self.outcome

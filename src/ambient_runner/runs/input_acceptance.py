@@ -1,7 +1,7 @@
-"""What a client posted, lowered to what this thread accepts. Pure: the thread's view and the input in, a decision out.
+"""Acceptance of a RunAgentInput: which of its messages the thread takes. Pure: the thread's view and the input in, a decision out.
 
-History `server`: the ledger is the truth; of the posted messages only new user messages and awaited tool results are taken, by id, so
-nobody forges history. History `client`: the posted list is the conversation.
+History `server`: the ledger is the truth; only new user messages and pending tool results are accepted, by id, so a client cannot
+forge history. History `client`: the messages of the input are the conversation.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ambient_runner.errors import InvalidInput, NothingToResume, PendingInterrupts
-from ambient_runner.projections.json_patch import same
+from ambient_runner.errors import InterruptNotOpen, InvalidInput, PendingInterrupts
+from ambient_runner.projections.json_patch import json_equal
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,
@@ -29,74 +29,76 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lowered:
-    """What this run adds to the thread, and what its agent gets to see."""
+class AcceptedInput:
+    """The messages a run adds to the thread, and the conversation its agent sees."""
 
     accepted: tuple[Message, ...]
     """Messages new to the thread."""
     conversation: tuple[Message, ...]
     """Everything the agent sees, the accepted ones included."""
     rewind_to: str = ""
-    """The message after which the thread is cut first; empty for none."""
+    """Id of the message the thread is rewound to first; empty for none."""
     replaces: bool = False
-    """Whether the posted list replaces the thread's messages (history `client`)."""
+    """True if the input's messages replace the thread's (history `client`)."""
     cut_off: int = 0
-    """How many messages of the thread are no longer part of it."""
+    """Number of messages that are no longer part of the thread."""
     imported: tuple[str, ...] = ()
     """Ids adopted from the client on the first run of an unknown thread."""
     answers: tuple[ResumeEntry, ...] = ()
-    """The open interrupts this run answers."""
+    """The resume entries for open interrupts this run answers."""
 
 
-def lower(
+def accept_input(
     view: ThreadView,
-    posted: RunAgentInput,
+    run_input: RunAgentInput,
     history: History,
     now: datetime | None = None,
     *,
     prompt: UserMessage | None = None,
-) -> Lowered:
-    """Decide what of a posted input this thread accepts. `prompt` is the user message of an input that has nothing to answer.
+) -> AcceptedInput:
+    """Decide which messages of an input this thread accepts. `prompt` is used if the input has no user message or result.
 
-    Raises: PendingInterrupts, NothingToResume, InvalidInput.
+    Raises: PendingInterrupts, InterruptNotOpen, InvalidInput.
     """
-    answers = _answers(view, posted.resume or [], now or datetime.now(UTC))
+    answers = _match_answers(view, run_input.resume or [], now or datetime.now(UTC))
     if view.pending_calls:
-        prompt = None  # The agent waits for results: a prompt of its own would give them up.
+        prompt = None  # The agent waits for results: a prompt would discard them.
     if history == "client":
-        return _trusted(view, _prompted(posted, answers, prompt), answers)
+        return _accept_client_history(view, _append_prompt(run_input, answers, prompt), answers)
     if not view.transcript.messages() and view.last_run is None:
-        return _first(posted, answers, prompt)
-    return _merged(view, posted, answers, prompt)
+        return _accept_first_run(run_input, answers, prompt)
+    return _accept_new_messages(view, run_input, answers, prompt)
 
 
-def _prompted(posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None) -> RunAgentInput:
-    seen = _for_agent(posted.messages)
-    if prompt is None or answers or (seen and isinstance(seen[-1], UserMessage | ToolMessage)):
-        return posted
-    return replace(posted, messages=[*posted.messages, prompt])
+def _append_prompt(
+    run_input: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
+) -> RunAgentInput:
+    conversation = _visible_to_agent(run_input.messages)
+    if prompt is None or answers or (conversation and isinstance(conversation[-1], UserMessage | ToolMessage)):
+        return run_input
+    return replace(run_input, messages=[*run_input.messages, prompt])
 
 
-def _answers(view: ThreadView, resume: list[ResumeEntry], now: datetime) -> tuple[ResumeEntry, ...]:
-    """The entries of `resume` that answer an open interrupt; together they must cover every one that has not expired."""
+def _match_answers(view: ThreadView, resume: list[ResumeEntry], now: datetime) -> tuple[ResumeEntry, ...]:
+    """Return the entries of `resume` that answer an open interrupt. They must cover every one that has not expired."""
     opened = view.open_interrupts
-    live = {name for name, asked in opened.items() if not _expired(asked, now)}
-    given = {entry.interrupt_id: entry for entry in resume if entry.interrupt_id in opened}
-    if resume and not given:
-        raise NothingToResume
-    for name, entry in given.items():
+    live = {name for name, interrupt in opened.items() if not _is_expired(interrupt, now)}
+    answers = {entry.interrupt_id: entry for entry in resume if entry.interrupt_id in opened}
+    if resume and not answers:
+        raise InterruptNotOpen
+    for name, entry in answers.items():
         if name not in live and entry.status == "resolved":
-            raise NothingToResume(f"The interrupt {name} has expired and can only be cancelled.")
-    missing = sorted(live - given.keys())
+            raise InterruptNotOpen(f"The interrupt {name} has expired. Send status `cancelled` for it.")
+    missing = sorted(live - answers.keys())
     if missing:
         raise PendingInterrupts(
-            f"The last run still waits for an answer to: {', '.join(missing)}. Answer every one in `resume`."
+            f"The last run waits for answers to these interrupts: {', '.join(missing)}. Answer all of them in `resume`."
         )
-    return tuple(given.values())
+    return tuple(answers.values())
 
 
-def _expired(asked: OpenInterrupt, now: datetime) -> bool:
-    stamp = asked.interrupt.expires_at
+def _is_expired(pending: OpenInterrupt, now: datetime) -> bool:
+    stamp = pending.interrupt.expires_at
     try:
         expires = datetime.fromisoformat(stamp) if stamp else None
     except ValueError:
@@ -106,28 +108,32 @@ def _expired(asked: OpenInterrupt, now: datetime) -> bool:
     return (expires if expires.tzinfo else expires.replace(tzinfo=UTC)) <= now
 
 
-def _trusted(view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry, ...]) -> Lowered:
+def _accept_client_history(
+    view: ThreadView, run_input: RunAgentInput, answers: tuple[ResumeEntry, ...]
+) -> AcceptedInput:
     stored = [message.id for message in view.transcript.messages() if not isinstance(message, ActivityMessage)]
-    ids = [message.id for message in posted.messages]
+    ids = [message.id for message in run_input.messages]
     grows = ids[: len(stored)] == stored
     known = set(stored)
-    return Lowered(
-        accepted=tuple(message for message in posted.messages if message.id not in known),
-        conversation=_for_agent(posted.messages),
+    return AcceptedInput(
+        accepted=tuple(message for message in run_input.messages if message.id not in known),
+        conversation=_visible_to_agent(run_input.messages),
         replaces=not grows,
         cut_off=len(known.difference(ids)),
         answers=answers,
     )
 
 
-def _first(posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None) -> Lowered:
-    """The first run of an unknown thread adopts user and assistant text, without tool calls or system messages."""
-    adopted = tuple(kept for message in posted.messages if (kept := _adoptable(message)) is not None)
+def _accept_first_run(
+    run_input: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
+) -> AcceptedInput:
+    """Accept the first run of an unknown thread: user and assistant text, without tool calls or system messages."""
+    adopted = tuple(known for message in run_input.messages if (known := _adopt_message(message)) is not None)
     if prompt is not None and not (adopted and isinstance(adopted[-1], UserMessage)):
         adopted = (*adopted, prompt)
     if not adopted or not isinstance(adopted[-1], UserMessage):
-        raise InvalidInput("There is nothing to answer: `messages` must end with a user message.")
-    return Lowered(
+        raise InvalidInput("`messages` must end with a user message.")
+    return AcceptedInput(
         accepted=adopted,
         conversation=adopted,
         imported=tuple(message.id for message in adopted[:-1]),
@@ -135,7 +141,7 @@ def _first(posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: User
     )
 
 
-def _adoptable(message: Message) -> Message | None:
+def _adopt_message(message: Message) -> Message | None:
     match message:
         case UserMessage():
             return message
@@ -145,13 +151,13 @@ def _adoptable(message: Message) -> Message | None:
             return None
 
 
-def _merged(
-    view: ThreadView, posted: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
-) -> Lowered:
+def _accept_new_messages(
+    view: ThreadView, run_input: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
+) -> AcceptedInput:
     stored = view.transcript.messages()
-    known = view.transcript.ids()
+    known = view.transcript.all_ids()
     answered_calls = {view.open_interrupts[entry.interrupt_id].interrupt.tool_call_id for entry in answers}
-    fresh = [message for message in posted.messages if message.id not in known]
+    fresh = [message for message in run_input.messages if message.id not in known]
     users = [message for message in fresh if isinstance(message, UserMessage)]
     results = [
         message
@@ -164,8 +170,8 @@ def _merged(
     if accepted or answers:
         if results and not users:
             _require_all_results(view, results)
-        return Lowered(accepted=accepted, conversation=_for_agent([*stored, *accepted]), answers=answers)
-    return _again(stored, posted, prompt)
+        return AcceptedInput(accepted=accepted, conversation=_visible_to_agent([*stored, *accepted]), answers=answers)
+    return _retry_input(stored, run_input, prompt)
 
 
 def _require_all_results(view: ThreadView, results: list[ToolMessage]) -> None:
@@ -176,44 +182,44 @@ def _require_all_results(view: ThreadView, results: list[ToolMessage]) -> None:
         )
 
 
-def _again(stored: list[Message], posted: RunAgentInput, prompt: UserMessage | None) -> Lowered:
-    """Nothing new: a rewind to an earlier user message, another try at the last one or its results, or else the agent's own prompt."""
-    target = posted.messages[-1].id if posted.messages else (stored[-1].id if stored else "")
-    place = next((i for i, message in enumerate(stored) if message.id == target), None)
-    if place is None or not _can_be_tried(stored, place):
+def _retry_input(stored: list[Message], run_input: RunAgentInput, prompt: UserMessage | None) -> AcceptedInput:
+    """Accept an input without new messages: a rewind to an earlier user message, a retry of the last one or its results, or the prompt."""
+    target = run_input.messages[-1].id if run_input.messages else (stored[-1].id if stored else "")
+    index = next((i for i, message in enumerate(stored) if message.id == target), None)
+    if index is None or not _can_retry_at(stored, index):
         if prompt is not None:
-            return Lowered(accepted=(prompt,), conversation=_for_agent([*stored, prompt]))
+            return AcceptedInput(accepted=(prompt,), conversation=_visible_to_agent([*stored, prompt]))
         raise InvalidInput(
-            "There is nothing new in `messages`. Add a user message, or end the list with an earlier one to go back to it."
+            "`messages` contains no new message. Add a user message, or end the list with an earlier one to rewind to it."
         )
-    return Lowered(
+    return AcceptedInput(
         accepted=(),
-        conversation=_for_agent(stored[: place + 1]),
-        rewind_to="" if place == len(stored) - 1 else target,
-        cut_off=len(stored) - 1 - place,
+        conversation=_visible_to_agent(stored[: index + 1]),
+        rewind_to="" if index == len(stored) - 1 else target,
+        cut_off=len(stored) - 1 - index,
     )
 
 
-def _can_be_tried(stored: list[Message], place: int) -> bool:
-    """Whether a run may begin here again: at anything the user said, and at results after which nothing was said."""
-    return isinstance(stored[place], UserMessage) or (
-        place == len(stored) - 1 and isinstance(stored[place], ToolMessage)
+def _can_retry_at(stored: list[Message], index: int) -> bool:
+    """Return True if a run may start again here: at any user message, and at tool results that end the conversation."""
+    return isinstance(stored[index], UserMessage) or (
+        index == len(stored) - 1 and isinstance(stored[index], ToolMessage)
     )
 
 
-def _for_agent(messages: list[Message]) -> tuple[Message, ...]:
-    """Developer messages coming back from clients never reach a model; activity is for clients only."""
+def _visible_to_agent(messages: list[Message]) -> tuple[Message, ...]:
+    """Drop developer messages, which never reach a model when a client returns them, and activity, which is for clients."""
     return tuple(message for message in messages if not isinstance(message, DeveloperMessage | ActivityMessage))
 
 
-def seen_state(view: ThreadView, posted: Any, hidden: frozenset[str]) -> tuple[Any, bool]:
-    """The state this run begins with, and whether clients have to be told.
+def initial_state(view: ThreadView, client_state: Any, hidden: frozenset[str]) -> tuple[Any, bool]:
+    """Return the state this run begins with, and True if clients must receive it.
 
-    A client that posts what it last saw changed nothing, so a patch made since then stays; anything else replaces the visible keys.
+    A client that sends the state it last saw changed nothing, so a patch made since then stays; any other state replaces the visible keys.
     """
-    current = view.state.visible(hidden)
-    stale = posted is None or posted == {} or same(posted, view.state_seen)
+    current = view.state.visible_part(hidden)
+    stale = client_state is None or client_state == {} or json_equal(client_state, view.client_state)
     if stale:
-        return view.state.value, not same(current, view.state_seen)
-    merged = view.state.replace_visible(posted, hidden)
-    return merged, not same(merged, view.state.value)
+        return view.state.value, not json_equal(current, view.client_state)
+    merged = view.state.with_client_state(client_state, hidden)
+    return merged, not json_equal(merged, view.state.value)

@@ -1,4 +1,4 @@
-"""Where code that is not ours may fail in any way: `isolate` goes on without it, `foreign` says it as one of our errors."""
+"""Guards around foreign code that may raise anything: `isolate` logs and continues, `reraise_as` raises one of our errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ambient_runner.errors import RunnerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["foreign", "isolate"]
+__all__ = ["isolate", "reraise_as"]
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def isolate(doing: str) -> Generator[None]:
-    """Log whatever fails inside and go on. Cancellation passes through."""
+    """Log any exception raised inside and continue. Cancellation passes through."""
     try:
         yield
     except Exception:
@@ -26,11 +26,11 @@ def isolate(doing: str) -> Generator[None]:
 
 
 @contextmanager
-def foreign(refusal: Callable[[Exception], RunnerError]) -> Generator[None]:
-    """Raise what `refusal` makes of whatever fails inside, with that as its cause. Our own errors and cancellation pass through."""
+def reraise_as(convert: Callable[[Exception], RunnerError]) -> Generator[None]:
+    """Raise `convert(error)` for any exception raised inside, which becomes its cause. Our own errors and cancellation pass through."""
     try:
         yield
     except RunnerError:
         raise
     except Exception as error:
-        raise refusal(error) from error
+        raise convert(error) from error

@@ -1,7 +1,7 @@
-"""Which runs of other servers wait for a run, so that gateways that lead back to themselves are found out.
+"""The chain of runs on other servers that wait for a run, to detect gateways whose agents lead back to themselves.
 
-Each server adds its run's key to what it asks of the next one. A run that is asked for by the very run that has its thread would wait for
-itself, and one that has come through many servers goes round in circles among threads.
+Each server adds its run's key to the request it sends to the next one. A run requested by the very run that holds its thread would wait for
+itself, and a request that passed many servers is in a loop across threads.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from ambient_runner.errors import AgentLoop
 if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
 
-__all__ = ["MOST_HOPS", "VIA", "read_via", "via_of"]
+__all__ = ["MAX_HOPS", "VIA", "format_via_header", "parse_via_header"]
 
 VIA = "X-Ambient-Via"
-"""The header: keys of runs, the first one asked first."""
-MOST_HOPS = 5
-"""How many servers may stand before this one."""
+"""The header: keys of runs, the outermost first."""
+MAX_HOPS = 5
+"""Number of servers a request may have passed before this one."""
 
 _KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
-def read_via(header: str | None) -> tuple[str, ...]:
-    """The runs that wait for what a request asks. What is no key counts all the same. Raises: AgentLoop."""
-    named = [one.strip() for one in (header or "").split(",") if one.strip()]
-    if len(named) > MOST_HOPS:
+def parse_via_header(header: str | None) -> tuple[str, ...]:
+    """Return the runs that wait for this request. An item that is not a valid key counts as well. Raises: AgentLoop."""
+    keys = [item.strip() for item in (header or "").split(",") if item.strip()]
+    if len(keys) > MAX_HOPS:
         raise AgentLoop(
-            f"This request has come through more than {MOST_HOPS} servers, so an agent's URL leads back to one of them. "
-            "The operators of those servers have to look at the URLs of their agents."
+            f"This request passed more than {MAX_HOPS} servers, so the URL of an agent leads back to one of them. "
+            "Check the URLs of the agents on these servers."
         )
-    return tuple(one if _KEY.fullmatch(one) else "unknown" for one in named)
+    return tuple(key if _KEY.fullmatch(key) else "unknown" for key in keys)
 
 
-def via_of(run: Run) -> str:
-    """The header of what this run asks of another server."""
+def format_via_header(run: Run) -> str:
+    """Return the header for requests of this run to another server."""
     return ", ".join((*run.via, run.key))

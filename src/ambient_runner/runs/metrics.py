@@ -1,4 +1,4 @@
-"""What the server counts, for `GET /metrics`. No thread, run or person is ever a label."""
+"""The metrics of `GET /metrics`. A thread, run or user is never a label."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from prometheus_client import Counter, Gauge, Histogram
 
 OUTCOMES = ("success", "interrupt", "cancelled", "error", "abandoned", "lost")
 
-RUNS = Counter("ambient_runs", "Runs that ended, by how", ["outcome"])
+RUNS = Counter("ambient_runs", "Runs that ended, by outcome", ["outcome"])
 RUNS_ACTIVE = Gauge("ambient_runs_active", "Runs in this process now")
-RUN_SECONDS = Histogram("ambient_run_seconds", "How long runs took", buckets=(0.1, 0.5, 1, 5, 15, 60, 300, 1800, 3600))
+RUN_SECONDS = Histogram(
+    "ambient_run_seconds", "Duration of runs in seconds", buckets=(0.1, 0.5, 1, 5, 15, 60, 300, 1800, 3600)
+)
 EVENTS = Counter("ambient_events_appended", "Events written to the ledger")
-REPAIRS = Counter("ambient_repairs", "Events of agents that had to be repaired, by rule", ["rule"])
-REDACTIONS = Counter("ambient_redactions", "Secrets removed before writing, by the type of event", ["type"])
+REPAIRS = Counter("ambient_repairs", "Repaired events of agents, by rule", ["rule"])
+REDACTIONS = Counter("ambient_redactions", "Secrets redacted before writing, by event type", ["type"])
 REFUSALS = Counter("ambient_refusals", "Requests refused, by code", ["code"])
 RECOVERED = Counter("ambient_runs_recovered", "Abandoned runs closed by this process")
 REPLAYS = Counter("ambient_idempotent_replays", "Requests answered with an earlier run")
 STREAMS = Gauge("ambient_streams_open", "Event streams open now")
 RESUMES = Counter("ambient_stream_resumes", "Streams opened with a cursor, by result", ["result"])
-SLOW_CUT = Counter("ambient_stream_slow_clients_closed", "Readers cut because they stopped reading")
+SLOW_CUT = Counter("ambient_stream_slow_clients_closed", "Streams closed because the client stopped reading")
 
-# Created at zero, so that rate() sees the first one.
+# Created at zero, so that rate() sees the first increment.
 for _outcome in OUTCOMES:
     RUNS.labels(_outcome)
 for _result in ("exact", "gap", "refused"):

@@ -1,7 +1,7 @@
-"""One run as data, and the callables that handle one.
+"""A run as data, and the callables that handle one.
 
-`runs` knows agents only by the Agent protocol and handlers by RunHandler, so a bridge, a wrapped bridge and a test are all the same
-thing here.
+This package knows agents only by the Agent protocol and handlers by RunHandler, so a bridge, a wrapped bridge and a test are
+interchangeable.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio
 
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.redaction import Secrets
 
 if TYPE_CHECKING:
@@ -21,25 +21,27 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from ambient_runner.config import OnBusy
-    from ambient_runner.ledger.base import KeyClaim
+    from ambient_runner.ledger.records import IdempotencyClaim
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Actor:
-    """Who asks. Threads belong to a tenant and an owner; without an authorization mode the owner is `local`."""
+    """The user of a request. Threads belong to a tenant and an owner; without an authorization mode the owner is `local`."""
 
     tenant: str = "default"
     owner: str = "local"
 
-    def thread(self, id: str) -> ThreadKey:  # noqa: A002  the protocol's name
-        """The thread that is called so among this owner's."""
+    def thread_key(self, id: str) -> ThreadKey:  # noqa: A002  the protocol's name
+        """Return the key of this owner's thread with this id."""
         return ThreadKey(self.tenant, self.owner, id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpanRef:
-    """A span of a trace, as W3C trace context names it: 32 and 16 hex digits, and whether it is recorded."""
+    """A span in W3C trace context: ids of 32 and 16 hex digits, and its sampled flag."""
 
     trace_id: str
     span_id: str
@@ -47,34 +49,34 @@ class SpanRef:
 
     @property
     def traceparent(self) -> str:
-        """The header that makes a request part of it."""
+        """The value of the `traceparent` header for child requests."""
         return f"00-{self.trace_id}-{self.span_id}-{self.sampled:02x}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
-    """A request for a run, as a door hands it to the Runner."""
+    """A request for a run, as a route passes it to the Runner."""
 
     agent: str
     actor: Actor
     input: RunAgentInput
-    claim: KeyClaim | None = None
+    claim: IdempotencyClaim | None = None
     prompt: str = ""
-    """What the thread's first run answers when the input has nothing to answer; before the agent's own `default_prompt`."""
+    """User message of the thread's first run if the input has none; it takes precedence over the agent's `default_prompt`."""
     on_busy: OnBusy | None = None
     caller: SpanRef | None = None
-    """The span this request belongs to; the run is part of its trace. None for a trace of its own."""
+    """The span of the request; the run is part of its trace. None for a new trace."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Those headers of the request that the setting `pass_headers` names, under lower-case names."""
+    """The request headers listed in the setting `pass_headers`, under lower-case names."""
     via: tuple[str, ...] = ()
-    """The runs of servers that wait for this one (`via.py`)."""
+    """The runs of other servers that wait for this one (`loop_detection.py`)."""
     on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
-    """Awaited when the run this request started is over, however it ends, before its last word is written."""
+    """Awaited when the run this request started is over, whatever its outcome, before its terminal event is written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """Where to read a run: its entries begin after `after`. `joined` when it was already there."""
+    """The position of a run in the ledger: its entries begin after `after`. `joined` is True if it was already running."""
 
     thread: ThreadKey
     run: str
@@ -84,16 +86,32 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Resumed:
-    """An earlier run of the thread, as traces know it."""
+class ResumedRun:
+    """The earlier run of the thread that this one resumes, for traces."""
 
     run: str
     trace_id: str
 
 
+class RunVar(Generic[T]):
+    """A typed value that one part of the server leaves on a Run for another, as ContextVar does for a context. It is not stored."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def set(self, run: Run, value: T) -> None:
+        run.variables[self] = value
+
+    def get(self, run: Run) -> T | None:
+        return run.variables.get(self)
+
+    def clear(self, run: Run) -> None:
+        run.variables.pop(self, None)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One accepted run. `input` is what the agent gets: the whole conversation, not only what the client sent."""
+    """One accepted run. `input` is for the agent: it contains the whole conversation, not only what the client sent."""
 
     key: str
     thread: ThreadKey
@@ -104,29 +122,33 @@ class Run:
     accepted: tuple[Message, ...] = ()
     """The messages this run adds to the thread."""
     is_continuation: bool = False
-    """Whether the thread had runs before this one."""
-    is_state_told: bool = False
-    """Whether clients get a snapshot of the state it begins with before the agent says anything."""
+    """True if the thread had runs before this one."""
+    is_state_sent: bool = False
+    """True if clients receive a snapshot of the initial state before the agent's first event."""
     memory: Any = field(default=None, repr=False)
-    """What the adapter last remembered in this thread (`bridges.base.remember`); None when there is nothing."""
+    """The value the adapter last stored in this thread (`bridges.base.remember`); None if there is none."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Those headers of the request that the setting `pass_headers` names, under lower-case names. They are not stored."""
+    """The request headers listed in the setting `pass_headers`, under lower-case names. They are not stored."""
     via: tuple[str, ...] = ()
-    """The runs of servers that wait for this one (`via.py`)."""
+    """The runs of other servers that wait for this one (`loop_detection.py`)."""
     environment: dict[str, str] = field(default_factory=dict[str, str], repr=False)
-    """What was granted to this run for its child processes. The platform's set-up fills it before the agent begins; it is not stored."""
+    """Environment variables for child processes of this run. The platform's set-up fills it before the agent begins; it is not stored."""
+    variables: dict[RunVar[Any], Any] = field(default_factory=dict["RunVar[Any]", Any], repr=False)
+    """The values of RunVars: what middleware prepares for code that gets the same Run."""
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False)
-    """What is taken out of everything this run writes. Whoever fetches a credential for the run lets it `learn` the value first."""
-    resumes: Resumed | None = None
-    """The run that asked what this one answers; None when it answers nothing."""
+    """Secrets redacted from everything this run writes. Code that fetches a credential for the run adds it here first."""
+    resumes: ResumedRun | None = None
+    """The run whose interrupts or tool calls this one answers; None if it answers none."""
     caller: SpanRef | None = None
-    """The span of the request that started the run, when it named one."""
+    """The span of the request that started the run, if it had one."""
     span: SpanRef | None = None
-    """What this run asks of others belongs to: its own root span when it is traced, else the caller's."""
-    endings: list[Callable[[Terminal], None]] = field(default_factory=list["Callable[[Terminal], None]"], repr=False)
-    """Called with the run's last word before it is written. Only the Runner knows it of a run that is stopped, cut or left behind."""
+    """Parent span of requests this run sends: its own root span if it is traced, else the caller's."""
+    on_terminal: list[Callable[[Terminal], None]] = field(
+        default_factory=list["Callable[[Terminal], None]"], repr=False
+    )
+    """Called with the run's terminal event before it is written. Only the Runner knows it for a run that is stopped or cancelled."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the run has been asked to stop."""
+    """Set when a stop of the run is requested."""
 
     @property
     def new_ids(self) -> frozenset[str]:
@@ -135,54 +157,59 @@ class Run:
 
 
 Announce = Callable[[Run], Iterable["Custom"]]
-"""What the server has to say of a run, right after its RUN_STARTED."""
+"""Returns the CUSTOM events the server adds right after a run's RUN_STARTED."""
 RunHandler = Callable[[Run], AsyncGenerator["Event", None]]
 Middleware = Callable[[RunHandler], RunHandler]
 
 
 class Agent(Protocol):
-    """A named, configured agent: what a bridge becomes on this server."""
+    """A named, configured agent: a bridge on this server."""
 
     name: str
     hidden_state: frozenset[str]
-    """State keys that are never sent to clients and never taken from them."""
+    """State keys that are never sent to clients and never accepted from them."""
     middleware: Sequence[Middleware]
-    """The agent's own, applied inside the server's."""
+    """The agent's own middleware, applied inside the server's."""
     default_prompt: str
-    """The user message of a request that has nothing to answer; empty to refuse it."""
+    """The user message of a request that has none; empty to refuse it."""
 
-    def running(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
-        """The agent's own events, of any kind `protocol.agui.Coercer` understands. Leaving ends them."""
+    def open_run(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
+        """Return the agent's events, of any type `protocol.agui_models.EventCoercer` accepts. Leaving ends them."""
         ...
 
     async def interrupt(self, run: Run) -> bool:
-        """Ask the agent to end this run by itself; False when it cannot."""
+        """Ask the agent to end this run by itself. Return False if it cannot."""
         ...
 
-    async def forget(self, thread: ThreadKey) -> None:
-        """Give up whatever is kept for a thread."""
+    async def erase_thread(self, thread: ThreadKey) -> None:
+        """Erase what the agent stores for a thread."""
         ...
 
-    async def evict(self) -> None:
-        """Give up what has been idle for too long."""
+    async def evict_idle(self) -> None:
+        """Evict adapters that have been idle for too long."""
         ...
 
     async def aclose(self) -> None: ...
 
 
-_current: ContextVar[Run] = ContextVar("ambient_run")
+_current_run: ContextVar[Run] = ContextVar("ambient_run")
 
 
 def current_run() -> Run:
-    """The run this code is part of. Raises: LookupError outside of one."""
-    return _current.get()
+    """Return the run this code is part of. Raises: LookupError outside of one."""
+    return _current_run.get()
 
 
-def run_if_any() -> Run | None:
-    """The run this code is part of; None without a server, where an adapter may work too."""
-    return _current.get(None)
+def current_run_or_none() -> Run | None:
+    """Return the run this code is part of; None without a server, where an adapter may work too."""
+    return _current_run.get(None)
+
+
+def describe_run(run: Run | None) -> str:
+    """Return the run's key and thread for log messages."""
+    return f"run {run.key} on thread {run.thread.id}" if run else "a run outside of the server"
 
 
 def enter_run(run: Run) -> None:
     """Make `run` the current one for this task and those it starts."""
-    _current.set(run)
+    _current_run.set(run)

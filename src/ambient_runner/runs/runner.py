@@ -1,6 +1,6 @@
-"""The Runner: admits runs, has each driven in a task of its own (`driving.py`), stops them, and recovers those left behind.
+"""The Runner: admits runs, executes each in a task of its own (`execution.py`), stops them, and recovers abandoned ones.
 
-It is the only one that appends a run's events, and it does not know who reads them: readers follow the ledger.
+Only the Runner appends a run's events, and it does not know who reads them: readers tail the ledger.
 """
 
 from __future__ import annotations
@@ -17,36 +17,38 @@ import msgspec
 
 from ambient_runner.errors import (
     Draining,
-    KeyReused,
-    NothingRunning,
+    IdempotencyConflict,
+    NoActiveRun,
+    RunnerError,
     ThreadBusy,
     UnknownAgent,
     UnknownThread,
 )
-from ambient_runner.ledger.base import Fact
+from ambient_runner.ledger.records import Fact
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.projections.thread_view import ThreadView
-from ambient_runner.protocol.events import outcome_of
+from ambient_runner.protocol.events import outcome_name
 from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
-from ambient_runner.runs.admission import Admission, Waiting
-from ambient_runner.runs.containment import contain_tasks
-from ambient_runner.runs.execution import LAST_WORDS, drive_to_end
+from ambient_runner.runs.admission import Admission, QueueLimits
+from ambient_runner.runs.containment import install_task_guard
+from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.maintenance import close_abandoned, retain
+from ambient_runner.runs.maintenance import apply_retention, close_abandoned
 from ambient_runner.runs.pipeline import Pipeline
-from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, Started, StartRequest, enter_run
-from ambient_runner.runs.start import open_run
-from ambient_runner.runs.view_cache import Life, Views
+from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, Started, StartRequest, describe_run, enter_run
+from ambient_runner.runs.start import prepare_run
+from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import Ledger, RunInfo, ThreadKey, Writer
-    from ambient_runner.runs.containment import LeftBehind
+    from ambient_runner.ledger.base import Ledger, Writer
+    from ambient_runner.ledger.records import RunInfo, ThreadKey
+    from ambient_runner.runs.containment import UncancellableTasks
 
 logger = logging.getLogger(__name__)
 
@@ -65,32 +67,34 @@ class Runner:
         on_erase: Sequence[Callable[[ThreadKey], Awaitable[None]]] = (),
         announce: Announce = lambda run: (),
     ) -> None:
-        """`secrets` are the server's own when others look for them too; `on_erase` is awaited for every thread that is erased.
+        """`secrets` are the server's, if other components share them.
 
-        `announce` gives what clients are told right after RUN_STARTED. It is not of the agent, so middleware does not see it.
+        `on_erase` is awaited for every thread that is erased; `erase_thread` raises its RunnerErrors.
+        `announce` returns events for clients right after RUN_STARTED. They are not the agent's, so middleware does not see them.
         """
         self.ledger = ledger
         self.agents = agents
         self.settings = settings
-        self.views = Views(ledger)
+        self.views = ViewCache(ledger)
+        """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
         self.draining = False
         self._middleware = tuple(middleware)
         self._secrets = secrets or Secrets(settings.secrets)
         self._on_erase = tuple(on_erase)
         self._announce = announce
-        self.left_behind: LeftBehind = set()
+        self.uncancellable_tasks: UncancellableTasks = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
         self._readers: Counter[ThreadKey] = Counter()
         self._exit = AsyncExitStack()
-        waiting = Waiting(depth=settings.queue_depth, seconds=settings.queue_wait)
-        self._admission = Admission(ledger, waiting, self._may_supersede)
+        limits = QueueLimits(depth=settings.queue_depth, seconds=settings.queue_wait)
+        self._admission = Admission(ledger, limits, self._may_supersede)
 
     async def __aenter__(self) -> Self:
-        contain_tasks()
+        install_task_guard()
         self._tasks = await self._exit.enter_async_context(anyio.create_task_group())
-        await self._sweep()
-        self._tasks.start_soon(self._keep_sweeping)
+        await self._close_abandoned_runs()
+        self._tasks.start_soon(self._run_maintenance)
         return self
 
     async def __aexit__(
@@ -99,13 +103,13 @@ class Runner:
         with anyio.CancelScope(shield=True):
             await self.drain()
             for agent in self.agents.values():
-                with isolate("closing an agent"):
+                with isolate(f"closing the agent {agent.name}"):
                     await agent.aclose()
         self._tasks.cancel_scope.cancel()
         await self._exit.__aexit__(kind, error, trace)
 
     async def start(self, request: StartRequest) -> Started:
-        """Start a run, or find the one this request belongs to. The run goes on whatever becomes of the caller.
+        """Start a run, or find the one this request belongs to. The run continues if the caller is cancelled.
 
         Raises: any Refused; Draining; LedgerError.
         """
@@ -114,205 +118,230 @@ class Runner:
         agent = self.agents.get(request.agent)
         if agent is None:
             raise UnknownAgent
-        key = request.actor.thread(request.input.thread_id)
+        key = request.actor.thread_key(request.input.thread_id)
         on_busy = request.on_busy or self.settings.on_busy
         while True:
             admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
             if isinstance(admitted, Started):
                 return admitted
-            with anyio.CancelScope(shield=True), suppress(KeyReused):
-                # Another request with this key was faster: the next look finds its run, or that it was another request.
-                started = await self._begin(request, agent, admitted)
+            with anyio.CancelScope(shield=True), suppress(IdempotencyConflict):
+                # Another request with this key was faster: the next attempt joins its run, or finds that the requests differ.
+                started = await self._begin_run(request, agent, admitted)
                 if started is not None:
                     return started
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
-        """Stop the thread's run, in whichever process it is; gives the run's key.
+        """Stop the thread's run, in any process. Return the run's key.
 
-        Raises: UnknownThread, NothingRunning, LedgerError.
+        Raises: UnknownThread, NoActiveRun, LedgerError.
         """
-        info = await self.ledger.thread(key)
+        info = await self.ledger.get_thread(key)
         if info is None and key not in self._by_thread:
             raise UnknownThread
         if not await self.ledger.request_stop(key, reason):
-            raise NothingRunning
+            raise NoActiveRun
         return info.active if info else ""
 
     async def stop_run(self, started: Started, reason: str) -> None:
-        """Stop this one run if it still goes on."""
+        """Stop this run if it is still active."""
         await self.ledger.request_stop(started.thread, reason, run=started.run)
 
-    async def erase(self, key: ThreadKey) -> None:
-        """Stop the thread's run and forget the thread everywhere. Raises: UnknownThread, LedgerError."""
+    async def erase_thread(self, key: ThreadKey) -> None:
+        """Stop the thread's run and erase the thread everywhere.
+
+        Raises: UnknownThread, LedgerError; the first RunnerError of `on_erase`, once everything else is erased.
+        """
         active = self._by_thread.get(key)
         await self.ledger.request_stop(key, "erased")
         if active is not None:
-            with anyio.move_on_after(self.settings.timeouts.grace + LAST_WORDS):
+            with anyio.move_on_after(self.settings.timeouts.grace + FINALIZE_TIMEOUT):
                 await active.done.wait()
         else:
-            await self.ledger.released(key, self.settings.timeouts.grace)
-        if not await self.ledger.erase(key):
+            await self.ledger.wait_released(key, self.settings.timeouts.grace)
+        if not await self.ledger.erase_thread(key):
             raise UnknownThread
-        self.views.forget(key)
-        for forget in (*(agent.forget for agent in self.agents.values()), *self._on_erase):
-            with isolate("forgetting a thread"):
-                await forget(key)
+        self.views.evict_thread(key)
+        for agent in self.agents.values():
+            with isolate(f"erasing thread {key.id} in the agent {agent.name}"):
+                await agent.erase_thread(key)
+        await self._call_on_erase(key)
 
-    async def view(self, key: ThreadKey) -> ThreadView:
-        """The thread as it is now. Raises: UnknownThread, LedgerError."""
-        info = await self.ledger.thread(key)
+    async def view_thread(self, key: ThreadKey) -> ThreadView:
+        """Return the thread's current view. Raises: UnknownThread, LedgerError."""
+        info = await self.ledger.get_thread(key)
         if info is None:
             raise UnknownThread
-        return await self.views.at(Life(info.key, info.epoch), info.last)
+        return await self.views.view_at(ThreadEpoch(info.key, info.epoch), info.last)
 
-    async def note(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
-        """Keep what happened around the runs of a thread, without secrets. Raises: UnknownThread, LedgerError."""
-        body = msgspec.json.encode(self.redactor().redact_value(value))
-        await self.ledger.note(key, [Fact(owner=owner, kind=kind, body=body)])
+    async def append_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
+        """Append a fact that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
+        body = msgspec.json.encode(self.new_redactor().redact_value(value))
+        await self.ledger.append_facts(key, [Fact(owner=owner, kind=kind, body=body)])
 
-    def redactor(self) -> Redactor:
-        """A fresh redactor of this server's secrets."""
+    def new_redactor(self) -> Redactor:
+        """Return a new redactor of this server's secrets."""
         return Redactor(self._secrets)
 
-    def only_active(self, actor: Actor) -> ThreadKey:
-        """The thread of the actor's one run in this process. Raises: NothingRunning, ThreadBusy when there are several."""
-        mine = [key for key in self._by_thread if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
-        if not mine:
-            raise NothingRunning
-        if len(mine) > 1:
-            raise ThreadBusy('Several runs are active. Say which thread to stop: {"threadId": "…"}.')
-        return mine[0]
+    def single_active_thread(self, actor: Actor) -> ThreadKey:
+        """Return the thread of the actor's only active run in this process. Raises: NoActiveRun; ThreadBusy if there are several."""
+        owned = [key for key in self._by_thread if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
+        if not owned:
+            raise NoActiveRun
+        if len(owned) > 1:
+            raise ThreadBusy('Several runs are active. Name the thread to stop: {"threadId": "…"}.')
+        return owned[0]
+
+    def reader_views(self, thread: ThreadEpoch) -> ReaderViews:
+        """Return a reader's access to the views of a thread: it reads them, and contributes the batches it receives."""
+        return ReaderViews(self.views, self.ledger, thread)
 
     @contextmanager
-    def watching(self, key: ThreadKey) -> Generator[None]:
-        """Count a reader of the thread. A run whose readers have all left may be superseded by a newer message."""
+    def track_reader(self, key: ThreadKey) -> Generator[None]:
+        """Count a reader of the thread. A run whose readers have all disconnected may be superseded by a newer message."""
         self._readers[key] += 1
-        self._mark_read(key)
+        self._update_readers(key)
         try:
             yield
         finally:
             self._readers[key] -= 1
-            self._mark_read(key)
+            self._update_readers(key)
             if not self._readers[key]:
                 del self._readers[key]
 
     async def drain(self) -> None:
-        """Take no new work, give the runs their grace, then end them."""
+        """Refuse new runs, give the active ones their grace period, then cancel them."""
         self.draining = True
         with anyio.move_on_after(self.settings.timeouts.grace):
-            await self._all_done()
+            await self._wait_all_done()
         for active in list(self._active.values()):
-            active.cut("shutdown")
-        with anyio.move_on_after(LAST_WORDS):
-            await self._all_done()
+            active.cancel("shutdown")
+        with anyio.move_on_after(FINALIZE_TIMEOUT):
+            await self._wait_all_done()
 
-    async def _all_done(self) -> None:
+    async def _call_on_erase(self, key: ThreadKey) -> None:
+        """Call every `on_erase`, whatever the others raise. Raises: the first RunnerError of theirs."""
+        failed: RunnerError | None = None
+        for erase in self._on_erase:
+            with isolate(f"erasing thread {key.id}"):
+                try:
+                    await erase(key)
+                except RunnerError as error:
+                    failed = failed or error
+                    raise
+        if failed is not None:
+            raise failed
+
+    async def _wait_all_done(self) -> None:
         while self._active:
             await next(iter(self._active.values())).done.wait()
 
-    def _mark_read(self, key: ThreadKey) -> None:
+    def _update_readers(self, key: ThreadKey) -> None:
         if key in self._by_thread:
-            self._by_thread[key].unread = not self._readers[key]
+            self._by_thread[key].has_no_readers = not self._readers[key]
 
     async def _may_supersede(self, key: ThreadKey, request: StartRequest) -> bool:
-        """Whether everyone has left the thread's run and this request brings a newer message. Others' runs are not ours to judge."""
+        """Return True if the run of the thread has no reader and this request has a newer message. Runs of other processes do not count."""
         active = self._by_thread.get(key)
         newest = newest_user_message(request.input.messages)
-        if active is None or not active.unread or newest is None:
+        if active is None or not active.has_no_readers or newest is None:
             return False
-        return newest.id not in (await self.view(key)).transcript.ids()
+        return newest.id not in (await self.view_thread(key)).transcript.all_ids()
 
-    async def _begin(self, request: StartRequest, agent: Agent, writer: Writer) -> Started | None:
-        """Write the run's first entries and start its task; None after closing a dead run that stood in the way."""
+    async def _begin_run(self, request: StartRequest, agent: Agent, writer: Writer) -> Started | None:
+        """Write the run's first entries and start its task. Return None after closing an abandoned run that blocked the thread."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
             if self.draining:
                 raise Draining
-            view = await self._view_of(writer)
+            view = await self._view_at_lease(writer)
             if view.last_run is None or view.last_run.status != "running":
-                active, after = await self._open(request, agent, writer, view)
+                active, after = await self._activate_run(request, agent, writer, view)
                 self._active[active.run.key] = self._by_thread[active.run.thread] = active
-                self.views.follow(Life(writer.thread, writer.epoch), view)
+                self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
                 metrics.RUNS_ACTIVE.inc()
-                self._tasks.start_soon(self._own, active, stack.pop_all())
+                self._tasks.start_soon(self._run_task, active, stack.pop_all())
                 return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after)
-        left_behind = await self.ledger.run(writer.thread, view.last_run.key)
-        if left_behind is not None:
-            await self._recover(left_behind)
+        abandoned = await self.ledger.get_run(writer.thread, view.last_run.key)
+        if abandoned is not None:
+            await self._recover_run(abandoned)
         return None
 
-    async def _open(
+    async def _activate_run(
         self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
     ) -> tuple[ActiveRun, int]:
-        history, secrets = self.settings.history_mode, self._secrets.child()
-        opening = open_run(request, writer, view, agent, history, secrets, self._announce)
-        first = await writer.begin(
-            opening.facts, run_id=opening.run.input.run_id, agent=request.agent, claim=request.claim
+        history, secrets = self.settings.history_mode, self._secrets.copy_for_run()
+        start = prepare_run(request, writer, view, agent, history, secrets, self._announce)
+        first = await writer.begin_run(
+            start.facts, run_id=start.run.input.run_id, agent=request.agent, claim=request.claim
         )
-        if opening.cut_off:
-            logger.info("A run rewinds thread %r; messages left behind: %d", writer.thread.id, opening.cut_off)
-        pipeline = Pipeline(writer, opening.repairer, opening.redactor, opening.run.input.state)
+        if start.cut_off:
+            logger.info("Run %s rewinds thread %s by %d messages", writer.run, writer.thread.id, start.cut_off)
+        pipeline = Pipeline(writer, start.repairer, start.redactor, start.run.input.state)
         active = ActiveRun(
-            run=opening.run,
+            run=start.run,
             agent=agent,
             writer=writer,
             pipeline=pipeline,
-            timeouts=self.settings.timeouts,
+            timeouts=self.settings.timeouts_for(request.agent),
             on_end=request.on_end,
         )
         return active, first - 1
 
-    async def _view_of(self, writer: Writer) -> ThreadView:
-        """The thread as this run finds it. Nobody else can write a run's events meanwhile."""
-        return await self.views.at(Life(writer.thread, writer.epoch), writer.last) if writer.last else ThreadView()
+    async def _view_at_lease(self, writer: Writer) -> ThreadView:
+        """Return the thread's view when the lease was acquired. No other run can write while it is held."""
+        return (
+            await self.views.view_at(ThreadEpoch(writer.thread, writer.epoch), writer.last)
+            if writer.last
+            else ThreadView()
+        )
 
-    async def _own(self, active: ActiveRun, stack: AsyncExitStack) -> None:
-        """The run's task: drive it, end it, give the lease back."""
-        began = time.monotonic()
+    async def _run_task(self, active: ActiveRun, stack: AsyncExitStack) -> None:
+        """The run's task: execute it, write its end, release the lease."""
+        started_at = time.monotonic()
         enter_run(active.run)
         try:
             async with stack:
-                # Whatever goes wrong with one run must not reach the others: they share a task group.
-                with isolate("ending a run; recovery will close it"):
-                    await drive_to_end(active, self._middleware, self.left_behind)
+                # An error in one run must not reach the others: they share a task group.
+                with isolate(f"executing {describe_run(active.run)}; recovery will close it"):
+                    await execute_run(active, self._middleware, self.uncancellable_tasks)
             if self.settings.retain:
-                with isolate("dropping old entries"):
-                    await retain(self.ledger, active.run.thread, self.settings.retain)
+                with isolate(f"applying retention to thread {active.run.thread.id}"):
+                    await apply_retention(self.ledger, active.run.thread, self.settings.retain)
         finally:
             self._active.pop(active.run.key, None)
             if self._by_thread.get(active.run.thread) is active:
                 del self._by_thread[active.run.thread]
-            self.views.unfollow(Life(active.writer.thread, active.writer.epoch))
+            self.views.untrack(ThreadEpoch(active.writer.thread, active.writer.epoch))
             active.done.set()
-            self._count(active, time.monotonic() - began)
+            self._record_metrics(active, time.monotonic() - started_at)
 
-    async def _keep_sweeping(self) -> None:
+    async def _run_maintenance(self) -> None:
         while True:
             await anyio.sleep(self.settings.lease)
-            await self._sweep()
+            await self._close_abandoned_runs()
             for agent in self.agents.values():
-                with isolate("evicting idle adapters"):
-                    await agent.evict()
+                with isolate(f"evicting idle adapters of the agent {agent.name}"):
+                    await agent.evict_idle()
 
-    async def _sweep(self) -> None:
-        """Close every run whose owner is gone."""
-        with isolate("looking for abandoned runs"):
-            for info in await self.ledger.abandoned():
-                with isolate("closing an abandoned run"):
-                    await self._recover(info)
+    async def _close_abandoned_runs(self) -> None:
+        """Close every run whose process died."""
+        with isolate("listing abandoned runs"):
+            for info in await self.ledger.list_abandoned_runs():
+                with isolate(f"closing the abandoned run {info.key} on thread {info.thread.id}"):
+                    await self._recover_run(info)
 
-    async def _recover(self, info: RunInfo) -> None:
+    async def _recover_run(self, info: RunInfo) -> None:
         if await close_abandoned(self.ledger, info):
             metrics.RECOVERED.inc()
             metrics.RUNS.labels("abandoned").inc()
 
-    def _count(self, active: ActiveRun, seconds: float) -> None:
+    def _record_metrics(self, active: ActiveRun, seconds: float) -> None:
         metrics.RUNS_ACTIVE.dec()
         metrics.RUN_SECONDS.observe(seconds)
-        metrics.EVENTS.inc(active.writer.written)
+        metrics.EVENTS.inc(active.writer.queued_count)
         ended = active.pipeline.ended
-        metrics.RUNS.labels(outcome_of(ended) if ended else "lost").inc()
-        for rule, times in active.pipeline.repairs.items():
+        metrics.RUNS.labels(outcome_name(ended) if ended else "lost").inc()
+        for rule, times in active.pipeline.repair_counts.items():
             metrics.REPAIRS.labels(rule).inc(times)
-        for kind, times in active.pipeline.redactions.items():
+        for kind, times in active.pipeline.redaction_counts.items():
             metrics.REDACTIONS.labels(kind).inc(times)

@@ -1,4 +1,4 @@
-"""How a run begins: the posted input lowered against the thread, and the first entries that say so. Data in, data out."""
+"""The start of a run: the input accepted on the thread, and the run's first entries. Data in, data out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ambient_runner.errors import TooLarge
-from ambient_runner.ledger.base import RUNTIME, Fact
+from ambient_runner.errors import PayloadTooLarge
+from ambient_runner.ledger.records import RUNTIME, Fact
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.projections.thread_view import INPUT, REWOUND, RUN_OWNER, THREAD_OWNER
 from ambient_runner.protocol.events import (
@@ -18,15 +18,15 @@ from ambient_runner.protocol.events import (
     StateSnapshot,
     ToolMessage,
     UserMessage,
-    kind_of,
     type_of,
+    type_of_line,
 )
-from ambient_runner.protocol.limits import MAX_EVENT
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import run_started
-from ambient_runner.runs.input_acceptance import lower, seen_state
-from ambient_runner.runs.pipeline import storable
-from ambient_runner.runs.run import Resumed, Run
+from ambient_runner.runs.input_acceptance import accept_input, initial_state
+from ambient_runner.runs.run import ResumedRun, Run
+from ambient_runner.runs.storable import encode_storable
 
 if TYPE_CHECKING:
     from ambient_runner.config import History
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Event
-    from ambient_runner.runs.input_acceptance import Lowered
+    from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Agent, Announce, StartRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Opening:
-    """An accepted run, its first entries, and the states of grammar and redaction after them."""
+class RunStart:
+    """An accepted run, its first entries, and the repairer and redactor after them."""
 
     run: Run
     facts: list[Fact]
     repairer: Repairer
     redactor: Redactor
     cut_off: int = 0
-    """How many messages of the thread this run goes back behind."""
+    """Number of messages this run removes from the thread by rewinding."""
 
 
-def open_run(
+def prepare_run(
     request: StartRequest,
     writer: Writer,
     view: ThreadView,
@@ -58,55 +58,55 @@ def open_run(
     history: History,
     secrets: Secrets,
     announce: Announce = lambda run: (),
-) -> Opening:
+) -> RunStart:
     """Accept a request on the thread as `view` shows it.
 
-    Raises: PendingInterrupts, NothingToResume, InvalidInput, TooLarge.
+    Raises: PendingInterrupts, InterruptNotOpen, InvalidInput, PayloadTooLarge.
     """
-    lowered = lower(view, request.input, history, prompt=_prompt(request, view, agent))
-    state, is_news = seen_state(view, request.input.state, agent.hidden_state)
-    run = replace(_accepted(request, writer, view, lowered, state, secrets), is_state_told=is_news)
+    accepted = accept_input(view, request.input, history, prompt=_default_prompt(request, view, agent))
+    state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
+    run = replace(_build_run(request, writer, view, accepted, state, secrets), is_state_sent=sends_state)
     redactor = Redactor(secrets)
-    known = view.transcript.ids().union(message.id for message in lowered.conversation)
-    users = [message.id for message in lowered.conversation if isinstance(message, UserMessage)]
-    repairer = Repairer(run.input.thread_id, run.input.run_id, known, users=users)
+    known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
+    users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
+    repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
     first: list[Event] = [run_started(run), *announce(run)]
-    if lowered.replaces and lowered.conversation:
-        first.append(MessagesSnapshot(messages=list(lowered.conversation)))
-    if is_news:
+    if accepted.replaces and accepted.conversation:
+        first.append(MessagesSnapshot(messages=list(accepted.conversation)))
+    if sends_state:
         first.append(StateSnapshot(snapshot=state))
-    legal = [one for event in first for one in repairer.feed(event)]
-    lines = [_whole(clean) for event in legal for clean in redactor.feed(event)]
+    legal = [repaired for event in first for repaired in repairer.feed(event)]
+    lines = [_encode_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
-    return Opening(
+    return RunStart(
         run=run,
-        facts=[*_facts(request, lowered, redactor), *events],
+        facts=[*_initial_facts(request, accepted, redactor), *events],
         repairer=repairer,
         redactor=redactor,
-        cut_off=lowered.cut_off,
+        cut_off=accepted.cut_off,
     )
 
 
-def _prompt(request: StartRequest, view: ThreadView, agent: Agent) -> UserMessage | None:
-    """What stands in for a user message. Nobody typed it, so clients need not show the one that comes with a workflow."""
+def _default_prompt(request: StartRequest, view: ThreadView, agent: Agent) -> UserMessage | None:
+    """Return the message that replaces a missing user message. Clients need not show the one of a workflow: no user wrote it."""
     if request.prompt and view.last_run is None:
-        unseen = {"hidden": True, "autoSent": True, "source": "workflow"}
-        return UserMessage(id=str(uuid.uuid4()), content=request.prompt, metadata=unseen)
+        hidden = {"hidden": True, "autoSent": True, "source": "workflow"}
+        return UserMessage(id=str(uuid.uuid4()), content=request.prompt, metadata=hidden)
     return UserMessage(id=str(uuid.uuid4()), content=agent.default_prompt) if agent.default_prompt else None
 
 
-def _whole(event: Event) -> bytes:
-    """The event's line. What a client brought is refused rather than cut. Raises: TooLarge."""
-    line = storable(event)
-    if kind_of(line) != type_of(event):
-        raise TooLarge(f"What this request adds to the thread is larger than {MAX_EVENT} bytes.")
+def _encode_whole(event: Event) -> bytes:
+    """Encode the event. A client's input that is too large is refused, not truncated. Raises: PayloadTooLarge."""
+    line = encode_storable(event)
+    if type_of_line(line) != type_of(event):
+        raise PayloadTooLarge(f"The messages and state of this request are larger than {MAX_EVENT_BYTES} bytes.")
     return line
 
 
-def _accepted(
-    request: StartRequest, writer: Writer, view: ThreadView, lowered: Lowered, state: Any, secrets: Secrets
+def _build_run(
+    request: StartRequest, writer: Writer, view: ThreadView, accepted: AcceptedInput, state: Any, secrets: Secrets
 ) -> Run:
-    asked = request.input
+    run_input = request.input
     return Run(
         key=writer.run,
         thread=writer.thread,
@@ -115,49 +115,49 @@ def _accepted(
         trace_id=request.caller.trace_id if request.caller else uuid.uuid4().hex,
         caller=request.caller,
         span=request.caller,
-        accepted=lowered.accepted,
+        accepted=accepted.accepted,
         is_continuation=view.last_run is not None,
-        memory=_memory(view, lowered),
+        memory=_adapter_memory(view, accepted),
         headers=request.headers,
         via=request.via,
         secrets=secrets,
-        resumes=_resumed(view, lowered),
+        resumes=_resumed_run(view, accepted),
         input=RunAgentInput(
-            thread_id=asked.thread_id,
-            run_id=asked.run_id,
-            parent_run_id=asked.parent_run_id,
-            protocol_version=asked.protocol_version,
-            messages=list(lowered.conversation),
-            tools=asked.tools,
-            context=asked.context,
+            thread_id=run_input.thread_id,
+            run_id=run_input.run_id,
+            parent_run_id=run_input.parent_run_id,
+            protocol_version=run_input.protocol_version,
+            messages=list(accepted.conversation),
+            tools=run_input.tools,
+            context=run_input.context,
             state=state,
-            forwarded_props=asked.forwarded_props,
-            resume=list(lowered.answers) or None,
+            forwarded_props=run_input.forwarded_props,
+            resume=list(accepted.answers) or None,
         ),
     )
 
 
-def _resumed(view: ThreadView, lowered: Lowered) -> Resumed | None:
-    """The newest run, when this one brings what it waits for."""
-    answers = lowered.answers or any(isinstance(message, ToolMessage) for message in lowered.accepted)
-    return Resumed(run=view.last_run.key, trace_id=view.last_run.trace_id) if view.last_run and answers else None
+def _resumed_run(view: ThreadView, accepted: AcceptedInput) -> ResumedRun | None:
+    """Return the thread's newest run if this one answers its interrupts or tool calls."""
+    answers = accepted.answers or any(isinstance(message, ToolMessage) for message in accepted.accepted)
+    return ResumedRun(run=view.last_run.key, trace_id=view.last_run.trace_id) if view.last_run and answers else None
 
 
-def _memory(view: ThreadView, lowered: Lowered) -> Any:
-    """What the adapter remembers, without what the rewind of this very run makes it forget."""
-    rewinds = lowered.rewind_to or lowered.replaces
-    return (view.rewound(lowered.rewind_to) if rewinds else view).memory
+def _adapter_memory(view: ThreadView, accepted: AcceptedInput) -> Any:
+    """Return the adapter's memory, without what this run's own rewind removes."""
+    rewinds = accepted.rewind_to or accepted.replaces
+    return (view.rewound_to(accepted.rewind_to) if rewinds else view).memory
 
 
-def _facts(request: StartRequest, lowered: Lowered, redactor: Redactor) -> list[Fact]:
-    """The full input, kept without a projector, and a rewind if there is one."""
+def _initial_facts(request: StartRequest, accepted: AcceptedInput, redactor: Redactor) -> list[Fact]:
+    """Return the full input, which no projection reads, and the rewind if there is one."""
     body = {
         "input": msgspec.to_builtins(request.input),
-        "answers": [entry.interrupt_id for entry in lowered.answers],
-        "imported": list(lowered.imported),
+        "answers": [entry.interrupt_id for entry in accepted.answers],
+        "imported": list(accepted.imported),
     }
     facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(redactor.redact_value(body)))]
-    if lowered.rewind_to or lowered.replaces:
-        rewind = msgspec.json.encode({"to": lowered.rewind_to})
+    if accepted.rewind_to or accepted.replaces:
+        rewind = msgspec.json.encode({"to": accepted.rewind_to})
         facts.append(Fact(owner=THREAD_OWNER, kind=REWOUND, body=rewind))
     return facts

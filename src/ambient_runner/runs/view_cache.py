@@ -1,7 +1,7 @@
-"""Folded threads, kept ready: what a new run stands on, and what snapshots are made of.
+"""A cache of folded threads (ThreadViews), for new runs and for snapshots.
 
-Folding a long thread costs, so the newest view of each recent thread is kept and only brought up to date. A kept view belongs to one life
-of the thread (its epoch); nothing here is ever the truth, the ledger is.
+Folding a long thread is expensive, so the newest view of each recent thread is cached and only advanced. A cached view belongs to one
+epoch of the thread. The ledger is the truth; every view can be folded again from it.
 """
 
 from __future__ import annotations
@@ -13,42 +13,43 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from ambient_runner.errors import StaleCursor
-from ambient_runner.ledger.base import RUNTIME, Batch
+from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.thread_view import ThreadView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.ledger.base import Ledger, ThreadKey
+    from ambient_runner.ledger.base import Ledger
+    from ambient_runner.ledger.records import ThreadKey
 
-_KEPT = 64
-_FOLD_AT = 512
+_MAX_VIEWS = 64
+_FOLD_LINES = 512
 
 
-class Life(NamedTuple):
-    """One life of a thread: between two erasures of the same id."""
+class ThreadEpoch(NamedTuple):
+    """A thread and its epoch: after an erasure, the same key has another epoch."""
 
     key: ThreadKey
     epoch: str
 
 
 async def load_view(ledger: Ledger, key: ThreadKey, *, until: int | None = None, epoch: str = "") -> ThreadView:
-    """The thread folded up to `until`, or to its end. An unknown thread is an empty view.
+    """Return the thread folded up to `until`, or to its end. An unknown thread is an empty view.
 
-    Raises: StaleCursor when what is needed is no longer retained; UnknownThread when that life of the thread is over; LedgerError.
+    Raises: StaleCursor if the entries are no longer retained; UnknownThread if the thread with that epoch was erased; LedgerError.
     """
-    checkpoint = await ledger.checkpoint(key, until)
+    checkpoint = await ledger.get_checkpoint(key, until)
     view = ThreadView.from_checkpoint(checkpoint.seq, checkpoint.body) if checkpoint else ThreadView()
-    await advance(ledger, key, view, until=until, epoch=epoch)
+    await advance_view(ledger, key, view, until=until, epoch=epoch)
     return view
 
 
-async def advance(
+async def advance_view(
     ledger: Ledger, key: ThreadKey, view: ThreadView, *, until: int | None = None, epoch: str = ""
 ) -> None:
-    """Fold what was written after the view, a mebibyte at a time. Raises: as `load_view`."""
+    """Fold the entries after the view, a mebibyte at a time. Raises: as `load_view`."""
     while until is None or view.seq < until:
-        batches = await ledger.read(key, view.seq, until=until, epoch=epoch)
+        batches = await ledger.read_batches(key, view.seq, until=until, epoch=epoch)
         if (batches and batches[0].first != view.seq + 1) or (not batches and until is not None):
             raise StaleCursor
         if not batches:
@@ -57,12 +58,12 @@ async def advance(
             view.apply(batch)
 
 
-def _seq(view: ThreadView) -> int:
+def _view_seq(view: ThreadView) -> int:
     return view.seq
 
 
-class _Growing:
-    """The view of a run that goes on, and lines that follow it. They are folded many at a time: one by one they cost more."""
+class _LiveView:
+    """The view of a thread with an active run, and lines that follow it. They are folded many at a time: one by one they cost more."""
 
     def __init__(self, view: ThreadView) -> None:
         self._view = view
@@ -70,25 +71,25 @@ class _Growing:
         self._run: str = ""
         self._lines: list[bytes] = []
 
-    def add(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         if batch.first != self._next:
             return
-        folds_at_once = batch.owner != RUNTIME or batch.text is not None
-        if folds_at_once or batch.run != self._run or len(self._lines) >= _FOLD_AT:
-            self._fold(len(self._lines))
+        fold_now = batch.owner != RUNTIME or batch.text is not None
+        if fold_now or batch.run != self._run or len(self._lines) >= _FOLD_LINES:
+            self._fold_lines(len(self._lines))
             self._run = batch.run
-        if folds_at_once:
+        if fold_now:
             self._view.apply(batch)
         else:
             self._lines += batch.lines
         self._next = batch.last + 1
 
-    def up_to(self, seq: int) -> ThreadView:
-        """As far as it is known, and not beyond `seq` unless it has been folded further."""
-        self._fold(min(len(self._lines), seq - self._view.seq))
+    def fold_up_to(self, seq: int) -> ThreadView:
+        """Return the view folded as far as lines are known, not beyond `seq` unless it was already folded further."""
+        self._fold_lines(min(len(self._lines), seq - self._view.seq))
         return self._view
 
-    def _fold(self, count: int) -> None:
+    def _fold_lines(self, count: int) -> None:
         if count <= 0:
             return
         lines, self._lines = self._lines[:count], self._lines[count:]
@@ -96,93 +97,104 @@ class _Growing:
         self._view.apply(Batch(first=first, owner=RUNTIME, kind="", run=self._run, ts=0, lines=lines))
 
 
-class Views:
-    """The newest views of recent threads of one ledger."""
+class ViewCache:
+    """The newest views of recent threads of one ledger. The Runner owns it; readers use it through `ReaderViews`.
+
+    The Runner tracks the view of a thread while a run is active, but does not read what the run writes. Readers do: the first one that
+    receives a batch extends the tracked view by it, so that the snapshot at the end of the run needs no read of the ledger.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._kept: OrderedDict[Life, ThreadView] = OrderedDict()
-        self._growing: dict[Life, _Growing] = {}
-        self._locks: dict[Life, anyio.Lock] = {}
+        self._cached: OrderedDict[ThreadEpoch, ThreadView] = OrderedDict()
+        self._live: dict[ThreadEpoch, _LiveView] = {}
+        self._locks: dict[ThreadEpoch, anyio.Lock] = {}
 
-    async def at(self, life: Life, seq: int) -> ThreadView:
-        """The thread as of `seq`. Do not change it: others may hold the same view."""
-        async with self._one_at_a_time(life):
-            kept = self._kept.get(life)
-            if kept is not None and kept.seq == seq:
-                self._kept.move_to_end(life)
-                return kept
-            base = self._base(life, kept, seq)
+    async def view_at(self, thread: ThreadEpoch, seq: int) -> ThreadView:
+        """Return the thread as of `seq`. Do not change it: others may hold the same view."""
+        async with self._lock_thread(thread):
+            cached = self._cached.get(thread)
+            if cached is not None and cached.seq == seq:
+                self._cached.move_to_end(thread)
+                return cached
+            base = self._base_view(thread, cached, seq)
             if base is None:
-                view = await load_view(self._ledger, life.key, until=seq, epoch=life.epoch)
+                view = await load_view(self._ledger, thread.key, until=seq, epoch=thread.epoch)
             else:
                 view = base.copy()
-                await advance(self._ledger, life.key, view, until=seq, epoch=life.epoch)
-            if kept is None or view.seq >= kept.seq:
-                self._keep(life, view)
+                await advance_view(self._ledger, thread.key, view, until=seq, epoch=thread.epoch)
+            if cached is None or view.seq >= cached.seq:
+                self._cache_view(thread, view)
             return view
 
-    def follow(self, life: Life, view: ThreadView) -> None:
-        """A run begins on this view. What `grow` brings of it is folded as it comes, so that its snapshot is ready at its end."""
-        self._growing[life] = _Growing(view.copy())
+    def track(self, thread: ThreadEpoch, view: ThreadView) -> None:
+        """For the Runner: track the view of a thread whose run begins on it, until `untrack`."""
+        self._live[thread] = _LiveView(view.copy())
 
-    def grow(self, life: Life, batch: Batch) -> None:
-        """A reader has this batch in its hands. The first one to bring it counts."""
-        growing = self._growing.get(life)
-        if growing is not None:
-            growing.add(batch)
+    def extend(self, thread: ThreadEpoch, batch: Batch) -> None:
+        """For `ReaderViews`: extend the tracked view by a batch. A batch that is already part of it, or leaves a gap, is ignored."""
+        live = self._live.get(thread)
+        if live is not None:
+            live.add_batch(batch)
 
-    def unfollow(self, life: Life) -> None:
-        self._growing.pop(life, None)
+    def untrack(self, thread: ThreadEpoch) -> None:
+        self._live.pop(thread, None)
 
-    def _base(self, life: Life, kept: ThreadView | None, seq: int) -> ThreadView | None:
-        """The newest view that is not beyond `seq`."""
-        growing = self._growing.get(life)
-        known = [kept, growing.up_to(seq) if growing else None]
-        return max((view for view in known if view is not None and view.seq <= seq), key=_seq, default=None)
+    def _base_view(self, thread: ThreadEpoch, cached: ThreadView | None, seq: int) -> ThreadView | None:
+        """Return the newest view that is not beyond `seq`."""
+        live = self._live.get(thread)
+        known = [cached, live.fold_up_to(seq) if live else None]
+        return max((view for view in known if view is not None and view.seq <= seq), key=_view_seq, default=None)
 
-    def is_past(self, life: Life, seq: int) -> bool:
-        """Whether the kept view is already beyond `seq`, so that it cannot serve."""
-        kept = self._kept.get(life)
-        return kept is not None and kept.seq > seq
+    def is_past(self, thread: ThreadEpoch, seq: int) -> bool:
+        """Return True if the cached view is already beyond `seq`, so that it cannot be used."""
+        cached = self._cached.get(thread)
+        return cached is not None and cached.seq > seq
 
-    def forget(self, key: ThreadKey) -> None:
-        for life in [life for life in self._kept if life.key == key]:
-            del self._kept[life]
+    def evict_thread(self, key: ThreadKey) -> None:
+        for thread in [thread for thread in self._cached if thread.key == key]:
+            del self._cached[thread]
 
     @asynccontextmanager
-    async def _one_at_a_time(self, life: Life) -> AsyncGenerator[None, None]:
-        """A hundred readers of one run need its snapshot at the same moment; one of them folds it."""
-        lock = self._locks.setdefault(life, anyio.Lock())
+    async def _lock_thread(self, thread: ThreadEpoch) -> AsyncGenerator[None, None]:
+        """Lock a thread: many readers of one run need its snapshot at the same moment, and one of them folds it."""
+        lock = self._locks.setdefault(thread, anyio.Lock())
         try:
             async with lock:
                 yield
         finally:
             if not lock.statistics().locked:
-                self._locks.pop(life, None)
+                self._locks.pop(thread, None)
 
-    def _keep(self, life: Life, view: ThreadView) -> None:
-        self._kept[life] = view
-        self._kept.move_to_end(life)
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+    def _cache_view(self, thread: ThreadEpoch, view: ThreadView) -> None:
+        self._cached[thread] = view
+        self._cached.move_to_end(thread)
+        if len(self._cached) > _MAX_VIEWS:
+            self._cached.popitem(last=False)
 
 
-class Replay:
-    """One reader's way through the past: the thread as of one snapshot after another, each fold going on from the last."""
+class ReaderViews:
+    """One reader's access to the ViewCache: it reads views, and contributes the batches it has received.
 
-    def __init__(self, views: Views, ledger: Ledger, life: Life) -> None:
-        self._views = views
+    A reader that replays a thread asks for one snapshot after another; each is folded from the previous one.
+    """
+
+    def __init__(self, cache: ViewCache, ledger: Ledger, thread: ThreadEpoch) -> None:
+        self._cache = cache
         self._ledger = ledger
-        self._life = life
+        self._thread = thread
         self._own: ThreadView | None = None
 
-    async def at(self, seq: int) -> ThreadView:
-        """The thread as of `seq`, shared with other readers where possible. Do not change it."""
-        if not self._views.is_past(self._life, seq):
-            return await self._views.at(self._life, seq)
+    def contribute(self, batch: Batch) -> None:
+        """Extend the Runner's view of the active run by a batch that this reader received."""
+        self._cache.extend(self._thread, batch)
+
+    async def view_at(self, seq: int) -> ThreadView:
+        """Return the thread as of `seq`, shared with other readers where possible. Do not change it."""
+        if not self._cache.is_past(self._thread, seq):
+            return await self._cache.view_at(self._thread, seq)
         if self._own is None or self._own.seq > seq:
-            self._own = await load_view(self._ledger, self._life.key, until=seq, epoch=self._life.epoch)
+            self._own = await load_view(self._ledger, self._thread.key, until=seq, epoch=self._thread.epoch)
         else:
-            await advance(self._ledger, self._life.key, self._own, until=seq, epoch=self._life.epoch)
+            await advance_view(self._ledger, self._thread.key, self._own, until=seq, epoch=self._thread.epoch)
         return self._own

@@ -1,4 +1,4 @@
-"""Wiring: our routes on an app, ours or anyone's."""
+"""Add the routes to a FastAPI app, and create an app that has nothing else."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.config import Settings, read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.cors import Cors
-from ambient_runner.server.error_responses import http_refusal
+from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.platform import Platform
 from ambient_runner.server.routes.feedback import feedback_routes
@@ -21,8 +21,8 @@ from ambient_runner.server.routes.platform import platform_routes
 from ambient_runner.server.routes.runs import run_routes
 from ambient_runner.server.routes.status import status_routes
 from ambient_runner.server.routes.threads import thread_routes
-from ambient_runner.server.runtime import Service
-from ambient_runner.telemetry import tracing_of
+from ambient_runner.server.runtime import ServerRuntime
+from ambient_runner.telemetry import tracing_from_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.services.credentials import Credentials
     from ambient_runner.services.mcp.config import ThreadServers
 
-__all__ = ["add_ambient_endpoints", "create_app", "service_of"]
+__all__ = ["add_ambient_endpoints", "build_runtime", "create_app"]
 
 
 def add_ambient_endpoints(
@@ -51,22 +51,22 @@ def add_ambient_endpoints(
     mcp: ThreadServers | None = None,
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
-) -> Service:
-    """Add every route to an app, under any prefix. The first agent is also the default one.
+) -> ServerRuntime:
+    """Add every route to an app, under any prefix. The first agent is also the default agent.
 
-    `bridge` is one agent called `default`; `agents` are several by name. `authorize` gives the Actor of a request: without it only this
-    machine is served. `settings` are read from `ambient.toml` and `AMBIENT_*` when not given. `middleware` wraps every run, the first
-    one outermost; set-up and what a bridge brings itself are inside.
-    `credentials` gives the variables that child processes of a run may have; `mcp` a thread's own MCP servers, in the shape of a
-    `.mcp.json`; `custom_tools` go to bridges that take tools. `context` replaces what the platform says to a run's adapter. `secrets` are
-    the server's own when a log looks for them too.
+    `bridge` is a single agent named `default`; `agents` are several by name. `authorize` returns the Actor of a request; without it only
+    requests from this machine are served. `settings` default to `ambient.toml` and `AMBIENT_*`. `middleware` wraps every run, the first
+    outermost; set-up and the bridges' own middleware run inside it.
+    `credentials` returns the environment variables for a run's child processes; `mcp` returns a thread's own MCP servers, in the form of a
+    `.mcp.json`; `custom_tools` are passed to bridges that accept tools. `context` replaces the PlatformContext that adapters are created
+    with. `secrets` are the values to redact, if a log formatter shares them.
     Raises: ConfigError.
     """
     settings = settings or read_settings()
-    prefix = _path(prefix)
-    service = service_of(
+    prefix = _check_prefix(prefix)
+    runtime = build_runtime(
         settings,
-        _named(bridge, agents or {}),
+        _named_agents(bridge, agents or {}),
         context=context,
         middleware=middleware,
         credentials=credentials,
@@ -75,17 +75,17 @@ def add_ambient_endpoints(
         secrets=secrets,
     )
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-    app.include_router(run_routes(service, guard, bare=bool(prefix)), prefix=prefix)
-    doors = (thread_routes(service, guard), status_routes(service, guard), feedback_routes(service, guard))
-    for routes in (*doors, *platform_routes(service, guard)):
+    app.include_router(run_routes(runtime, guard, without_slash=bool(prefix)), prefix=prefix)
+    routers = (thread_routes(runtime, guard), status_routes(runtime, guard), feedback_routes(runtime, guard))
+    for routes in (*routers, *platform_routes(runtime, guard)):
         app.include_router(routes, prefix=prefix)
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix, headers=settings.pass_headers)
-    wrap_lifespan(app, service)
-    return service
+    wrap_lifespan(app, runtime)
+    return runtime
 
 
-def service_of(
+def build_runtime(
     settings: Settings,
     bridges: Mapping[str, PlatformBridge],
     *,
@@ -95,40 +95,44 @@ def service_of(
     mcp: ThreadServers | None = None,
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
-) -> Service:
-    """A server without its routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError."""
+) -> ServerRuntime:
+    """Return a server without routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError."""
     platform = Platform(
         settings,
-        {name: one.capabilities() for name, one in bridges.items()},
+        {name: bridge.capabilities() for name, bridge in bridges.items()},
         secrets or Secrets(settings.secrets),
         credentials=credentials,
         mcp=mcp,
         custom_tools=custom_tools,
     )
-    context, kept, idle = context or platform.context, settings.adapters_kept, settings.adapter_idle
-    return Service(
+    context = context or platform.build_context
+    max_adapters, idle_timeout = settings.adapters_kept, settings.adapter_idle
+    return ServerRuntime(
         settings,
-        {name: Hosted(name, one, context=context, kept=kept, idle=idle) for name, one in bridges.items()},
+        {
+            name: AgentHost(name, bridge, context=context, max_adapters=max_adapters, idle_timeout=idle_timeout)
+            for name, bridge in bridges.items()
+        },
         middleware=(*middleware, platform.setup),
         platform=platform,
-        tracing=tracing_of(settings.tracing),
+        tracing=tracing_from_settings(settings.tracing),
     )
 
 
-def _path(prefix: str) -> str:
-    """The prefix without a slash at its end. Raises: ConfigError when it does not begin with one."""
+def _check_prefix(prefix: str) -> str:
+    """Return the prefix without a trailing slash. Raises: ConfigError if it does not start with a slash."""
     if prefix and not prefix.startswith("/"):
-        raise ConfigError(f"A path begins with a slash: write {'/' + prefix!r} instead of {prefix!r}.")
+        raise ConfigError(f"A prefix starts with a slash: write {'/' + prefix!r} instead of {prefix!r}.")
     return prefix.rstrip("/")
 
 
-def _named(bridge: PlatformBridge | None, agents: Mapping[str, PlatformBridge]) -> dict[str, PlatformBridge]:
-    """The agents by name. Raises: ConfigError when there is none, or `default` is named twice."""
+def _named_agents(bridge: PlatformBridge | None, agents: Mapping[str, PlatformBridge]) -> dict[str, PlatformBridge]:
+    """Return the agents by name. Raises: ConfigError if there is none, or two are named `default`."""
     if bridge is not None and "default" in agents:
-        raise ConfigError("Two agents are called default: the one given as `bridge`, and one in `agents`.")
+        raise ConfigError("Two agents are named default: `bridge`, and one in `agents`. Rename the latter.")
     bridges = dict(agents) if bridge is None else {"default": bridge, **agents}
     if not bridges:
-        raise ConfigError("Give at least one agent: add_ambient_endpoints(app, bridge).")
+        raise ConfigError("There is no agent. Pass at least one: add_ambient_endpoints(app, bridge).")
     return bridges
 
 
@@ -139,26 +143,26 @@ def create_app(
     authorize: Authorize | None = None,
     secrets: Secrets | None = None,
 ) -> FastAPI:
-    """An app that is only this server: what `ambient serve` runs. Raises: ConfigError."""
+    """Return an app with nothing but our routes, as `ambient serve` runs it. Raises: ConfigError."""
     app = FastAPI(title="Ambient Runner", docs_url=None, redoc_url=None)
     app.state.ambient = add_ambient_endpoints(
         app, agents=agents, settings=settings, authorize=authorize, secrets=secrets
     )
 
     @app.exception_handler(HTTPException)
-    async def refuse(request: Request, error: HTTPException) -> Response:
-        return http_refusal(error)
+    async def handle_http_error(request: Request, error: HTTPException) -> Response:
+        return http_error_response(error)
 
     return app
 
 
-def wrap_lifespan(app: FastAPI, service: Service) -> None:
-    """Run the service around the app's own lifespan, so that the app may use it in there."""
+def wrap_lifespan(app: FastAPI, runtime: ServerRuntime) -> None:
+    """Open the runtime around the app's own lifespan, so that the app can use it there."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(served: Any) -> AsyncGenerator[Any, None]:
-        async with service.running(), inner(served) as state:
+        async with runtime.running(), inner(served) as state:
             yield state
 
     app.router.lifespan_context = lifespan

@@ -1,4 +1,4 @@
-"""CORS for the listed origins, on our own paths only. Credentials are never allowed, and no origin is reflected that is not listed."""
+"""CORS for the listed origins, on our own paths only. Credentials are never allowed, and origins that are not listed are never echoed."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_HEADERS = (
+_ALLOWED_HEADERS = (
     "Content-Type, Accept, Authorization, Last-Event-ID, Idempotency-Key, X-Ambient-On-Busy, X-Ambient-On-Disconnect, "
     "X-GitHub-Token, X-GitLab-Token, traceparent"
 )
-_METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
+_ALLOWED_METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 
 
 class Cors:
-    """ASGI middleware: answers preflights of listed origins and marks their responses as readable."""
+    """ASGI middleware: answers preflight requests of listed origins and adds CORS headers to their responses."""
 
     def __init__(
         self, app: ASGIApp, *, origins: Collection[str], prefix: str = "", headers: Collection[str] = ()
     ) -> None:
-        """`headers` are those that pages may send besides the ones this server knows."""
+        """`headers` are request headers to allow in addition to those this server reads."""
         self._app = app
         self._origins = frozenset(origins)
         self._prefix = prefix
-        self._headers = ", ".join((_HEADERS, *headers))
+        self._headers = ", ".join((_ALLOWED_HEADERS, *headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
@@ -37,21 +37,21 @@ class Cors:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers=self._allowed(origin))(scope, receive, send)
+            await Response(status_code=204, headers=self._cors_headers(origin))(scope, receive, send)
             return
 
-        async def mark(message: Message) -> None:
+        async def send_with_cors(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._allowed(origin))
+                MutableHeaders(scope=message).update(self._cors_headers(origin))
             await send(message)
 
-        await self._app(scope, receive, mark)
+        await self._app(scope, receive, send_with_cors)
 
-    def _allowed(self, origin: str) -> dict[str, str]:
+    def _cors_headers(self, origin: str) -> dict[str, str]:
         return {
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Allow-Headers": self._headers,
-            "Access-Control-Allow-Methods": _METHODS,
+            "Access-Control-Allow-Methods": _ALLOWED_METHODS,
             "Access-Control-Expose-Headers": "X-Ambient-Run, X-Ambient-Thread",
             "Access-Control-Max-Age": "600",
             "Vary": "Origin",

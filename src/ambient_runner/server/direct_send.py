@@ -1,4 +1,4 @@
-"""Writing to the server from where something happens, outside of any task: waking a task for each event costs more than sending it."""
+"""Call the server's `send` synchronously where a batch is published: waking a task for each event costs more than sending it."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["DIRECT", "Begun", "begin", "direct"]
+__all__ = ["SERVER_SEND", "SuspendedSend", "expose_server_send", "start_send"]
 
-DIRECT = "ambient.send"
-"""Where a request's scope holds the server's own `send`."""
+SERVER_SEND = "ambient.send"
+"""Key of the server's own `send` in a request's scope."""
 
 
-def direct(app: ASGIApp) -> ASGIApp:
-    """The app, whose streams write to the server itself.
+def expose_server_send(app: ASGIApp) -> ASGIApp:
+    """Wrap an app so that its streams call the server's own `send`.
 
-    For a server whose `send` is plain asyncio, and an app without middleware that changes bodies: once a stream has begun, they do not
-    pass through what stands between.
+    Only for a server whose `send` is plain asyncio, and an app without middleware that changes bodies: once a stream has started, its
+    bodies bypass all middleware.
     """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[DIRECT] = send
+        scope[SERVER_SEND] = send
         await app(scope, receive, send)
 
     return serve
 
 
-class Begun:
-    """A coroutine that was begun outside of any task and has to wait: awaiting this goes on with it."""
+class SuspendedSend:
+    """A coroutine that was started outside of any task and is suspended. Awaiting this object resumes it."""
 
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._work = work
-        self._waits_for = waits_for
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
 
     def __await__(self) -> Generator[Any, Any, None]:
         try:
-            yield self._waits_for
-            yield from self._work.__await__()
+            yield self._awaited
+            yield from self._coroutine.__await__()
         finally:
-            self._work.close()
+            self._coroutine.close()
 
 
-def begin(work: Awaitable[None]) -> Begun | None:
-    """Run a coroutine of plain asyncio as far as it goes; None when it is done."""
+def start_send(work: Awaitable[None]) -> SuspendedSend | None:
+    """Run a plain asyncio coroutine until it suspends or ends; return None if it has ended."""
     coroutine = cast("Coroutine[Any, Any, None]", work)
     try:
-        return Begun(coroutine, coroutine.send(None))
+        return SuspendedSend(coroutine, coroutine.send(None))
     except StopIteration:
         return None

@@ -1,73 +1,74 @@
-"""When a stream ends: with its run, when there is no more for now, or never."""
+"""End conditions of an event stream: with its run, when the thread is idle, or never."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ambient_runner.ledger.base import RUNTIME
+from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.runs.event_reader import is_idle
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.base import Batch, Ledger, Tail, ThreadKey
+    from ambient_runner.ledger.base import Ledger, Tail
+    from ambient_runner.ledger.records import Batch, ThreadKey
 
-__all__ = ["Never", "Until", "UntilIdle", "UntilRunEnds"]
+__all__ = ["EndCondition", "NoEnd", "UntilIdle", "UntilRunEnds"]
 
-_TERMINAL = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
+_TERMINAL_PREFIXES = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 
 
-class Until(Protocol):
-    """When a stream ends."""
+class EndCondition(Protocol):
+    """Decides when a stream ends."""
 
-    def after(self, batch: Batch) -> bool:
-        """Whether this batch was the last one."""
+    def ends_with(self, batch: Batch) -> bool:
+        """Return True if this batch is the last one."""
         ...
 
-    async def now(self, tail: Tail) -> bool:
-        """Asked again and again while there is nothing to send, if `looks`."""
+    async def is_reached(self, tail: Tail) -> bool:
+        """Return True if the stream has reached its end. Called repeatedly while there is nothing to send, if `polls`."""
         ...
 
     @property
-    def looks(self) -> bool: ...
+    def polls(self) -> bool: ...
 
 
 class UntilRunEnds:
-    """For the answer to a POST: up to the run's terminal event."""
+    """Ends with the run's terminal event: for the response to a POST."""
 
-    looks = False
+    polls = False
 
     def __init__(self, run: str) -> None:
         self._run = run
 
-    def after(self, batch: Batch) -> bool:
-        return batch.run == self._run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL)
+    def ends_with(self, batch: Batch) -> bool:
+        return batch.run == self._run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
 
-    async def now(self, tail: Tail) -> bool:
+    async def is_reached(self, tail: Tail) -> bool:
         return False
 
 
 class UntilIdle:
-    """Until all that is stored has been sent and no more is to come for now."""
+    """Ends when everything stored has been sent and no run is active."""
 
-    looks = True
+    polls = True
 
     def __init__(self, ledger: Ledger, key: ThreadKey) -> None:
         self._ledger = ledger
         self._key = key
 
-    def after(self, batch: Batch) -> bool:
+    def ends_with(self, batch: Batch) -> bool:
         return False
 
-    async def now(self, tail: Tail) -> bool:
+    async def is_reached(self, tail: Tail) -> bool:
         return await is_idle(self._ledger, self._key, tail.position)
 
 
-class Never:
-    """For a reader that follows the thread for good."""
+class NoEnd:
+    """Never ends: for a reader that follows the thread."""
 
-    looks = False
+    polls = False
 
-    def after(self, batch: Batch) -> bool:
+    def ends_with(self, batch: Batch) -> bool:
         return False
 
-    async def now(self, tail: Tail) -> bool:
+    async def is_reached(self, tail: Tail) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Every failure of our routes as JSON: a code that does not change and a sentence that says what to do."""
+"""Errors of our routes as JSON: a stable code and a message that says what to do."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ _HTTP_CODES = {
     404: (
         "not_found",
         "There is no such route. `POST /` and `POST /agents/NAME` start a run, `GET /thread/list` lists the threads. Routes for files, "
-        "repositories and MCP servers exist where an agent has a use for them. Ids in a path must be percent-encoded.",
+        "repositories and MCP servers exist only if an agent uses them. Ids in a path must be percent-encoded.",
     ),
-    405: ("method_not_allowed", "This route exists, but not for this method. The `Allow` header says for which."),
+    405: (
+        "method_not_allowed",
+        "This route does not support this method. The `Allow` header lists the methods it supports.",
+    ),
 }
 
 
-class Json(Response):
-    """A JSON body of Structs, lists and dicts."""
+class JsonResponse(Response):
+    """A JSON response. The content is Structs, lists and dicts, or JSON as bytes."""
 
     media_type = "application/json"
 
@@ -39,51 +42,51 @@ class Json(Response):
         return content if isinstance(content, bytes) else msgspec.json.encode(content)
 
 
-def refusal(code: str, message: str, status: int, headers: dict[str, str] | None = None) -> Json:
-    """The one shape of an error."""
-    return Json({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
+def error_response(code: str, message: str, status: int, headers: dict[str, str] | None = None) -> JsonResponse:
+    """Return an error response: `{"error": {"code", "message"}}`."""
+    return JsonResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)
 
 
 class AmbientRoute(APIRoute):
-    """A route whose failures are answered here, so that a foreign app's own error handling stays as it is."""
+    """A route that turns its own errors into responses, so that the error handling of the embedding app does not change."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def guarded(request: Request) -> Response:
+        async def handle_errors(request: Request) -> Response:
             try:
                 return await handle(request)
             except Exception as error:
-                answer = _answer(error)
-                # Its frames hold the request's body, in a cycle that only a full collection would find.
+                answer = _response_for(error)
+                # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
                 traceback.clear_frames(error.__traceback__)
                 return answer
 
-        return guarded
+        return handle_errors
 
 
-def _answer(error: Exception) -> Json:
+def _response_for(error: Exception) -> JsonResponse:
     match error:
         case RunnerError():
-            return _ours(error)
+            return _runner_error_response(error)
         case ClientDisconnect():
-            return refusal("client_left", "The client left before its request was complete.", 499)
+            return error_response("client_left", "The client disconnected before its request was complete.", 499)
         case HTTPException():
-            return http_refusal(error)
+            return http_error_response(error)
         case _:
             logger.error("A request failed", exc_info=error)
-            return _ours(RunnerError())
+            return _runner_error_response(RunnerError())
 
 
-def http_refusal(error: HTTPException) -> Json:
-    """A framework's own refusal in our shape."""
+def http_error_response(error: HTTPException) -> JsonResponse:
+    """Return the error response for an HTTPException of the web framework."""
     code, sentence = _HTTP_CODES.get(error.status_code, ("refused", str(error.detail)))
-    return refusal(code, sentence, error.status_code, dict(error.headers or {}))
+    return error_response(code, sentence, error.status_code, dict(error.headers or {}))
 
 
-def _ours(error: RunnerError) -> Json:
+def _runner_error_response(error: RunnerError) -> JsonResponse:
     metrics.REFUSALS.labels(error.code).inc()
     if error.status >= 500:
         logger.warning("Answered %s", error.code, exc_info=error)
     headers = {"Retry-After": "1"} if error.status in {429, 503} else None
-    return refusal(error.code, error.message, error.status, headers)
+    return error_response(error.code, error.message, error.status, headers)

@@ -1,9 +1,9 @@
-"""A stream of frames as a bare ASGI response: a tail of the ledger, whoever wrote what is in it.
+"""Event stream as a bare ASGI response: a tail of the ledger, whichever process writes to it.
 
-Live, late, resumed and replayed readers all come through here. One task pumps; the other notices that the client has left, sends pings, and
-cuts a reader that has stopped reading. Plain asyncio on the way from batch to socket: nothing awaits per event.
-Where the server's own `send` is known (`direct`), a batch is sent from where it is published, and the pump wakes only for the rest: the
-end, a snapshot, a reader who does not keep up.
+Live, late, resumed and replayed readers all use it. One task sends batches; the other detects a disconnect, sends pings, and drops a client
+that has stopped reading. Plain asyncio on the way from batch to socket: nothing awaits per event.
+If the server's own `send` is exposed (`direct_send.py`), a batch is sent where it is published, and the task wakes only for the rest: the
+end, a snapshot, a slow client.
 """
 
 from __future__ import annotations
@@ -15,233 +15,236 @@ import anyio
 from starlette.responses import Response
 
 from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
-from ambient_runner.projections.frames import snapshot_places
+from ambient_runner.projections.frames import snapshot_seqs
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import MessagesSnapshot
 from ambient_runner.runs import metrics
-from ambient_runner.runs.view_cache import Replay
-from ambient_runner.server.direct_send import DIRECT, begin
+from ambient_runner.server.direct_send import SERVER_SEND, start_send
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from ambient_runner.ledger.base import Batch, Tail
+    from ambient_runner.ledger.base import Tail
+    from ambient_runner.ledger.records import Batch
     from ambient_runner.projections.frames import Framer
     from ambient_runner.runs.runner import Runner
-    from ambient_runner.runs.view_cache import Life
-    from ambient_runner.server.direct_send import Begun
-    from ambient_runner.server.end_conditions import Until
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.runs.view_cache import ThreadEpoch
+    from ambient_runner.server.direct_send import SuspendedSend
+    from ambient_runner.server.end_conditions import EndCondition
+    from ambient_runner.server.runtime import ServerRuntime
 
-_TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
-_IDLE_LOOK = 0.05
-_CHUNK = 1 << 20
+_MEDIA_TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
+_IDLE_POLL_INTERVAL = 0.05
+_CHUNK_SIZE = 1 << 20
 
 
 class EventStream(Response):
-    """Sends a thread's frames after `after`, until `until` says so, the client leaves, or the server ends it."""
+    """Sends a thread's frames after `after`, until `until` is reached, the client disconnects, or the server ends the stream."""
 
     def __init__(
         self,
-        service: Service,
+        runtime: ServerRuntime,
         runner: Runner,
-        life: Life,
+        thread_epoch: ThreadEpoch,
         framer: Framer,
         *,
         after: int,
-        until: Until,
+        until: EndCondition,
         preface: bytes = b"",
         headers: dict[str, str] | None = None,
         on_disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(status_code=200, headers=headers)
-        self._service = service
+        self._runtime = runtime
         self._runner = runner
-        self._life = life
+        self._thread_epoch = thread_epoch
         self._framer = framer
         self._after = after
         self._until = until
         self._preface = preface
         self._on_disconnect = on_disconnect
-        self._replay = Replay(runner.views, runner.ledger, life)
+        self._views = runner.reader_views(thread_epoch)
         self._pumping = anyio.CancelScope()
         self._tail: Tail | None = None
-        self._waiting = False
-        self._finishing = False
+        self._is_waiting = False
+        self._is_finishing = False
         self._sent_at = 0.0
-        self._sending = False
-        self._left = False
-        self._direct: Send | None = None
-        self._begun: Begun | None = None
+        self._is_sending = False
+        self._client_gone = False
+        self._server_send: Send | None = None
+        self._suspended_send: SuspendedSend | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self._headers()})
-        self._direct = scope.get(DIRECT)
-        send = self._direct or send
-        self._service.streams.add(self)
+        await send({"type": "http.response.start", "status": 200, "headers": self._response_headers()})
+        self._server_send = scope.get(SERVER_SEND)
+        send = self._server_send or send
+        self._runtime.streams.add(self)
         metrics.STREAMS.inc()
         try:
-            with self._runner.watching(self._life.key):
+            with self._runner.track_reader(self._thread_epoch.key):
                 async with anyio.create_task_group() as tasks:
-                    # The pump wakes for every batch. In a task of its own it does so without passing through everything that
-                    # stands between the server and this response.
-                    tasks.start_soon(self._pump_and_leave, send, tasks.cancel_scope)
-                    await self._attend(receive, send)
+                    # This task wakes for every batch. Started here, it does not pass through the middleware between the server
+                    # and this response.
+                    tasks.start_soon(self._pump_then_cancel, send, tasks.cancel_scope)
+                    await self._watch_client(receive, send)
                     self._pumping.cancel()
         finally:
             metrics.STREAMS.dec()
-            self._service.streams.discard(self)
-        if not self._left:
+            self._runtime.streams.discard(self)
+        if not self._client_gone:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif self._on_disconnect is not None:
             await self._on_disconnect()
 
     def finish(self) -> None:
-        """End the stream once it has sent what there is."""
-        self._finishing = True
-        if self._tail is not None and self._waiting and not self._tail.ready():
+        """End the stream once it has sent everything available."""
+        self._is_finishing = True
+        if self._tail is not None and self._is_waiting and not self._tail.has_next():
             self._pumping.cancel()
 
-    def _headers(self) -> list[tuple[bytes, bytes]]:
-        kept = [pair for pair in self.raw_headers if pair[0] not in {b"content-length", b"content-type"}]
+    def _response_headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [pair for pair in self.raw_headers if pair[0] not in {b"content-length", b"content-type"}]
         return [
-            *kept,
-            (b"content-type", _TYPES[self._framer.form]),
+            *headers,
+            (b"content-type", _MEDIA_TYPES[self._framer.wire_format]),
             (b"cache-control", b"no-cache, no-transform"),
             (b"x-accel-buffering", b"no"),
         ]
 
-    async def _pump_and_leave(self, send: Send, everyone: anyio.CancelScope) -> None:
+    async def _pump_then_cancel(self, send: Send, scope: anyio.CancelScope) -> None:
         with self._pumping:
-            await self._pump(send)
-        everyone.cancel()
+            await self._pump_batches(send)
+        scope.cancel()
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump_batches(self, send: Send) -> None:
         if self._preface:
-            await self._send(send, self._preface)
+            await self._send_body(send, self._preface)
         try:
-            async with self._runner.ledger.tail(self._life.key, self._after, epoch=self._life.epoch) as tail:
+            async with self._runner.ledger.tail(
+                self._thread_epoch.key, self._after, epoch=self._thread_epoch.epoch
+            ) as tail:
                 self._tail = tail
-                wait = self._next if self._until.looks else self._wait
-                while not self._finishing or tail.ready():
+                wait = self._next_or_end if self._until.polls else self._wait_for_batches
+                while not self._is_finishing or tail.has_next():
                     batches = await wait(tail)
-                    if batches is None or await self._deliver(send, batches):
+                    if batches is None or await self._send_batches(send, batches):
                         return
         except (UnknownThread, StaleCursor, LedgerError):
-            # Erased, no longer retained, or the store is gone: the stream ends here and a resume says which.
+            # The thread was erased, is no longer retained, or the store failed: the stream ends, and a resume gets the error.
             return
 
-    async def _next(self, tail: Tail) -> list[Batch] | None:
-        """What comes next, or None when the stream is over."""
-        if tail.ready():
-            return await tail.next()
-        while not self._finishing and not await self._until.now(tail):
-            with anyio.move_on_after(_IDLE_LOOK):
-                return await self._wait(tail)
+    async def _next_or_end(self, tail: Tail) -> list[Batch] | None:
+        """Return the next batches, or None at the end of the stream."""
+        if tail.has_next():
+            return await tail.next_batches()
+        while not self._is_finishing and not await self._until.is_reached(tail):
+            with anyio.move_on_after(_IDLE_POLL_INTERVAL):
+                return await self._wait_for_batches(tail)
         return None
 
-    async def _wait(self, tail: Tail) -> list[Batch]:
-        self._waiting = True
+    async def _wait_for_batches(self, tail: Tail) -> list[Batch]:
+        self._is_waiting = True
         try:
-            return await tail.next(self if self._direct else None)
+            return await tail.next_batches(self if self._server_send else None)
         finally:
-            self._waiting = False
+            self._is_waiting = False
 
     def prepare(self, batch: Batch) -> None:
-        """Have the frames of a large batch ready. See `Taker`."""
+        """Render the frames of a large batch in advance. See `BatchSink`."""
         self._framer.prepare(batch)
 
-    def take(self, batch: Batch) -> bool:
-        """Send a batch that has just been published, if that takes neither more than this nor a wait. See `Taker`."""
-        tail, send = self._tail, self._direct
+    def try_send(self, batch: Batch) -> bool:
+        """Send a batch that has just been published, if that needs no snapshot and no waiting. See `BatchSink`."""
+        tail, send = self._tail, self._server_send
         if (
             tail is None
             or send is None
-            or self._finishing
+            or self._is_finishing
             or batch.first != tail.position + 1
-            or self._until.after(batch)
+            or self._until.ends_with(batch)
         ):
             return False
-        if not self._framer.is_shared(batch) and snapshot_places(batch):
+        if not self._framer.is_rendered(batch) and snapshot_seqs(batch):
             return False
         tail.position = batch.last
-        self._runner.views.grow(self._life, batch)
+        self._views.contribute(batch)
         frame = self._framer.render(batch, {})
         if frame:
             self._sent_at = time.monotonic()
-            self._begun = begin(send({"type": "http.response.body", "body": frame, "more_body": True}))
-            self._sending = self._begun is not None
-        return not self._sending
+            self._suspended_send = start_send(send({"type": "http.response.body", "body": frame, "more_body": True}))
+            self._is_sending = self._suspended_send is not None
+        return not self._is_sending
 
-    async def _deliver(self, send: Send, batches: list[Batch]) -> bool:
-        """Send the batches, about a mebibyte at a time; True when the stream is over."""
-        if self._begun is not None:
-            begun, self._begun = self._begun, None
-            await begun
-            self._sending = False
+    async def _send_batches(self, send: Send, batches: list[Batch]) -> bool:
+        """Send the batches, about a mebibyte at a time; return True at the end of the stream."""
+        if self._suspended_send is not None:
+            suspended, self._suspended_send = self._suspended_send, None
+            await suspended
+            self._is_sending = False
         frames: list[bytes] = []
         size = 0
-        over = False
+        is_over = False
         for at, batch in enumerate(batches):
-            places = None if self._framer.is_shared(batch) else snapshot_places(batch)
-            if places:
-                self._grow(batches[: at + 1])  # What the snapshot is made of is in our hands: it need not be read.
-            frame = self._framer.render(batch, await self._snapshots(places) if places else {})
+            seqs = None if self._framer.is_rendered(batch) else snapshot_seqs(batch)
+            if seqs:
+                # The snapshot is made of batches this reader has: contribute them, so that nothing is read again.
+                self._contribute_batches(batches[: at + 1])
+            frame = self._framer.render(batch, await self._load_snapshots(seqs) if seqs else {})
             frames.append(frame)
             size += len(frame)
-            over = self._until.after(batch)
-            if size >= _CHUNK or over:
-                await self._send(send, b"".join(frames))
+            is_over = self._until.ends_with(batch)
+            if size >= _CHUNK_SIZE or is_over:
+                await self._send_body(send, b"".join(frames))
                 frames, size = [], 0
-            if over:
+            if is_over:
                 return True
         if size:
-            await self._send(send, frames[0] if len(frames) == 1 else b"".join(frames))
-        self._grow(batches)
+            await self._send_body(send, frames[0] if len(frames) == 1 else b"".join(frames))
+        self._contribute_batches(batches)
         return False
 
-    def _grow(self, batches: list[Batch]) -> None:
+    def _contribute_batches(self, batches: list[Batch]) -> None:
         for batch in batches:
-            self._runner.views.grow(self._life, batch)
+            self._views.contribute(batch)
 
-    async def _snapshots(self, places: list[int]) -> dict[int, MessagesSnapshot]:
+    async def _load_snapshots(self, seqs: list[int]) -> dict[int, MessagesSnapshot]:
         found: dict[int, MessagesSnapshot] = {}
-        for seq in places:
-            view = await self._replay.at(seq)
+        for seq in seqs:
+            view = await self._views.view_at(seq)
             found[seq] = MessagesSnapshot(messages=view.transcript.messages())
         return found
 
-    async def _send(self, send: Send, body: bytes) -> None:
+    async def _send_body(self, send: Send, body: bytes) -> None:
         if not body:
             return
-        self._sending = True
+        self._is_sending = True
         self._sent_at = time.monotonic()
         await send({"type": "http.response.body", "body": body, "more_body": True})
-        self._sending = False
+        self._is_sending = False
 
-    async def _attend(self, receive: Receive, send: Send) -> None:
-        """Notice the client leaving; ping it when nothing else was sent; cut it when it does not read."""
-        settings, now = self._service.settings, time.monotonic
+    async def _watch_client(self, receive: Receive, send: Send) -> None:
+        """Detect a disconnect; send a ping when nothing else was sent; drop a client that does not read."""
+        settings, now = self._runtime.settings, time.monotonic
         self._sent_at = now()
-        while not self._left:
-            patience = settings.slow_reader if self._sending else settings.heartbeat
-            with anyio.move_on_after(self._sent_at + patience - now()):
+        while not self._client_gone:
+            timeout = settings.slow_reader if self._is_sending else settings.heartbeat
+            with anyio.move_on_after(self._sent_at + timeout - now()):
                 message = await receive()
-                self._left = message["type"] == "http.disconnect"
+                self._client_gone = message["type"] == "http.disconnect"
                 continue
-            if now() - self._sent_at < patience:
+            if now() - self._sent_at < timeout:
                 continue
-            if self._sending or not await self._ping(send):
+            if self._is_sending or not await self._send_ping(send):
                 metrics.SLOW_CUT.inc()
-                self._left = True
+                self._client_gone = True
 
-    async def _ping(self, send: Send) -> bool:
-        """Whether the client took it in time: a server may hold it back until what was sent before has been read."""
+    async def _send_ping(self, send: Send) -> bool:
+        """Return True if the ping was sent in time: a server may hold it back until the client has read what was sent before."""
         self._sent_at = time.monotonic()
-        if self._framer.form == "sse":
-            with anyio.move_on_after(self._service.settings.slow_reader):
+        if self._framer.wire_format == "sse":
+            with anyio.move_on_after(self._runtime.settings.slow_reader):
                 await send({"type": "http.response.body", "body": PING, "more_body": True})
                 return True
             return False

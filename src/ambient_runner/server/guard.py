@@ -1,7 +1,7 @@
-"""Who may come in. Before any body is read: where the request comes from, then who it is.
+"""Authorize requests before any body is read: first by host, origin and peer, then by identity.
 
-Without an authorization function only this machine is served: a loopback peer, a loopback `Host`, and nothing that says it was forwarded.
-With one, the function decides; missing identity is a denial and a failing function is a 5xx, never anonymous.
+Without an authorization function only this machine is served: a loopback peer, a loopback `Host`, and no forwarding header. With one, the
+function decides: None denies the request, and a function that fails is a 5xx. A request is never anonymous.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 Authorize = Callable[[Request], Awaitable[Actor | None] | Actor | None]
-"""Gives the Actor of a request, or None to deny it; plain or async."""
+"""Returns the Actor of a request, or None to deny it; plain or async."""
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 
 class Guard:
-    """Checks every request of our routes and gives its Actor."""
+    """Checks every request of our routes and returns its Actor."""
 
     def __init__(
         self, authorize: Authorize | None = None, *, hosts: Collection[str] = (), origins: Collection[str] = ()
@@ -37,21 +37,21 @@ class Guard:
         self._origins = frozenset(origins)
 
     async def __call__(self, request: Request) -> Actor:
-        """The Actor of this request. Raises: Forbidden, Unauthorized."""
-        host = _only(request, "host")
+        """Return the Actor of this request. Raises: Forbidden, Unauthorized."""
+        host = _single_header(request, "host")
         self._check_host(host)
         self._check_origin(request, host)
         if self._authorize is None:
             _require_local(request)
             return Actor()
-        return await self._identify(request)
+        return await self._authorize_request(request)
 
     def _check_origin(self, request: Request, host: str) -> None:
         origin = request.headers.get("origin")
         if origin is None or _is_same_origin(origin, host) or origin in self._origins:
             return
         raise Forbidden(
-            f"Pages of {origin[:100]} may not use this server. If they should, list it in AMBIENT_ALLOWED_ORIGINS, or as "
+            f"Pages of {origin[:100]} may not use this server. To allow them, add the origin to AMBIENT_ALLOWED_ORIGINS, or to "
             "`allowed_origins` in ambient.toml."
         )
 
@@ -61,26 +61,26 @@ class Guard:
         name = _host_name(host)
         if name not in self._hosts and not (self._authorize is None and is_loopback(name)):
             raise Forbidden(
-                "This server does not answer to that host name. If it should, list it in AMBIENT_ALLOWED_HOSTS, or as "
+                "This server does not accept requests for that host name. To allow it, add it to AMBIENT_ALLOWED_HOSTS, or to "
                 "`allowed_hosts` in ambient.toml."
             )
 
-    async def _identify(self, request: Request) -> Actor:
+    async def _authorize_request(self, request: Request) -> Actor:
         assert self._authorize is not None
         answer = self._authorize(request)
-        return _identity(await answer if inspect.isawaitable(answer) else answer)
+        return _check_actor(await answer if inspect.isawaitable(answer) else answer)
 
 
-def _identity(answer: object) -> Actor:
-    """What the authorization function gave, if it is one: it is someone else's code, so its type is not trusted."""
+def _check_actor(answer: object) -> Actor:
+    """Return the Actor that the authorization function returned. The function is the user's code, so its type is checked."""
     if answer is None:
         raise Unauthorized
     if not isinstance(answer, Actor) or not answer.tenant or not answer.owner:
-        raise RunnerError("The authorization function must give an Actor with a tenant and an owner, or None.")
+        raise RunnerError("The authorization function must return an Actor with a tenant and an owner, or None.")
     return answer
 
 
-def _only(request: Request, name: str) -> str:
+def _single_header(request: Request, name: str) -> str:
     values = request.headers.getlist(name)
     if len(values) != 1:
         raise Forbidden(f"Send exactly one {name} header.")
@@ -90,16 +90,16 @@ def _only(request: Request, name: str) -> str:
 def _require_local(request: Request) -> None:
     peer = request.client.host if request.client else ""
     if not is_loopback(peer.lower()):
-        raise Forbidden("This server answers only this machine. Pass authorize= to serve others.")
+        raise Forbidden("This server accepts requests only from its own machine. Pass authorize= to serve others.")
     for name in _FORWARDED:
         if name in request.headers:
             raise Forbidden(
-                "This server answers only this machine, and the request was forwarded. Pass authorize= to serve others."
+                "This server accepts requests only from its own machine, and this one was forwarded. Pass authorize= to serve others."
             )
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without its port; empty for anything unusual."""
+    """Return the name in a Host header, without the port; empty for a malformed one."""
     name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
     if port and not (port.isascii() and port.isdigit()):
         return ""

@@ -1,14 +1,14 @@
-"""What a request carries besides its run input: the thread it names, headers and tokens to pass on, and a bounded body."""
+"""Parse a request: its thread id, the headers and tokens to pass on, and its body, within a limit."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.errors import InvalidInput, TooLarge, WrongType
+from ambient_runner.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.lenient import check_id
-from ambient_runner.services.credentials import Visit
+from ambient_runner.services.credentials import RequestScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,81 +16,83 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from ambient_runner.runs.run import Actor
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
-__all__ = ["brought_tokens", "named_thread", "passed_headers", "read_object", "text_of", "visit_of"]
+__all__ = ["forwarded_headers", "parse_thread_id", "read_object", "read_text", "request_git_tokens", "request_scope"]
 
 _MAX_BODY = 1 << 16
-_NO_THREAD = (
-    "Say which thread is meant: `threadId`. A server that has only one can name it in the setting `default_thread`."
-)
-_SHORTEST_TOKEN, _LONGEST_TOKEN = 8, 4096
-_TOKENS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TOKEN"}
+_NO_THREAD = "`threadId` is missing. A server with a single thread can name it in the setting `default_thread`."
+_MIN_TOKEN_LENGTH, _MAX_TOKEN_LENGTH = 8, 4096
+_TOKEN_HEADERS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TOKEN"}
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """The body, which is one object. Raises: WrongType, TooLarge, InvalidInput."""
+    """Return the body, which must be a JSON object. Raises: UnsupportedMediaType, PayloadTooLarge, InvalidInput."""
     value = strict_json.loads(await read_body(request, _MAX_BODY))
     if not isinstance(value, dict):
         raise InvalidInput("The body must be a JSON object.")
     return cast("dict[str, Any]", value)
 
 
-async def visit_of(service: Service, request: Request, actor: Actor, body: Mapping[str, Any] | None = None) -> Visit:
-    """Who asks about which thread: named in the body or in the query, else the server's own. The service runs from now on.
+async def request_scope(
+    runtime: ServerRuntime, request: Request, actor: Actor, body: Mapping[str, Any] | None = None
+) -> RequestScope:
+    """Return the actor and thread of a request: the thread id in the body or query, else the default thread. Starts the runtime.
 
     Raises: InvalidInput; what opening the store raises.
     """
-    thread = named_thread(body or {}, request.query_params, default=service.settings.default_thread)
-    await service.runner()
-    headers = passed_headers(request, service.settings.pass_headers)
-    return Visit(actor=actor, thread=actor.thread(thread), headers=headers)
+    thread = parse_thread_id(body or {}, request.query_params, default=runtime.settings.default_thread)
+    await runtime.ensure_runner()
+    headers = forwarded_headers(request, runtime.settings.pass_headers)
+    return RequestScope(actor=actor, thread=actor.thread_key(thread), headers=headers)
 
 
-def named_thread(*places: Mapping[str, Any], default: str = "") -> str:
-    """The thread that is named first, as `threadId` or as the ADR's `thread_id`; else the default. Raises: InvalidInput."""
-    named = [place[name] for place in places for name in ("threadId", "thread_id") if place.get(name)]
-    thread = named[0] if named else default
+def parse_thread_id(*sources: Mapping[str, Any], default: str = "") -> str:
+    """Return the first thread id, under `threadId` or the ADR's `thread_id`; else the default. Raises: InvalidInput."""
+    thread_ids = [source[name] for source in sources for name in ("threadId", "thread_id") if source.get(name)]
+    thread = thread_ids[0] if thread_ids else default
     if not isinstance(thread, str) or not thread:
         raise InvalidInput(_NO_THREAD)
     check_id(thread, "threadId")
     return thread
 
 
-def passed_headers(request: Request, names: Iterable[str]) -> Mapping[str, str]:
-    """The headers that code of others may see. Several of one name become one, as HTTP joins them."""
-    given = {name.lower(): request.headers.getlist(name) for name in names}
-    return MappingProxyType({name: ", ".join(values) for name, values in given.items() if values})
+def forwarded_headers(request: Request, names: Iterable[str]) -> Mapping[str, str]:
+    """Return the headers that are passed on to agents. Repeated headers are joined, as in HTTP."""
+    values_by_name = {name.lower(): request.headers.getlist(name) for name in names}
+    return MappingProxyType({name: ", ".join(values) for name, values in values_by_name.items() if values})
 
 
-def brought_tokens(request: Request) -> dict[str, str]:
-    """Tokens the request itself brings for git, for this one clone. Raises: InvalidInput."""
-    given = {name: value for header, name in _TOKENS.items() if (value := request.headers.get(header, "").strip())}
-    for value in given.values():
-        if not _SHORTEST_TOKEN <= len(value) <= _LONGEST_TOKEN:
+def request_git_tokens(request: Request) -> dict[str, str]:
+    """Return the git tokens in the request's headers, for this one clone. Raises: InvalidInput."""
+    tokens = {
+        name: value for header, name in _TOKEN_HEADERS.items() if (value := request.headers.get(header, "").strip())
+    }
+    for value in tokens.values():
+        if not _MIN_TOKEN_LENGTH <= len(value) <= _MAX_TOKEN_LENGTH:
             raise InvalidInput(
-                f"A token in a header has {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} characters. Send the whole token, or none."
+                f"A token must have {_MIN_TOKEN_LENGTH} to {_MAX_TOKEN_LENGTH} characters. Send the whole token, or none."
             )
-    return given
+    return tokens
 
 
-def text_of(body: Mapping[str, Any], name: str, *, needed: bool = False) -> str:
-    """A member that is text; empty when it is absent or null. Raises: InvalidInput."""
+def read_text(body: Mapping[str, Any], name: str, *, required: bool = False) -> str:
+    """Return a string member without surrounding whitespace; empty if absent or null. Raises: InvalidInput."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"`{name}` must be a text.")
-    if needed and not (value or "").strip():
+        raise InvalidInput(f"`{name}` must be a string.")
+    if required and not (value or "").strip():
         raise InvalidInput(f"`{name}` is missing.")
     return (value or "").strip()
 
 
-async def read_body(request: Request, limit: int, *, types: tuple[str, ...] = ("application/json",)) -> bytes:
-    """The whole body. Raises: WrongType, TooLarge before it is all here, InvalidInput."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in types:
-        raise WrongType
+async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] = ("application/json",)) -> bytes:
+    """Return the whole body. Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded, InvalidInput."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in media_types:
+        raise UnsupportedMediaType
     if request.headers.get("content-encoding", "identity").lower() not in {"", "identity"}:
-        raise WrongType("Send the body without a content encoding.")
+        raise UnsupportedMediaType("Send the body without a content encoding.")
     _check_length(request.headers.get("content-length"), limit)
     body = bytearray()
     async for chunk in request.stream():
@@ -109,5 +111,5 @@ def _check_length(declared: str | None, limit: int) -> None:
         raise _too_large(limit)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body is larger than {limit} bytes.")
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request body is larger than {limit} bytes.")

@@ -1,6 +1,6 @@
-"""One server's working parts: the ledger, the Runner and the open streams, opened and closed together.
+"""Runtime of one server: the ledger, the Runner and the open streams, opened and closed together.
 
-An app's lifespan opens it. Where no lifespan ever runs (a mounted sub-app), the first request starts a task that owns it until the loop
+The app's lifespan opens it. Where no lifespan runs (a mounted sub-app), the first request starts a task that owns it until the event loop
 ends.
 """
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from ambient_runner.config import Settings
-    from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.runs.containment import LeftBehind
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.containment import UncancellableTasks
     from ambient_runner.runs.run import Agent, Middleware, Run
     from ambient_runner.server.platform import Platform
     from ambient_runner.telemetry.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
-_LOOK_EVERY = 0.1
+_EXIT_POLL_INTERVAL = 0.1
 
 
-class Stream(Protocol):
+class ClosableStream(Protocol):
     """An open response that can be ended from outside."""
 
     def finish(self) -> None: ...
 
 
-class Service:
-    """What the routes work with. `runner` is there while the service runs."""
+class ServerRuntime:
+    """The agents, the Runner and the streams that the routes work with."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class Service:
         self.settings = settings
         self.agents = agents
         self.platform = platform
-        self.streams: set[Stream] = set()
-        self.reader: ThreadPoolExecutor | None = None
-        """Where large bodies are read. One thread: every thread keeps memory of its own for what it once needed."""
+        self.streams: set[ClosableStream] = set()
+        self.body_executor: ThreadPoolExecutor | None = None
+        """Executor that parses large bodies. A single thread: each thread would keep the memory of its largest body."""
         self._middleware = (tracing.middleware, *middleware) if tracing else middleware
         self._tracing = tracing
         self._runner: Runner | None = None
-        self._left_behind: LeftBehind = set()
-        self._owner: asyncio.Task[None] | None = None
-        self._opened = asyncio.Event()
+        self._uncancellable_tasks: UncancellableTasks = set()
+        self._lifetime_task: asyncio.Task[None] | None = None
+        self._is_opened = asyncio.Event()
 
     @property
     def default_agent(self) -> str:
@@ -75,27 +75,27 @@ class Service:
         return self._runner is not None and not self._runner.draining
 
     @property
-    def left_behind(self) -> LeftBehind:
-        """Agents that would not end. Still known after the service has closed."""
-        return self._left_behind
+    def uncancellable_tasks(self) -> UncancellableTasks:
+        """Tasks of agents that ignored cancellation. Still available after the runtime has closed."""
+        return self._uncancellable_tasks
 
-    async def runner(self) -> Runner:
-        """The Runner, started now if no lifespan did. Raises: what opening the store raises."""
+    async def ensure_runner(self) -> Runner:
+        """Return the Runner; start it if no lifespan did. Raises: what opening the store raises."""
         if self._runner is None:
-            if self._owner is None or self._owner.done():
-                self._opened.clear()
-                # The loop's shutdown cancels this task, and that closes the service: no one else could.
-                self._owner = asyncio.create_task(self._own())
-            await self._opened.wait()
+            if self._lifetime_task is None or self._lifetime_task.done():
+                self._is_opened.clear()
+                # Nothing else closes the runtime here: the event loop cancels this task when it shuts down.
+                self._lifetime_task = asyncio.create_task(self._own_until_cancelled())
+            await self._is_opened.wait()
         if self._runner is None:
-            assert self._owner is not None
-            await self._owner
+            assert self._lifetime_task is not None
+            await self._lifetime_task
         assert self._runner is not None
         return self._runner
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
-        """Open the store and the Runner; on the way out, drain and close."""
+        """Open the store and the Runner; drain and close them on exit."""
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(open_ledger(self.settings.store, lease=self.settings.lease))
             runner = Runner(
@@ -104,18 +104,18 @@ class Service:
                 self.settings,
                 self._middleware,
                 secrets=self.platform.secrets,
-                on_erase=(self.platform.forget,),
-                announce=self._announce,
+                on_erase=(self.platform.erase_thread,),
+                announce=self._start_events,
             )
             await stack.enter_async_context(self.platform.running(runner))
             if self._tracing is not None:
-                await stack.enter_async_context(self._tracing.running())
-            self._left_behind = runner.left_behind
+                await stack.enter_async_context(self._tracing.run_exporters())
+            self._uncancellable_tasks = runner.uncancellable_tasks
             self._runner = await stack.enter_async_context(runner)
-            stack.callback(self._forget)
-            self.reader = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))
+            stack.callback(self._clear_runner)
+            self.body_executor = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))
             watch = await stack.enter_async_context(anyio.create_task_group())
-            watch.start_soon(self._drain_with_the_server)
+            watch.start_soon(self._drain_on_exit)
             try:
                 yield
             finally:
@@ -124,54 +124,53 @@ class Service:
                     await self.drain()
 
     async def drain(self) -> None:
-        """Stop taking work, end the runs, then end the streams that would go on for ever."""
+        """Accept no more runs, end the active ones, then end the streams that would never end by themselves."""
         if self._runner is not None:
             await self._runner.drain()
         self.platform.drain()
         for stream in list(self.streams):
             stream.finish()
 
-    async def erase(self, key: ThreadKey) -> None:
-        """Forget a thread. One that has had no run yet may have a workspace all the same.
+    async def erase_thread(self, key: ThreadKey) -> None:
+        """Erase a thread. A thread without runs may still have a workspace.
 
-        Raises: UnknownThread, LedgerError; ServiceError when something of its workspace is left.
+        Raises: UnknownThread, LedgerError; ServiceError if part of its workspace remains.
         """
-        runner = await self.runner()
+        runner = await self.ensure_runner()
         has_workspace = await self.platform.has_workspace(key)
         try:
-            await runner.erase(key)
+            await runner.erase_thread(key)
         except UnknownThread:
             if not has_workspace:
                 raise
-            await self.platform.forget(key)
-        self.platform.check_erased(key)
+            await self.platform.erase_thread(key)
 
-    async def _own(self) -> None:
+    async def _own_until_cancelled(self) -> None:
         try:
             async with self.running():
-                self._opened.set()
+                self._is_opened.set()
                 await anyio.sleep_forever()
         finally:
-            self._opened.set()
+            self._is_opened.set()
 
-    def _announce(self, run: Run) -> Iterable[Custom]:
-        """The trace id where someone traces, for clients that do not read RUN_STARTED's metadata; to a new thread also what there is."""
+    def _start_events(self, run: Run) -> Iterable[Custom]:
+        """Return the trace id if runs are traced, for clients that do not read RUN_STARTED's metadata; on a new thread the capabilities."""
         if self._tracing is not None:
             yield Custom(name="ambient:trace_id", value={"traceId": run.trace_id})
         if not run.is_continuation:
-            yield from self.platform.introduction(run)
+            yield from self.platform.capability_events(run)
 
-    def _forget(self) -> None:
+    def _clear_runner(self) -> None:
         self._runner = None
 
-    async def _drain_with_the_server(self) -> None:
-        """uvicorn closes an app only after its last response has ended, and ours do not end by themselves: look for its exit flag."""
+    async def _drain_on_exit(self) -> None:
+        """Drain when uvicorn is about to exit. It closes the app only after the last response, and event streams end only when drained."""
         while not _is_exiting(signal.SIGTERM):  # noqa: ASYNC110  a flag of uvicorn's, nothing to await
-            await anyio.sleep(_LOOK_EVERY)
+            await anyio.sleep(_EXIT_POLL_INTERVAL)
         await self.drain()
 
 
 def _is_exiting(number: signal.Signals) -> bool:
-    """Whether the uvicorn server that handles this signal has been told to end. False under any other server."""
+    """Return True if the uvicorn server that handles this signal is about to exit. False under any other server."""
     server: Any = getattr(signal.getsignal(number), "__self__", None)
     return bool(getattr(server, "should_exit", False))

@@ -1,2 +1,2 @@
-"""What a run stands on: a workspace with its repositories and its workflow, credentials, MCP servers, the set-up that makes them ready, and
-feedback on what came of it. There is no server here, and no bridge sees this room."""
+"""Services around a run: workspaces with repositories and a workflow, credentials, MCP servers, the set-up that prepares them, and
+feedback. There is no HTTP server code here, and bridges do not import this package."""

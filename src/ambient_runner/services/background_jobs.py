@@ -1,4 +1,5 @@
-"""Work that belongs to the server and not to who asked for it: whoever asks again joins it, and leaving does not end it."""
+"""Background jobs owned by the server, not by the request that started them. A second request for the same job joins it; a client that
+disconnects does not end it."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
 
-__all__ = ["Job", "JobKey", "Jobs", "done"]
+__all__ = ["BackgroundJob", "BackgroundJobs", "JobKey", "finished_job"]
 
 T = TypeVar("T")
 
 
 class JobKey(NamedTuple):
-    """Only one job of a key is under way at a time."""
+    """Identity of a job. At most one job per key runs at a time."""
 
     thread: ThreadKey
     kind: str
@@ -33,36 +34,39 @@ class JobKey(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class Job(Generic[T]):
-    """One piece of work. `about` says what was asked, so that only the same question is joined."""
+class BackgroundJob(Generic[T]):
+    """One job. `request` describes what was requested, so that callers can tell whether a running job does the same work."""
 
     key: JobKey
-    about: Hashable
+    request: Hashable
     work: Callable[[], Awaitable[T]]
-    then: Callable[[Job[T]], Awaitable[None]]
-    """Told of the result or the error before anyone else. Not when the work was ended from outside."""
+    on_done: Callable[[BackgroundJob[T]], Awaitable[None]]
+    """Called with the finished job before any waiter resumes. Not called when the job was cancelled."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     result: list[T] = field(default_factory=list[T])
-    """What the work gave, alone in the list; empty until then. None could itself be what a job gives."""
+    """The result as the only item; empty until the job is done. A list, because None is a valid result."""
     error: RunnerError | None = None
 
     async def run(self) -> None:
-        """Ends with a result or an error, whatever happens."""
+        """Run the work and set `done`, whatever happens."""
         try:
-            with self.scope, isolate("working in a workspace"):
+            with (
+                self.scope,
+                isolate(f"running the {self.key.kind} job {self.key.name!r} of thread {self.key.thread.id!r}"),
+            ):
                 try:
                     self.result.append(await self.work())
                 except RunnerError as error:
                     self.error = error
-                await self.then(self)
+                await self.on_done(self)
         finally:
             self.done.set()
 
-    async def outcome(self) -> T:
-        """What the work gave.
+    async def wait_for_result(self) -> T:
+        """Wait until the job is done and return its result.
 
-        Raises: what it raised; Draining when the server shuts down; ServiceError when it was cancelled, or failed in a way nobody foresaw.
+        Raises: what the work raised; Draining when the server shuts down; ServiceError when it was cancelled or failed unexpectedly.
         """
         await self.done.wait()
         if self.result:
@@ -71,30 +75,30 @@ class Job(Generic[T]):
             raise self.error
         if self.scope.cancel_called:
             raise ServiceError(
-                "This was called off before it was done: its repository or thread was removed. Ask again if you still want it."
+                "This was cancelled because its repository or thread was removed. Send the request again if you still want it."
             )
         raise ServiceError
 
 
-def done(key: JobKey, result: T) -> Job[T]:
-    """A job that had nothing to do."""
+def finished_job(key: JobKey, result: T) -> BackgroundJob[T]:
+    """Return a job that is already done."""
 
     async def work() -> T:
         return result
 
-    job = Job(key=key, about=None, work=work, then=_nothing, result=[result])
+    job = BackgroundJob(key=key, request=None, work=work, on_done=_ignore_outcome, result=[result])
     job.done.set()
     return job
 
 
-async def _nothing(job: Job[T]) -> None: ...
+async def _ignore_outcome(job: BackgroundJob[T]) -> None: ...
 
 
-class Jobs:
-    """The work under way. Leaving the `async with` ends all of it."""
+class BackgroundJobs:
+    """The running jobs of a server. Leaving the `async with` cancels all of them."""
 
     def __init__(self) -> None:
-        self._jobs: dict[JobKey, Job[object]] = {}
+        self._jobs: dict[JobKey, BackgroundJob[object]] = {}
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
 
@@ -105,51 +109,56 @@ class Jobs:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.call_off()
+        self.cancel_all()
         await self._stack.__aexit__(kind, error, trace)
 
-    def call_off(self) -> None:
-        """End all of it soon, and take no more. Those who wait hear that the server is shutting down."""
+    def cancel_all(self) -> None:
+        """Cancel all jobs without waiting, and accept no more. Waiters get Draining."""
         self._tasks = None
         for job in self._jobs.values():
             job.error = Draining()
             job.scope.cancel()
 
-    def under_way(self, thread: ThreadKey) -> list[Job[object]]:
+    def for_thread(self, thread: ThreadKey) -> list[BackgroundJob[object]]:
         return [job for job in self._jobs.values() if job.key.thread == thread]
 
-    def find(self, key: JobKey) -> Job[object] | None:
+    def find(self, key: JobKey) -> BackgroundJob[object] | None:
         return self._jobs.get(key)
 
-    def begin(
+    def start_or_join(
         self,
         key: JobKey,
-        about: Hashable,
+        request: Hashable,
         work: Callable[[], Awaitable[T]],
-        then: Callable[[Job[T]], Awaitable[None]] | None = None,
-    ) -> Job[T]:
-        """This work, begun unless it is under way. Nobody has to wait for it. Raises: Draining while the server shuts down."""
+        on_done: Callable[[BackgroundJob[T]], Awaitable[None]] | None = None,
+    ) -> BackgroundJob[T]:
+        """Return the job with this key, started now unless it is running. It runs whether or not a caller waits for it.
+
+        Raises: Draining while the server shuts down.
+        """
         found = self._jobs.get(key)
         if found is None:
-            found = self._begin(Job(key=key, about=about, work=work, then=then or _nothing))
-        return cast("Job[T]", found)
+            found = self._start_job(
+                BackgroundJob(key=key, request=request, work=work, on_done=on_done or _ignore_outcome)
+            )
+        return cast("BackgroundJob[T]", found)
 
-    def _begin(self, job: Job[T]) -> Job[object]:
+    def _start_job(self, job: BackgroundJob[T]) -> BackgroundJob[object]:
         if self._tasks is None:
             raise Draining
-        begun = cast("Job[object]", job)
+        begun = cast("BackgroundJob[object]", job)
         self._jobs[job.key] = begun
-        self._tasks.start_soon(self._run, begun)
+        self._tasks.start_soon(self._run_job, begun)
         return begun
 
-    async def _run(self, job: Job[object]) -> None:
+    async def _run_job(self, job: BackgroundJob[object]) -> None:
         try:
             await job.run()
         finally:
             del self._jobs[job.key]
 
-    async def cancel(self, *jobs: Job[object]) -> None:
-        """End these, and wait until they have cleaned up."""
+    async def cancel_and_wait(self, *jobs: BackgroundJob[object]) -> None:
+        """Cancel these jobs and wait until they have cleaned up."""
         for job in jobs:
             job.scope.cancel()
         for job in jobs:

@@ -1,7 +1,7 @@
-"""One small request to a server the operator has named. It blocks: call it in a thread.
+"""A small blocking HTTP client for a server that the operator configured. Call it in a thread.
 
-Redirects are not followed: they could lead what is sent, a key among it, elsewhere. There is one time for all of it: a server that
-sends a byte now and then does not keep the thread.
+It follows no redirect, because that could send a key to another host. One deadline covers the whole exchange, so a server that sends a
+byte now and then cannot hold the thread.
 """
 
 from __future__ import annotations
@@ -18,58 +18,66 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
 
-__all__ = ["Answer", "send"]
+__all__ = ["HttpResponse", "send_request"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back. The body ends where the caller's limit does."""
+class HttpResponse:
+    """Status and body of a response. The body is cut at the caller's limit."""
 
     status: int
     body: bytes
 
 
-def send(
+def send_request(
     method: str, url: str, *, headers: Mapping[str, str], timeout: float, body: str | None = None, limit: int = 0
-) -> Answer:
-    """The answer, with at most `limit` bytes of its body. Raises: OSError when there is none, TimeoutError among them."""
-    end = time.monotonic() + timeout
+) -> HttpResponse:
+    """Send a request and return the response with at most `limit` bytes of its body.
+
+    Raises: OSError when there is no response (TimeoutError is one).
+    """
+    deadline = time.monotonic() + timeout
     parts = urlsplit(url)
-    connection = _connection(parts.scheme, parts.hostname or "", parts.port, timeout)
+    connection = _open_connection(parts.scheme, parts.hostname or "", parts.port, timeout)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     try:
         connection.request(method, target, body, dict(headers))
-        with _answer(connection, method, end) as answer:
-            said = answer.read(limit)
-            if len(said) < limit and answer.length:
-                raise ConnectionError("the answer broke off")
-            return Answer(answer.status, said)
+        with _begin_response(connection, method, deadline) as response:
+            content = response.read(limit)
+            if len(content) < limit and response.length:
+                raise ConnectionError("the response was cut off")
+            return HttpResponse(response.status, content)
     except http.client.HTTPException as error:
-        raise ConnectionError("the answer is not HTTP") from error
+        raise ConnectionError("the response is not HTTP") from error
     finally:
         connection.close()
 
 
-def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
+def _open_connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
     if scheme == "https":
         return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
     return http.client.HTTPConnection(host, port, timeout=timeout)
 
 
-def _answer(connection: http.client.HTTPConnection, method: str, end: float) -> http.client.HTTPResponse:
-    """As `getresponse`, whose timeout begins anew with every byte."""
-    sock: Any = _Until(connection.sock, end)
-    answer = http.client.HTTPResponse(sock, method=method)
-    answer.begin()
-    return answer
+def _begin_response(connection: http.client.HTTPConnection, method: str, deadline: float) -> http.client.HTTPResponse:
+    """Read the response head under one deadline. `getresponse` would restart its timeout with every byte."""
+    sock: Any = _DeadlineSocket(connection.sock, deadline)
+    response = http.client.HTTPResponse(sock, method=method)
+    try:
+        response.begin()
+    except BaseException:
+        # The garbage collector would close the response after the file it reads from, which fails.
+        response.close()
+        raise
+    return response
 
 
-class _Until(io.RawIOBase):
-    """A socket to read from until a moment comes."""
+class _DeadlineSocket(io.RawIOBase):
+    """A socket that can be read until a deadline."""
 
-    def __init__(self, sock: socket.socket, end: float) -> None:
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
-        self._end = end
+        self._deadline = deadline
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -78,8 +86,8 @@ class _Until(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left = self._end - time.monotonic()
+        left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the answer came too slowly")
+            raise TimeoutError("the response was too slow")
         self._sock.settimeout(left)
         return self._sock.recv_into(buffer)

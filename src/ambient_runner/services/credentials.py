@@ -1,7 +1,7 @@
-"""Credentials: fetched for whoever asks, for one run or one request, and kept nowhere.
+"""Credentials, fetched for one run or one request and stored nowhere.
 
-A source is any async function. What it gives goes to child processes through `Run.environment`, never into this process's own environment,
-a file, an event or a log: its values are secrets from the moment they arrive.
+A source is any async function. The variables it returns go to child processes through `Run.environment`, never into this process's own
+environment, a file, an event or a log: their values are registered as secrets as soon as they arrive.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import anyio
 from anyio import to_thread
 
 from ambient_runner.errors import CredentialsError
-from ambient_runner.runs.isolate import foreign
-from ambient_runner.services.bounded_http import send
+from ambient_runner.runs.isolate import reraise_as
+from ambient_runner.services.bounded_http import send_request
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.runs.run import Actor
 
-__all__ = ["Asker", "Credentials", "Visit", "from_url", "grant", "learn"]
+__all__ = ["CredentialSubject", "Credentials", "RequestScope", "fetch_credentials", "from_url", "register_secrets"]
 
-TIMEOUT = 10.0
-_MAX_ANSWER = 1 << 18
-_AT_ONCE = 32
-"""Threads that wait for a source. They are its own: one that is slow holds up nothing else."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_PUBLIC = frozenset(
+TIMEOUT = 10.0  # seconds
+_MAX_RESPONSE_BYTES = 1 << 18
+_MAX_THREADS = 32
+"""Threads that wait for one source. Each source has its own, so that a slow source delays nothing else."""
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_NOT_SECRET = frozenset(
     {"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GH_HOST", "GITLAB_HOST"}
 )
-"""Who someone is and where, not what proves it: to take these out of every text would only puzzle."""
+"""Variables that identify a person or host but prove nothing. Redacting them from every text would only confuse readers."""
 
 
-class Asker(Protocol):
-    """For whom credentials are wanted. A `Run` is one; a request outside of runs is a `Visit`."""
+class CredentialSubject(Protocol):
+    """The actor and thread that credentials are fetched for: a `Run`, or a `RequestScope` for a request outside of runs."""
 
     @property
     def actor(self) -> Actor: ...
@@ -49,61 +49,63 @@ class Asker(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
-Credentials = Callable[[Asker], Awaitable[Mapping[str, str]]]
-"""Gives the environment variables that child processes of this asker may have."""
+Credentials = Callable[[CredentialSubject], Awaitable[Mapping[str, str]]]
+"""A source: returns the environment variables that child processes of this subject may have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
-    """A request for a thread that is no run: adding a repository, asking for the state of MCP servers."""
+class RequestScope:
+    """A request about a thread outside of a run, such as adding a repository or reading the status of MCP servers."""
 
     actor: Actor
     thread: ThreadKey
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
-async def grant(
-    source: Credentials | None, asker: Asker, secrets: Secrets, *, timeout: float = TIMEOUT
+async def fetch_credentials(
+    source: Credentials | None, subject: CredentialSubject, secrets: Secrets, *, timeout: float = TIMEOUT
 ) -> dict[str, str]:
-    """What `asker` is granted; `secrets` has learned the values before anyone else sees them. Raises: CredentialsError."""
+    """Return the variables granted to `subject`, and register their values with `secrets` first. Raises: CredentialsError."""
     if source is None:
         return {}
-    late = f"The credentials did not arrive within {timeout:g} seconds. Try again."
+    timeout_message = f"The credentials did not arrive within {timeout:g} seconds. Try again."
     with (
-        foreign(lambda error: CredentialsError(late if isinstance(error, TimeoutError) else None)),
+        reraise_as(lambda error: CredentialsError(timeout_message if isinstance(error, TimeoutError) else None)),
         anyio.fail_after(timeout),
     ):
-        given = await source(asker)
-    granted = _checked(given)
-    learn(secrets, granted)
+        answer = await source(subject)
+    granted = _validate_variables(answer)
+    register_secrets(secrets, granted)
     return granted
 
 
-def learn(secrets: Secrets, granted: Mapping[str, str]) -> None:
-    """From now on these values are taken out of everything the server writes."""
-    secrets.learn([value for name, value in granted.items() if name not in _PUBLIC])
+def register_secrets(secrets: Secrets, granted: Mapping[str, str]) -> None:
+    """Redact these values from everything the server writes from now on."""
+    secrets.add([value for name, value in granted.items() if name not in _NOT_SECRET])
 
 
-def _checked(given: object) -> dict[str, str]:
-    """Someone else's answer as environment variables. Its values are never repeated in a message."""
-    if not isinstance(given, Mapping):
-        raise CredentialsError("The source of credentials must give an object of names and texts. Ask its operator.")
+def _validate_variables(answer: object) -> dict[str, str]:
+    """Return a source's answer as environment variables. Its values never appear in an error message."""
+    if not isinstance(answer, Mapping):
+        raise CredentialsError(
+            "The credentials source did not return an object of names and strings. Ask its operator to correct it."
+        )
     granted: dict[str, str] = {}
-    for name, value in cast("Mapping[object, object]", given).items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+    for name, value in cast("Mapping[object, object]", answer).items():
+        if not isinstance(name, str) or not _VARIABLE_NAME.fullmatch(name):
             raise CredentialsError(
-                "The source of credentials gave a name that is no name for an environment variable. Ask its operator."
+                "The credentials source returned a name that is not valid for an environment variable. Ask its operator to correct it."
             )
         if not isinstance(value, str) or "\0" in value or not _is_writable(value):
             raise CredentialsError(
-                f"The source of credentials gave a value for {name} that is not a text. Ask its operator."
+                f"The credentials source returned a value for {name} that is not a string. Ask its operator to correct it."
             )
         granted[name] = value
     return granted
 
 
 def _is_writable(value: str) -> bool:
-    """Whether it can be given to a child: half a character cannot."""
+    """Return True if the value can be passed to a child process. A lone surrogate cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -112,38 +114,47 @@ def _is_writable(value: str) -> bool:
 
 
 def from_url(url: str, token: str = "", *, timeout: float = TIMEOUT) -> Credentials:
-    """A source that asks `url` with `tenant`, `owner` and `thread` in the query. The answer is a JSON object, or 204 for nothing."""
-    threads = anyio.CapacityLimiter(_AT_ONCE)
+    """Return a source that sends GET to `url` with `tenant`, `owner` and `thread` in the query.
 
-    async def fetch(asker: Asker) -> Mapping[str, str]:
-        whom = {"tenant": asker.actor.tenant, "owner": asker.actor.owner, "thread": asker.thread.id}
-        body = await to_thread.run_sync(_get, url, whom, token, timeout, abandon_on_cancel=True, limiter=threads)
+    The response is a JSON object, or 204 for no credentials.
+    """
+    threads = anyio.CapacityLimiter(_MAX_THREADS)
+
+    async def fetch(subject: CredentialSubject) -> Mapping[str, str]:
+        query = {"tenant": subject.actor.tenant, "owner": subject.actor.owner, "thread": subject.thread.id}
+        body = await to_thread.run_sync(
+            _request_variables, url, query, token, timeout, abandon_on_cancel=True, limiter=threads
+        )
         try:
             return cast("Mapping[str, str]", json.loads(body)) if body else {}
         except ValueError as error:
             raise CredentialsError(
-                "The source of credentials did not answer with JSON. Ask its operator: it has to give an object of names and texts."
+                "The credentials source did not return JSON. Ask its operator to correct it: it must return an object of names and strings."
             ) from error
 
     return fetch
 
 
-def _get(url: str, whom: Mapping[str, str], token: str, timeout: float) -> bytes:
+def _request_variables(url: str, query: Mapping[str, str], token: str, timeout: float) -> bytes:
     parts = urlsplit(url)
-    query = "&".join(filter(None, (parts.query, urlencode(whom, quote_via=quote))))
+    merged_query = "&".join(filter(None, (parts.query, urlencode(query, quote_via=quote))))
     headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
-        answer = send(
-            "GET", parts._replace(query=query).geturl(), headers=headers, timeout=timeout, limit=_MAX_ANSWER + 1
+        response = send_request(
+            "GET",
+            parts._replace(query=merged_query).geturl(),
+            headers=headers,
+            timeout=timeout,
+            limit=_MAX_RESPONSE_BYTES + 1,
         )
     except OSError as error:
-        raise CredentialsError("The source of credentials cannot be reached. Try again in a moment.") from error
-    if answer.status not in {200, 204}:
+        raise CredentialsError("The credentials source cannot be reached. Try again in a moment.") from error
+    if response.status not in {200, 204}:
         raise CredentialsError(
-            f"The source of credentials answered {answer.status}. Sign in again, or ask its operator."
+            f"The credentials source returned status {response.status}. Sign in again, or ask its operator."
         )
-    if len(answer.body) > _MAX_ANSWER:
+    if len(response.body) > _MAX_RESPONSE_BYTES:
         raise CredentialsError(
-            "The source of credentials answered with more than can be right. Ask its operator to check its URL."
+            "The credentials source returned too large a response. Ask its operator to check its URL."
         )
-    return answer.body
+    return response.body

@@ -1,7 +1,7 @@
-"""Set-up: what is made ready for a run after its RUN_STARTED and before its agent begins, and said to clients as it happens.
+"""Set-up: prepares credentials, workspace, MCP servers and system prompt after RUN_STARTED and before the agent starts.
 
-It is a middleware. What was made ready is kept for the run alone, and forgotten with it: a change of the workspace or of the MCP servers
-is for the next run. An agent that neither has files nor uses MCP servers passes through untouched.
+It is a middleware, and reports its stages to clients as they finish. The environment belongs to one run and is dropped with it: a change
+of the workspace or of the MCP servers takes effect with the next run. Agents without files and MCP servers are passed through unchanged.
 """
 
 from __future__ import annotations
@@ -24,63 +24,68 @@ from ambient_runner.protocol.events import (
     TextMessageEnd,
     TextMessageStart,
 )
-from ambient_runner.services.credentials import grant
-from ambient_runner.services.mcp.config import Resolved
+from ambient_runner.runs.run import RunVar
+from ambient_runner.services.credentials import fetch_credentials
+from ambient_runner.services.mcp.config import ResolvedMcpServers
 from ambient_runner.services.platform_facts import repo_added, setup_error, workflow_changed
-from ambient_runner.services.system_prompt import system_prompt
+from ambient_runner.services.system_prompt import build_system_prompt
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.protocol.capabilities import Framework
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.capabilities import DeclaredCapabilities
     from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.run import Run, RunHandler
     from ambient_runner.services.credentials import Credentials
     from ambient_runner.services.mcp.config import McpConfig
     from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
 
-__all__ = ["Prepared", "Setup"]
+__all__ = ["RunEnvironment", "Setup"]
 
 logger = logging.getLogger(__name__)
 
-_ID = "setup"
-_REMEMBERED = 10_000
-_NO_HIGHER = "GIT_CEILING_DIRECTORIES"
-"""Where git stops looking for a repository: the workspaces may be inside one, and that is not the agent's."""
+_MESSAGE_ID_PREFIX = "setup"
+_MAX_THREADS = 10_000
+_GIT_CEILING = "GIT_CEILING_DIRECTORIES"
+"""Stops git's search for a repository at the workspaces' root: that may lie inside a repository which is not the agent's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
-    """What one run stands on. It does not change while the run goes on."""
+class RunEnvironment:
+    """Everything prepared for one run. It does not change during the run."""
 
     workspace: Workspace | None = None
-    mcp: Resolved = field(default_factory=Resolved)
+    mcp: ResolvedMcpServers = field(default_factory=ResolvedMcpServers)
     system_prompt: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Said:
-    """What a stage has to say: `first` in a thread, `changed` later. The same `about` is not said twice."""
+_PREPARED: RunVar[RunEnvironment] = RunVar("prepared environment")
+"""Carries the environment on the Run, from set-up to the PlatformContext of the run's adapter. Set before the agent starts."""
 
-    about: object
-    first: str
-    changed: str
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Announcement:
+    """The message of a stage: `first_text` in a new thread, `changed_text` later. It is sent only when `subject` has changed."""
+
+    subject: object
+    first_text: str
+    changed_text: str
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(msgspec.json.encode(self.about)).hexdigest()[:16]
+        return hashlib.sha256(msgspec.json.encode(self.subject)).hexdigest()[:16]
 
 
-_Stage = Callable[["Run", Prepared], Awaitable[tuple[Prepared, _Said | None]]]
-"""Takes what the stages before it have made ready; gives that with its own part, and what it has to say."""
+_Stage = Callable[["Run", RunEnvironment], Awaitable[tuple[RunEnvironment, _Announcement | None]]]
+"""Takes the environment prepared so far; returns it with the stage's own part, and the stage's message."""
 
 
 class Setup:
-    """The middleware. `of(run)` gives what was made ready while the run goes on."""
+    """The middleware. It leaves the prepared environment on the Run; `environment_of(run)` returns it during the run."""
 
     def __init__(
         self,
         *,
-        agents: Mapping[str, Framework],
+        agents: Mapping[str, DeclaredCapabilities],
         workspaces: Workspaces | None,
         mcp: McpConfig,
         credentials: Credentials | None,
@@ -88,34 +93,35 @@ class Setup:
         uploads: Callable[[ThreadKey], Awaitable[tuple[str, ...]]],
         system_prompt: str = "",
     ) -> None:
-        """`messages` gives a thread's messages, `uploads` the names of its files."""
+        """`messages` returns a thread's messages, `uploads` the names of its uploaded files."""
         self._agents = agents
         self._workspaces = workspaces
         self._mcp = mcp
         self._credentials = credentials
         self._messages = messages
         self._uploads = uploads
-        self._extra = system_prompt
-        self._prepared: dict[str, Prepared] = {}
-        self._said: OrderedDict[ThreadKey, dict[str, str]] = OrderedDict()
+        self._operator_prompt = system_prompt
+        self._announced: OrderedDict[ThreadKey, dict[str, str]] = OrderedDict()
 
-    def of(self, run: Run) -> Prepared:
-        """What this run stands on."""
-        return self._prepared.get(run.key) or Prepared(system_prompt=system_prompt(None, extra=self._extra))
+    def environment_of(self, run: Run) -> RunEnvironment:
+        """Return the environment of this run; only the operator's prompt when set-up did not prepare one."""
+        return _PREPARED.get(run) or RunEnvironment(
+            system_prompt=build_system_prompt(None, extra=self._operator_prompt)
+        )
 
-    def forget(self, thread: ThreadKey) -> None:
-        self._said.pop(thread, None)
+    def evict_thread(self, thread: ThreadKey) -> None:
+        self._announced.pop(thread, None)
 
     def __call__(self, handler: RunHandler) -> RunHandler:
         def handle(run: Run) -> AsyncGenerator[Event, None]:
-            # An agent that needs nothing of this has its own events, without a step between.
-            return self._with_setup(handler, run) if self._stages(run.agent) else handler(run)
+            # An agent without stages keeps its own generator: no extra step per event.
+            return self._with_setup(handler, run) if self._stages_for(run.agent) else handler(run)
 
         return handle
 
     async def _with_setup(self, handler: RunHandler, run: Run) -> AsyncGenerator[Event, None]:
         try:
-            async with aclosing(handler(run)) as events, aclosing(self._prepare(run)) as preparing:
+            async with aclosing(handler(run)) as events, aclosing(self._run_stages(run)) as preparing:
                 async for event in events:
                     yield event
                     if isinstance(event, RunStarted):
@@ -127,127 +133,135 @@ class Setup:
                 async for event in events:
                     yield event
         finally:
-            self._prepared.pop(run.key, None)
+            _PREPARED.clear(run)
             run.environment.clear()
 
-    async def _prepare(self, run: Run) -> AsyncGenerator[Event, None]:
-        """Each stage's words; after a failure a RUN_ERROR and nothing more."""
-        prepared = Prepared()
-        for name, stage in self._stages(run.agent):
+    async def _run_stages(self, run: Run) -> AsyncGenerator[Event, None]:
+        """Run the stages and yield their messages; after a failure a RUN_ERROR and nothing more."""
+        environment = RunEnvironment()
+        for name, stage in self._stages_for(run.agent):
             try:
-                prepared, said = await stage(run, prepared)
+                environment, announcement = await stage(run, environment)
             except LedgerError:
                 raise
             except RunnerError as error:
-                logger.warning("The set-up of a run failed: %s", name, exc_info=error)
+                logger.warning("The set-up stage `%s` failed; the run ends with an error", name, exc_info=error)
                 yield setup_error(name, error.message).event
                 yield RunError(message=error.message, code=error.code)
                 return
-            for event in await self._news(run, name, said) if said else ():
+            for event in await self._announce_once(run, name, announcement) if announcement else ():
                 yield event
-        for event in _first_facts(run, prepared):
+        for event in _earlier_facts(run, environment):
             yield event
-        self._prepared[run.key] = prepared
+        _PREPARED.set(run, environment)
 
-    def _stages(self, agent: str) -> list[tuple[str, _Stage]]:
-        """What has to be made ready for this agent, in order: each may need what the ones before it have brought."""
-        can = self._agents[agent]
+    def _stages_for(self, agent: str) -> list[tuple[str, _Stage]]:
+        """Return the stages for this agent, in order: each may use what earlier stages prepared."""
+        capabilities = self._agents[agent]
         stages: list[tuple[str, _Stage]] = []
-        if can.file_system or can.mcp:
-            stages.append(("credentials", self._grant))
-        if can.file_system:
-            stages.append(("workspace", self._validate))
-        if can.mcp:
-            stages.append(("mcp", self._resolve))
+        if capabilities.file_system or capabilities.mcp:
+            stages.append(("credentials", self._add_credentials))
+        if capabilities.file_system:
+            stages.append(("workspace", self._prepare_workspace))
+        if capabilities.mcp:
+            stages.append(("mcp", self._resolve_mcp))
         return [*stages, ("prompt", self._write_prompt)] if stages else []
 
-    async def _grant(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said | None]:
-        run.environment.update(await grant(self._credentials, run, run.secrets))
+    async def _add_credentials(
+        self, run: Run, environment: RunEnvironment
+    ) -> tuple[RunEnvironment, _Announcement | None]:
+        run.environment.update(await fetch_credentials(self._credentials, run, run.secrets))
         if not run.environment:
-            return prepared, None
-        said = _Said(about=sorted(run.environment), first="Auth connected", changed="Auth connected: other credentials")
-        return prepared, said
-
-    async def _validate(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said]:
-        assert self._workspaces is not None
-        space = await self._workspaces.prepare(run.thread)
-        run.environment[_NO_HIGHER] = str(space.path.parent)
-        flow = space.workflow
-        about = [
-            [[repo.name, repo.url] for repo in space.repos],
-            [flow.url, flow.branch, flow.path] if flow else None,
-        ]
-        repos = ", ".join(repo.name for repo in space.repos) or "none"
-        changed = f"Workspace changed. Repositories: {repos}. Workflow: {_title(space) if flow else 'none'}."
-        said = _Said(about=about, first="Workspace validated", changed=changed)
-        return replace(prepared, workspace=space), said
-
-    async def _resolve(self, run: Run, prepared: Prepared) -> tuple[Prepared, _Said]:
-        folder = prepared.workspace.cwd_path if prepared.workspace else None
-        found = await self._mcp.of(run.thread, folder, run.environment)
-        about = [
-            [[server.name, server.digest] for server in found.servers],
-            found.disabled,
-            [[mistake.name, mistake.message] for mistake in found.mistakes],
-        ]
-        names = ", ".join(server.name for server in found.servers) or "none"
-        faults = "".join(f" {mistake.message}" for mistake in found.mistakes)
-        said = _Said(
-            about=about,
-            first=f"MCP servers initialised: {names}.{faults}",
-            changed=f"MCP servers changed: {names}.{faults}",
+            return environment, None
+        announcement = _Announcement(
+            subject=sorted(run.environment),
+            first_text="Auth connected",
+            changed_text="Auth connected: other credentials",
         )
-        return replace(prepared, mcp=found), said
+        return environment, announcement
 
-    async def _write_prompt(self, run: Run, prepared: Prepared) -> tuple[Prepared, None]:
-        space = prepared.workspace
-        uploads = await self._uploads(run.thread) if space else ()
-        return replace(prepared, system_prompt=system_prompt(space, uploads, self._extra)), None
+    async def _prepare_workspace(self, run: Run, environment: RunEnvironment) -> tuple[RunEnvironment, _Announcement]:
+        assert self._workspaces is not None
+        workspace = await self._workspaces.prepare(run.thread)
+        run.environment[_GIT_CEILING] = str(workspace.path.parent)
+        workflow = workspace.workflow
+        subject = [
+            [[repo.name, repo.url] for repo in workspace.repos],
+            [workflow.url, workflow.branch, workflow.path] if workflow else None,
+        ]
+        repos = ", ".join(repo.name for repo in workspace.repos) or "none"
+        changed_text = (
+            f"Workspace changed. Repositories: {repos}. Workflow: {_workflow_title(workspace) if workflow else 'none'}."
+        )
+        announcement = _Announcement(subject=subject, first_text="Workspace validated", changed_text=changed_text)
+        return replace(environment, workspace=workspace), announcement
 
-    async def _news(self, run: Run, stage: str, said: _Said) -> list[Event]:
-        """The stage's words as a developer message, unless this thread has had them."""
-        known = self._said.setdefault(run.thread, {})
-        self._said.move_to_end(run.thread)
-        while len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
-        before = known.get(stage)
-        known[stage] = said.digest
-        if before == said.digest:
+    async def _resolve_mcp(self, run: Run, environment: RunEnvironment) -> tuple[RunEnvironment, _Announcement]:
+        folder = environment.workspace.cwd_path if environment.workspace else None
+        resolved = await self._mcp.resolve_for_thread(run.thread, folder, run.environment)
+        subject = [
+            [[server.name, server.digest] for server in resolved.servers],
+            resolved.disabled,
+            [[mistake.name, mistake.message] for mistake in resolved.problems],
+        ]
+        names = ", ".join(server.name for server in resolved.servers) or "none"
+        problems = "".join(f" {mistake.message}" for mistake in resolved.problems)
+        announcement = _Announcement(
+            subject=subject,
+            first_text=f"MCP servers initialised: {names}.{problems}",
+            changed_text=f"MCP servers changed: {names}.{problems}",
+        )
+        return replace(environment, mcp=resolved), announcement
+
+    async def _write_prompt(self, run: Run, environment: RunEnvironment) -> tuple[RunEnvironment, None]:
+        workspace = environment.workspace
+        uploads = await self._uploads(run.thread) if workspace else ()
+        return replace(environment, system_prompt=build_system_prompt(workspace, uploads, self._operator_prompt)), None
+
+    async def _announce_once(self, run: Run, stage: str, announcement: _Announcement) -> list[Event]:
+        """Return the stage's message as a developer message; nothing if the thread already has it."""
+        digests = self._announced.setdefault(run.thread, {})
+        self._announced.move_to_end(run.thread)
+        while len(self._announced) > _MAX_THREADS:
+            self._announced.popitem(last=False)
+        previous = digests.get(stage)
+        digests[stage] = announcement.digest
+        if previous == announcement.digest:
             return []
-        stored = await self._last_stored(run, stage)
-        if stored == said.digest:
+        stored = await self._last_stored_digest(run, stage)
+        if stored == announcement.digest:
             return []
-        text = said.changed if before or stored else said.first
-        return _developer_message(f"{_ID}-{stage}-{said.digest}-{run.key[:8]}", text)
+        text = announcement.changed_text if previous or stored else announcement.first_text
+        return _developer_message(f"{_MESSAGE_ID_PREFIX}-{stage}-{announcement.digest}-{run.key[:8]}", text)
 
-    async def _last_stored(self, run: Run, stage: str) -> str | None:
-        """The digest this thread was last told of, by any process: it is in the message's id."""
+    async def _last_stored_digest(self, run: Run, stage: str) -> str | None:
+        """Return the digest of the stage's last message in this thread, from any process: it is part of the message's id."""
         if not run.is_continuation:
             return None
-        prefix = f"{_ID}-{stage}-"
-        told = [message.id for message in await self._messages(run.thread) if message.id.startswith(prefix)]
-        return told[-1].removeprefix(prefix)[:16] if told else None
+        prefix = f"{_MESSAGE_ID_PREFIX}-{stage}-"
+        message_ids = [message.id for message in await self._messages(run.thread) if message.id.startswith(prefix)]
+        return message_ids[-1].removeprefix(prefix)[:16] if message_ids else None
 
 
-def _developer_message(name: str, text: str) -> list[Event]:
+def _developer_message(message_id: str, text: str) -> list[Event]:
     return [
-        TextMessageStart(message_id=name, role="developer"),
-        TextMessageContent(message_id=name, delta=text),
-        TextMessageEnd(message_id=name),
+        TextMessageStart(message_id=message_id, role="developer"),
+        TextMessageContent(message_id=message_id, delta=text),
+        TextMessageEnd(message_id=message_id),
     ]
 
 
-def _first_facts(run: Run, prepared: Prepared) -> list[Event]:
-    """What was added before the thread existed: nobody could be told then."""
-    space = prepared.workspace
-    if run.is_continuation or space is None:
+def _earlier_facts(run: Run, environment: RunEnvironment) -> list[Event]:
+    """Return facts about what was added before the thread's first run, when there was no stream to report them."""
+    workspace = environment.workspace
+    if run.is_continuation or workspace is None:
         return []
-    facts = [repo_added(repo.name, repo.url, repo.branch) for repo in space.repos]
-    if flow := space.workflow:
-        facts.append(workflow_changed(flow.url, flow.branch, flow.path, flow.config))
+    facts = [repo_added(repo.name, repo.url, repo.branch) for repo in workspace.repos]
+    if workflow := workspace.workflow:
+        facts.append(workflow_changed(workflow.url, workflow.branch, workflow.path, workflow.config))
     return [fact.event for fact in facts]
 
 
-def _title(space: Workspace) -> str:
-    flow = space.workflow
-    return (flow.config.name or flow.folder.name) if flow else ""
+def _workflow_title(workspace: Workspace) -> str:
+    workflow = workspace.workflow
+    return (workflow.config.name or workflow.folder.name) if workflow else ""

@@ -1,4 +1,4 @@
-"""Handlers that wrap handlers: what watches every run of a server without being part of any."""
+"""Tracing and logging of runs: they observe every run of a server and cannot change or fail one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from ambient_runner.config import TracingSettings
     from ambient_runner.telemetry.tracing import Tracing
 
-__all__ = ["tracing_of"]
+__all__ = ["tracing_from_settings"]
 
 
-def tracing_of(settings: TracingSettings) -> Tracing | None:
-    """What these settings ask for; None when they name no place, and then nothing of OpenTelemetry is imported.
+def tracing_from_settings(settings: TracingSettings) -> Tracing | None:
+    """Return the tracing that these settings configure; None without a receiver, and then OpenTelemetry is not imported.
 
     Raises: ConfigError when OpenTelemetry is not installed.
     """

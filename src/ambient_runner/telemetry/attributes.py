@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.protocol.events import RunFinished, TokenUsage
-from ambient_runner.telemetry.span_text import plain
+from ambient_runner.telemetry.span_text import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Terminal
     from ambient_runner.runs.run import Run
 
-__all__ = ["Attributes", "Dialect", "LangfuseDialect", "cost_of", "usage_of"]
+__all__ = ["Attributes", "LangfuseAttributes", "SpanAttributes", "cost_of", "usage_of"]
 
 Attributes = dict[str, "str | bool | int | float | Sequence[str]"]
 
-PROVIDER = "ambient_runner"
-"""What stands for the provider as long as the agent has not named one."""
-_LONGEST_LABEL = 199
+DEFAULT_PROVIDER = "ambient_runner"
+"""Provider name for agents that do not name one."""
+_MAX_LABEL = 199
 
-_COUNTS = (
+_COUNT_NAMES = (
     ("gen_ai.usage.input_tokens", "input", "input_tokens"),
     ("gen_ai.usage.output_tokens", "output", "output_tokens"),
     ("gen_ai.usage.cache_read.input_tokens", "cache_read_input_tokens", "cached_input_tokens"),
     ("gen_ai.usage.cache_creation.input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens"),
     ("gen_ai.usage.reasoning.output_tokens", "reasoning_tokens", "reasoning_tokens"),
 )
-"""A count as OpenTelemetry names it, as Langfuse does, and its field of TokenUsage."""
+"""A token count: its OpenTelemetry name, its Langfuse name, and its field of TokenUsage."""
 
 
-class Dialect:
-    """OpenTelemetry's names, and ours under `ambient.`."""
+class SpanAttributes:
+    """Attributes with OpenTelemetry's names, and ours under `ambient.`."""
 
-    def everywhere(self, run: Run) -> Attributes:
-        """What stands on every span of a run."""
+    def common_attributes(self, run: Run) -> Attributes:
+        """Return the attributes of every span of a run."""
         return {
             "session.id": run.thread.id,
             "user.id": run.actor.owner,
@@ -46,64 +46,64 @@ class Dialect:
             "ambient.tenant": run.actor.tenant,
         }
 
-    def run(self, run: Run) -> Attributes:
-        return self.agent(run.agent) | {"ambient.continuation": run.is_continuation}
+    def run_attributes(self, run: Run) -> Attributes:
+        return self.agent_attributes(run.agent) | {"ambient.continuation": run.is_continuation}
 
-    def agent(self, name: str) -> Attributes:
-        return _operation("invoke_agent") | {"gen_ai.agent.name": name}
+    def agent_attributes(self, name: str) -> Attributes:
+        return _operation_attributes("invoke_agent") | {"gen_ai.agent.name": name}
 
-    def tool(self, name: str, call: str) -> Attributes:
-        return _operation("execute_tool") | {
+    def tool_attributes(self, name: str, call: str) -> Attributes:
+        return _operation_attributes("execute_tool") | {
             "gen_ai.tool.name": name,
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": call,
         }
 
-    def message(self, id: str = "") -> Attributes:  # noqa: A002  the protocol's name
-        return _operation("chat") | ({"ambient.message": id} if id else {})
+    def message_attributes(self, id: str = "") -> Attributes:  # noqa: A002  the protocol's name
+        return _operation_attributes("chat") | ({"ambient.message": id} if id else {})
 
-    def arguments(self, text: str) -> Attributes:
+    def tool_arguments(self, text: str) -> Attributes:
         return {"gen_ai.tool.call.arguments": text}
 
-    def result(self, text: str) -> Attributes:
+    def tool_result(self, text: str) -> Attributes:
         return {"gen_ai.tool.call.result": text}
 
-    def asked(self, text: str) -> Attributes:
-        return {"gen_ai.input.messages": _spoken("user", text)}
+    def input_messages(self, text: str) -> Attributes:
+        return {"gen_ai.input.messages": _encode_chat_message("user", text)}
 
-    def answered(self, text: str) -> Attributes:
-        return {"gen_ai.output.messages": _spoken("assistant", text)}
+    def output_messages(self, text: str) -> Attributes:
+        return {"gen_ai.output.messages": _encode_chat_message("assistant", text)}
 
-    def usage(self, usage: TokenUsage, cost: float | None = None) -> Attributes:
-        """What one model took, on the message it ended with."""
-        return _model(usage) | _counts([usage]) | _cost(cost)
+    def model_usage(self, usage: TokenUsage, cost: float | None = None) -> Attributes:
+        """Return the usage of one model, for the span of its last message."""
+        return _model_attributes(usage) | _token_counts([usage]) | _cost_attributes(cost)
 
-    def totals(self, usage: Sequence[TokenUsage], cost: float | None = None) -> Attributes:
-        """What the whole run took, on its root."""
-        one = _model(usage[0]) if len(usage) == 1 else {}
-        return one | _counts(usage) | _cost(cost)
+    def total_usage(self, usage: Sequence[TokenUsage], cost: float | None = None) -> Attributes:
+        """Return the usage of the whole run, for its root span."""
+        model = _model_attributes(usage[0]) if len(usage) == 1 else {}
+        return model | _token_counts(usage) | _cost_attributes(cost)
 
-    def failed(self, code: str, message: str) -> Attributes:
+    def error_attributes(self, code: str, message: str) -> Attributes:
         return {"error.type": code}
 
-    def stopped(self) -> Attributes:
+    def cancelled_attributes(self) -> Attributes:
         return {}
 
 
-class LangfuseDialect(Dialect):
-    """The same with Langfuse's own names, which it prefers. It adds up usage over observations, so the root has none."""
+class LangfuseAttributes(SpanAttributes):
+    """Attributes with Langfuse's own names, which it prefers. Langfuse sums usage over observations, so the root span has none."""
 
     def __init__(self, stage: str = "") -> None:
         self._stage: Attributes = {"langfuse.environment": stage} if stage else {}
 
-    def everywhere(self, run: Run) -> Attributes:
-        thread = _label(run.thread.id)
+    def common_attributes(self, run: Run) -> Attributes:
+        thread = _langfuse_label(run.thread.id)
         return (
-            super().everywhere(run)
+            super().common_attributes(run)
             | self._stage
             | {
                 "session.id": thread,
-                "user.id": _label(run.actor.owner),
+                "user.id": _langfuse_label(run.actor.owner),
                 "langfuse.trace.name": run.agent,
                 "langfuse.trace.tags": [f"agent:{run.agent}"],
                 "langfuse.trace.metadata.run": run.key,
@@ -111,120 +111,120 @@ class LangfuseDialect(Dialect):
             }
         )
 
-    def agent(self, name: str) -> Attributes:
-        return super().agent(name) | _kind("agent")
+    def agent_attributes(self, name: str) -> Attributes:
+        return super().agent_attributes(name) | _observation_type("agent")
 
-    def tool(self, name: str, call: str) -> Attributes:
-        return super().tool(name, call) | _kind("tool")
+    def tool_attributes(self, name: str, call: str) -> Attributes:
+        return super().tool_attributes(name, call) | _observation_type("tool")
 
-    def message(self, id: str = "") -> Attributes:  # noqa: A002
-        return super().message(id) | _kind("generation")
+    def message_attributes(self, id: str = "") -> Attributes:  # noqa: A002
+        return super().message_attributes(id) | _observation_type("generation")
 
-    def arguments(self, text: str) -> Attributes:
+    def tool_arguments(self, text: str) -> Attributes:
         return {"langfuse.observation.input": text}
 
-    def result(self, text: str) -> Attributes:
+    def tool_result(self, text: str) -> Attributes:
         return {"langfuse.observation.output": text}
 
-    asked = arguments
-    answered = result
+    input_messages = tool_arguments
+    output_messages = tool_result
 
-    def usage(self, usage: TokenUsage, cost: float | None = None) -> Attributes:
-        counts = {short: count for _, short, field in _COUNTS if (count := getattr(usage, field)) is not None}
+    def model_usage(self, usage: TokenUsage, cost: float | None = None) -> Attributes:
+        counts = {short: count for _, short, field in _COUNT_NAMES if (count := getattr(usage, field)) is not None}
         if usage.total_tokens is not None:
             counts["total"] = usage.total_tokens
-        said: Attributes = {"langfuse.observation.usage_details": plain(counts)} if counts else {}
+        attributes: Attributes = {"langfuse.observation.usage_details": encode_json(counts)} if counts else {}
         if usage.model:
-            said["langfuse.observation.model.name"] = usage.model
+            attributes["langfuse.observation.model.name"] = usage.model
         if cost is not None:
-            said["langfuse.observation.cost_details"] = plain({"total": cost})
-        return _model(usage) | said
+            attributes["langfuse.observation.cost_details"] = encode_json({"total": cost})
+        return _model_attributes(usage) | attributes
 
-    def totals(self, usage: Sequence[TokenUsage], cost: float | None = None) -> Attributes:
-        return _model(usage[0]) if len(usage) == 1 else {}
+    def total_usage(self, usage: Sequence[TokenUsage], cost: float | None = None) -> Attributes:
+        return _model_attributes(usage[0]) if len(usage) == 1 else {}
 
-    def failed(self, code: str, message: str) -> Attributes:
-        said: Attributes = {"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": message}
-        return super().failed(code, message) | said
+    def error_attributes(self, code: str, message: str) -> Attributes:
+        attributes: Attributes = {"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": message}
+        return super().error_attributes(code, message) | attributes
 
-    def stopped(self) -> Attributes:
+    def cancelled_attributes(self) -> Attributes:
         return {
             "langfuse.observation.level": "WARNING",
             "langfuse.observation.status_message": "The run was stopped.",
         }
 
 
-def _operation(name: str) -> Attributes:
-    return {"gen_ai.operation.name": name, "gen_ai.provider.name": PROVIDER}
+def _operation_attributes(name: str) -> Attributes:
+    return {"gen_ai.operation.name": name, "gen_ai.provider.name": DEFAULT_PROVIDER}
 
 
-def _kind(name: str) -> Attributes:
+def _observation_type(name: str) -> Attributes:
     return {"langfuse.observation.type": name}
 
 
-def _spoken(role: str, text: str) -> str:
-    return plain([{"role": role, "parts": [{"type": "text", "content": text}]}])
+def _encode_chat_message(role: str, text: str) -> str:
+    return encode_json([{"role": role, "parts": [{"type": "text", "content": text}]}])
 
 
-def _model(usage: TokenUsage) -> Attributes:
+def _model_attributes(usage: TokenUsage) -> Attributes:
     provider: Attributes = {"gen_ai.provider.name": usage.provider} if usage.provider else {}
     return provider | ({"gen_ai.response.model": usage.model} if usage.model else {})
 
 
-def _counts(usage: Sequence[TokenUsage]) -> Attributes:
-    """The sums of what is known; what no entry says is left out."""
-    found: Attributes = {}
-    for name, _, field in _COUNTS:
-        counts: list[int] = [count for one in usage if (count := getattr(one, field)) is not None]
+def _token_counts(usage: Sequence[TokenUsage]) -> Attributes:
+    """Return the sum of each count; a count that no entry has is left out."""
+    totals: Attributes = {}
+    for name, _, field in _COUNT_NAMES:
+        counts: list[int] = [count for entry in usage if (count := getattr(entry, field)) is not None]
         if counts:
-            found[name] = sum(counts)
-    return found
+            totals[name] = sum(counts)
+    return totals
 
 
-def _cost(cost: float | None) -> Attributes:
+def _cost_attributes(cost: float | None) -> Attributes:
     return {} if cost is None else {"ambient.cost.usd": cost}
 
 
-def _label(text: str) -> str:
-    """The text if Langfuse would keep it: it drops what is not ASCII or has 200 characters."""
-    if text.isascii() and len(text) <= _LONGEST_LABEL:
+def _langfuse_label(text: str) -> str:
+    """Return the text if Langfuse stores it, else its hash: Langfuse drops texts that are not ASCII or have 200 characters or more."""
+    if text.isascii() and len(text) <= _MAX_LABEL:
         return text
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
-_NAMES = {
+_RESULT_USAGE_NAMES = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
     "cached_input_tokens": "cache_read_input_tokens",
     "cache_write_input_tokens": "cache_creation_input_tokens",
 }
-_COSTS = ("total_cost_usd", "totalCostUsd", "cost_usd", "costUsd")
+_COST_NAMES = ("total_cost_usd", "totalCostUsd", "cost_usd", "costUsd")
 
 
 def usage_of(terminal: Terminal) -> list[TokenUsage]:
-    """One entry for each model, as far as the run says it."""
+    """Return the token usage of a run, one entry per model, as far as the terminal event reports it."""
     if terminal.usage:
         return terminal.usage
-    told = _members(_members(_result(terminal)).get("usage"))
-    counts = {field: told[name] for field, name in _NAMES.items() if _is_count(told.get(name))}
+    usage = _object_members(_object_members(_run_result(terminal)).get("usage"))
+    counts = {field: usage[name] for field, name in _RESULT_USAGE_NAMES.items() if _is_count(usage.get(name))}
     return [TokenUsage(**counts)] if counts else []
 
 
 def cost_of(terminal: Terminal) -> float | None:
-    """Dollars, where the framework knows the price."""
-    for place in (_members(_result(terminal)), terminal.metadata or {}):
-        for name in _COSTS:
-            cost = place.get(name)
+    """Return the cost in US dollars, if the framework reports it."""
+    for members in (_object_members(_run_result(terminal)), terminal.metadata or {}):
+        for name in _COST_NAMES:
+            cost = members.get(name)
             if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0:
                 return float(cost)
     return None
 
 
-def _result(terminal: Terminal) -> object:
+def _run_result(terminal: Terminal) -> object:
     return terminal.result if isinstance(terminal, RunFinished) else None
 
 
-def _members(value: object) -> Mapping[str, Any]:
+def _object_members(value: object) -> Mapping[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 

@@ -29,7 +29,7 @@ class RedactingFormatter(logging.Formatter):
         self._learned: dict[str, None] = {}
         self._redactor: Redactor | None = None
 
-    def learn(self, values: Iterable[str]) -> None:
+    def add_secrets(self, values: Iterable[str]) -> None:
         """Take these out too. What that costs is paid by the next line of the log, not by the run."""
         self._learned |= dict.fromkeys(values)
         for oldest in list(self._learned)[:-_MOST_LEARNED]:
@@ -54,4 +54,4 @@ def log_to_stderr(settings: Settings) -> Secrets:
     if settings.log_level == "info":
         for name in _CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
-    return Secrets(settings.secrets, formatter.learn)
+    return Secrets(settings.secrets, formatter.add_secrets)

@@ -1,7 +1,7 @@
-"""One run as a tree of spans: the run, its subagents, its tool calls, what the assistant said. A fold over events that only observes.
+"""One run as a tree of spans: the run, its subagents, its tool calls and its assistant messages. A fold over events that only observes.
 
-Everything here belongs to one run. `tracing.py` feeds it, `pen.py` writes, `dialects.py` has the names; nothing waits. What the agent
-thinks is not traced.
+Everything here belongs to one run. `tracing.py` feeds it, `span_writer.py` writes the spans, `attributes.py` has the names; nothing blocks.
+Reasoning is not traced.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     ToolMessage,
     UserMessage,
-    outcome_of,
-    words_of,
+    content_as_text,
+    outcome_name,
 )
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.telemetry.attributes import cost_of, usage_of
 from ambient_runner.telemetry.span_ids import parent_of, span_context
-from ambient_runner.telemetry.span_text import Words
-from ambient_runner.telemetry.span_writer import Pen
+from ambient_runner.telemetry.span_text import BoundedText
+from ambient_runner.telemetry.span_writer import SpanWriter
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Terminal
     from ambient_runner.runs.run import Run
     from ambient_runner.telemetry.attributes import Attributes
-    from ambient_runner.telemetry.span_writer import Target
+    from ambient_runner.telemetry.span_writer import ExportTarget
 
-__all__ = ["UNSEEN", "Trace"]
+__all__ = ["IGNORED_EVENTS", "RunSpans"]
 
-UNSEEN = frozenset(EVENT_TYPES) - {
+IGNORED_EVENTS = frozenset(EVENT_TYPES) - {
     RunStarted,
     TextMessageStart,
     TextMessageContent,
@@ -66,108 +66,115 @@ UNSEEN = frozenset(EVENT_TYPES) - {
     SubagentFinished,
     SubagentError,
 }
-"""Types of events that leave nothing in a trace."""
+"""Event types that a trace does not show."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class _Open:
-    """A message or a call, and what it has said so far."""
+class _OpenSpan:
+    """The span of an open message or tool call, and its text so far."""
 
     span: Span
-    words: Words = field(default_factory=Words)
-    ended: int = 0
+    text: BoundedText = field(default_factory=BoundedText)
+    ended_at: int = 0
 
 
-class Trace:
-    """The spans of one run. `feed` takes its events as they pass, `end` its last word; after that nothing is open."""
+class RunSpans:
+    """The spans of one run. `feed` takes its events, `end` its terminal event; after that no span is open."""
 
-    def __init__(self, target: Target, run: Run) -> None:
+    def __init__(self, target: ExportTarget, run: Run) -> None:
         self._run = run
-        self._say = target.dialect
-        self._pen = Pen(target, run)
-        self._legal = Repairer(run.input.thread_id, run.input.run_id)
-        self._began = time.time_ns()
-        self._first_word = 0
-        self._texts: dict[str, _Open] = {}
-        self._calls: dict[str, _Open] = {}
+        self._attributes = target.attributes
+        self._writer = SpanWriter(target, run)
+        self._repairer = Repairer(run.input.thread_id, run.input.run_id)
+        self._started_at = time.time_ns()
+        self._first_output_at = 0
+        self._messages: dict[str, _OpenSpan] = {}
+        self._calls: dict[str, _OpenSpan] = {}
         self._subagents: dict[str, Span] = {}
-        self._held: _Open | None = None
-        """The newest message, over but not closed: what the run took is said on it, and is known only at the end."""
-        self._ended = False
-        self.root = self._root()
-        self._bring_results()
+        self._last_message: _OpenSpan | None = None
+        """The newest message, whose span stays open: the run's usage goes on it and is known only at the end."""
+        self._has_ended = False
+        self.root = self._start_root()
+        self._add_client_results()
 
-    def hears(self, event: Event) -> bool:
-        """Take a delta of something open; False for anything else. Cheap, and it cannot fail."""
+    def append_delta(self, event: Event) -> bool:
+        """Append a delta to its open message or tool call; return False for any other event. Cheap, and cannot fail."""
         if type(event) is TextMessageContent:
-            grown = self._texts.get(event.message_id)
+            open_span = self._messages.get(event.message_id)
         elif type(event) is ToolCallArgs:
-            grown = self._calls.get(event.tool_call_id)
+            open_span = self._calls.get(event.tool_call_id)
         else:
             return False
-        if grown is None:
+        if open_span is None:
             return False
-        grown.words.add(event.delta)
+        open_span.text.append(event.delta)
         return True
 
     def feed(self, event: Event) -> None:
-        """Observe one event. It is repaired here as it will be before it is stored, so that a trace shows what a thread has."""
-        if not self._ended:
-            for legal in self._legal.feed(event):
-                self._fold(legal)
+        """Observe one event. It is repaired as the pipeline will repair it before storing, so that the trace shows what the thread has."""
+        if not self._has_ended:
+            for repaired in self._repairer.feed(event):
+                self._apply_event(repaired)
 
     def end(self, terminal: Terminal) -> None:
-        """Close everything. Only the first end counts."""
-        if self._ended:
+        """Close all spans. Only the first call has an effect."""
+        if self._has_ended:
             return
-        self._ended = True
-        for closing in self._legal.close():
-            self._fold(closing)
-        outcome = outcome_of(terminal)
+        self._has_ended = True
+        for closing in self._repairer.close():
+            self._apply_event(closing)
+        outcome = outcome_name(terminal)
         for call in self._calls.values():
             self._close_call(call, "pending" if outcome in {"success", "interrupt"} else outcome)
-        answer = str(self._held.words) if self._held else ""
-        self._say_usage(terminal)
+        answer = str(self._last_message.text) if self._last_message else ""
+        self._write_usage(terminal)
         if isinstance(terminal, RunError):
-            self._pen.fail(self.root, terminal.code or BridgeError.code, terminal.message)
-        self._pen.close(self.root, self._ending(terminal, outcome) | self._pen.words(self._say.answered, answer))
-
-    def _root(self) -> Span:
-        run = self._run
-        asked = "\n".join(words_of(message.content) for message in run.accepted if isinstance(message, UserMessage))
-        return self._pen.begin(
-            f"invoke_agent {run.agent}",
-            parent_of(run),
-            self._say.run(run) | self._pen.words(self._say.asked, asked),
-            own=span_context(run.trace_id, run.key),
-            link=span_context(run.resumes.trace_id, run.resumes.run) if run.resumes else None,
-            start=self._began,
+            self._writer.set_error(self.root, terminal.code or BridgeError.code, terminal.message)
+        self._writer.end_span(
+            self.root,
+            self._final_attributes(terminal, outcome)
+            | self._writer.content_attributes(self._attributes.output_messages, answer),
         )
 
-    def _bring_results(self) -> None:
-        """What the client has done for an earlier run."""
+    def _start_root(self) -> Span:
+        run = self._run
+        prompt = "\n".join(
+            content_as_text(message.content) for message in run.accepted if isinstance(message, UserMessage)
+        )
+        return self._writer.start_span(
+            f"invoke_agent {run.agent}",
+            parent_of(run),
+            self._attributes.run_attributes(run)
+            | self._writer.content_attributes(self._attributes.input_messages, prompt),
+            reserved=span_context(run.trace_id, run.key),
+            link=span_context(run.resumes.trace_id, run.resumes.run) if run.resumes else None,
+            start=self._started_at,
+        )
+
+    def _add_client_results(self) -> None:
+        """Add spans for the results of client tools that an earlier run called."""
         for message in self._run.accepted:
             if isinstance(message, ToolMessage):
-                call = self._earlier_call(message.tool_call_id)
-                self._answer(call, words_of(message.content), message.error or "")
+                call = self._open_earlier_call(message.tool_call_id)
+                self._finish_call(call, content_as_text(message.content), message.error or "")
 
-    def _fold(self, event: Event) -> None:
+    def _apply_event(self, event: Event) -> None:
         match event:
             case TextMessageStart() if event.role in {"assistant", None}:
-                about = self._say.message(self._pen.name(event.message_id))
-                self._texts[event.message_id] = self._opened("chat", event.subagent_run_id, about)
-            case TextMessageContent() if event.message_id in self._texts:
-                self._texts[event.message_id].words.add(event.delta)
-            case TextMessageEnd() if event.message_id in self._texts:
-                self._end_text(self._texts.pop(event.message_id), is_own=event.subagent_run_id is None)
+                attributes = self._attributes.message_attributes(self._writer.clean_name(event.message_id))
+                self._messages[event.message_id] = self._open_span("chat", event.subagent_run_id, attributes)
+            case TextMessageContent() if event.message_id in self._messages:
+                self._messages[event.message_id].text.append(event.delta)
+            case TextMessageEnd() if event.message_id in self._messages:
+                self._end_message(self._messages.pop(event.message_id), is_own=event.subagent_run_id is None)
             case ToolCallStart():
-                self._calls[event.tool_call_id] = self._call(event)
+                self._calls[event.tool_call_id] = self._open_call(event)
             case ToolCallArgs() if event.tool_call_id in self._calls:
-                self._calls[event.tool_call_id].words.add(event.delta)
+                self._calls[event.tool_call_id].text.append(event.delta)
             case ToolCallResult():
-                call = self._calls.pop(event.tool_call_id, None) or self._earlier_call(event.tool_call_id)
+                call = self._calls.pop(event.tool_call_id, None) or self._open_earlier_call(event.tool_call_id)
                 failed = (event.metadata or {}).get("isError") is True
-                self._answer(call, words_of(event.content), "The tool failed." if failed else "")
+                self._finish_call(call, content_as_text(event.content), "The tool failed." if failed else "")
             case SubagentStarted():
                 self._begin_subagent(event)
             case SubagentFinished() | SubagentError():
@@ -175,96 +182,112 @@ class Trace:
             case _:
                 pass
 
-    def _opened(self, name: str, lane: str | None, about: Attributes, call: str = "") -> _Open:
-        self._first_word = self._first_word or time.time_ns()
-        own = span_context(self._run.trace_id, self._run.key, call) if call else None
-        return _Open(span=self._pen.begin(name, self._lane(lane), about, own=own))
+    def _open_span(self, name: str, subagent: str | None, attributes: Attributes, call: str = "") -> _OpenSpan:
+        self._first_output_at = self._first_output_at or time.time_ns()
+        reserved = span_context(self._run.trace_id, self._run.key, call) if call else None
+        return _OpenSpan(span=self._writer.start_span(name, self._parent_span(subagent), attributes, reserved=reserved))
 
-    def _lane(self, subagent: str | None) -> Span:
+    def _parent_span(self, subagent: str | None) -> Span:
         return self._subagents.get(subagent or "", self.root)
 
-    def _call(self, event: ToolCallStart) -> _Open:
-        name, call = self._pen.name(event.tool_call_name), self._pen.name(event.tool_call_id)
-        return self._opened(f"execute_tool {name}", event.subagent_run_id, self._say.tool(name, call), call)
+    def _open_call(self, event: ToolCallStart) -> _OpenSpan:
+        name, call = self._writer.clean_name(event.tool_call_name), self._writer.clean_name(event.tool_call_id)
+        return self._open_span(
+            f"execute_tool {name}", event.subagent_run_id, self._attributes.tool_attributes(name, call), call
+        )
 
-    def _earlier_call(self, id: str) -> _Open:  # noqa: A002  the protocol's name
-        """A call that an earlier run made and whose result comes in this one: a span of this run, linked to that one."""
-        tool, arguments = _known_call(self._run, id)
-        name, call, earlier = self._pen.name(tool), self._pen.name(id), self._run.resumes
-        made = span_context(earlier.trace_id, earlier.run, call) if earlier else None
-        about = self._say.tool(name, call)
-        opened = _Open(span=self._pen.begin(f"execute_tool {name}", self.root, about, link=made, start=self._began))
-        opened.words.add(arguments)
-        return opened
+    def _open_earlier_call(self, id: str) -> _OpenSpan:  # noqa: A002  the protocol's name
+        """Open a span for a call of an earlier run whose result arrives in this one. It is linked to the earlier span."""
+        tool, arguments = _find_call(self._run, id)
+        name, call, earlier = self._writer.clean_name(tool), self._writer.clean_name(id), self._run.resumes
+        origin = span_context(earlier.trace_id, earlier.run, call) if earlier else None
+        attributes = self._attributes.tool_attributes(name, call)
+        open_span = _OpenSpan(
+            span=self._writer.start_span(
+                f"execute_tool {name}", self.root, attributes, link=origin, start=self._started_at
+            )
+        )
+        open_span.text.append(arguments)
+        return open_span
 
-    def _answer(self, call: _Open, result: str, error: str = "") -> None:
+    def _finish_call(self, call: _OpenSpan, result: str, error: str = "") -> None:
         if error:
-            self._pen.fail(call.span, "tool_error", error)
+            self._writer.set_error(call.span, "tool_error", error)
         self._close_call(call, "error" if error else "success", result)
 
-    def _close_call(self, call: _Open, outcome: str, result: str = "") -> None:
-        said = self._pen.words(self._say.arguments, str(call.words)) | self._pen.words(self._say.result, result)
-        self._pen.close(call.span, {"ambient.outcome": outcome} | said)
+    def _close_call(self, call: _OpenSpan, outcome: str, result: str = "") -> None:
+        content = self._writer.content_attributes(
+            self._attributes.tool_arguments, str(call.text)
+        ) | self._writer.content_attributes(self._attributes.tool_result, result)
+        self._writer.end_span(call.span, {"ambient.outcome": outcome} | content)
 
     def _begin_subagent(self, event: SubagentStarted) -> None:
         caller = self._calls.get(event.parent_tool_call_id or "")
-        parent = caller.span if caller else self._lane(event.parent_subagent_run_id)
-        name = self._pen.name(event.name)
-        self._subagents[event.subagent_run_id] = self._pen.begin(f"invoke_agent {name}", parent, self._say.agent(name))
+        parent = caller.span if caller else self._parent_span(event.parent_subagent_run_id)
+        name = self._writer.clean_name(event.name)
+        self._subagents[event.subagent_run_id] = self._writer.start_span(
+            f"invoke_agent {name}", parent, self._attributes.agent_attributes(name)
+        )
 
     def _end_subagent(self, event: SubagentFinished | SubagentError) -> None:
         span = self._subagents.pop(event.subagent_run_id, None)
         if span is None:
             return
         if isinstance(event, SubagentError):
-            self._pen.fail(span, event.code or BridgeError.code, event.message)
-        self._pen.close(span)
+            self._writer.set_error(span, event.code or BridgeError.code, event.message)
+        self._writer.end_span(span)
 
-    def _end_text(self, said: _Open, *, is_own: bool) -> None:
-        said.ended = time.time_ns()
-        said.span.set_attributes(self._pen.words(self._say.answered, str(said.words)))
+    def _end_message(self, message: _OpenSpan, *, is_own: bool) -> None:
+        message.ended_at = time.time_ns()
+        message.span.set_attributes(
+            self._writer.content_attributes(self._attributes.output_messages, str(message.text))
+        )
         if is_own:
-            self._release()
-            self._held = said
+            self._close_last_message()
+            self._last_message = message
         else:
-            self._pen.close(said.span)
+            self._writer.end_span(message.span)
 
-    def _release(self, about: Attributes | None = None) -> None:
-        if self._held is not None:
-            self._pen.close(self._held.span, about, at=self._held.ended)
-            self._held = None
+    def _close_last_message(self, attributes: Attributes | None = None) -> None:
+        if self._last_message is not None:
+            self._writer.end_span(self._last_message.span, attributes, at=self._last_message.ended_at)
+            self._last_message = None
 
-    def _say_usage(self, terminal: Terminal) -> None:
-        """What each model took: the first on the newest message, every other on a span of its own."""
+    def _write_usage(self, terminal: Terminal) -> None:
+        """Write the usage of each model: the first on the newest message, every other on a separate span."""
         cost = cost_of(terminal)
-        for at, usage in enumerate(usage_of(terminal)):
-            if self._held is None:
-                spent = self._pen.begin("chat", self.root, self._say.message(), start=self._began)
-                self._held = _Open(span=spent, ended=time.time_ns())
+        for index, usage in enumerate(usage_of(terminal)):
+            if self._last_message is None:
+                span = self._writer.start_span(
+                    "chat", self.root, self._attributes.message_attributes(), start=self._started_at
+                )
+                self._last_message = _OpenSpan(span=span, ended_at=time.time_ns())
             if usage.model:
-                self._held.span.update_name(f"chat {self._pen.name(usage.model)}")
-            self._release(self._say.usage(usage, None if at else cost))
-        self._release()
+                self._last_message.span.update_name(f"chat {self._writer.clean_name(usage.model)}")
+            self._close_last_message(self._attributes.model_usage(usage, None if index else cost))
+        self._close_last_message()
 
-    def _ending(self, terminal: Terminal, outcome: str) -> Attributes:
-        about: Attributes = {"ambient.outcome": outcome}
-        about |= self._say.totals(usage_of(terminal), cost_of(terminal))
-        if self._first_word:
-            about["gen_ai.response.time_to_first_chunk"] = (self._first_word - self._began) / 1e9
+    def _final_attributes(self, terminal: Terminal, outcome: str) -> Attributes:
+        attributes: Attributes = {"ambient.outcome": outcome}
+        attributes |= self._attributes.total_usage(usage_of(terminal), cost_of(terminal))
+        if self._first_output_at:
+            attributes["gen_ai.response.time_to_first_chunk"] = (self._first_output_at - self._started_at) / 1e9
         match terminal:
             case RunError():
                 pass
             case _ if isinstance(terminal.outcome, Interrupted):
-                about["ambient.interrupts"] = [self._pen.name(one.id) for one in terminal.outcome.interrupts]
+                attributes["ambient.interrupts"] = [
+                    self._writer.clean_name(interrupt.id) for interrupt in terminal.outcome.interrupts
+                ]
             case _ if isinstance(terminal.outcome, Cancelled):
-                about |= self._say.stopped()
+                attributes |= self._attributes.cancelled_attributes()
             case _:
                 pass
-        return about
+        return attributes
 
 
-def _known_call(run: Run, id: str) -> tuple[str, str]:  # noqa: A002
-    """The tool's name and arguments of a call in the conversation."""
+def _find_call(run: Run, id: str) -> tuple[str, str]:  # noqa: A002
+    """Return the tool name and arguments of a call in the thread's messages."""
     for message in reversed(run.input.messages):
         for call in (message.tool_calls or ()) if isinstance(message, AssistantMessage) else ():
             if call.id == id:

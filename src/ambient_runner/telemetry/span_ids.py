@@ -1,5 +1,5 @@
-"""The ids of a run's spans. The trace has its id since admission, and the ids of the root and of every tool call can be computed again from
-the run's key: so a run that answers an earlier one links to it, also after a restart and from another process.
+"""Ids of a run's spans. The trace id is chosen at admission; the ids of the root span and of every tool call are computed from the run's
+key, so that a run which resumes an earlier one can link to its spans, also after a restart and from another process.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ if TYPE_CHECKING:
 
     from ambient_runner.runs.run import Run
 
-__all__ = ["SpanIds", "parent_of", "reference", "span_context", "span_id"]
+__all__ = ["SpanIds", "parent_of", "span_context", "span_id", "span_reference"]
 
-_next: ContextVar[SpanContext | None] = ContextVar("ambient_next_span", default=None)
+_reserved: ContextVar[SpanContext | None] = ContextVar("ambient_next_span", default=None)
 
 
 class SpanIds(IdGenerator):
-    """Gives the span that is about to start the ids it has been promised; all others get theirs from `others`."""
+    """Gives the next span its reserved ids; all other spans get theirs from `fallback`."""
 
-    def __init__(self, others: IdGenerator) -> None:
-        self._others = others
+    def __init__(self, fallback: IdGenerator) -> None:
+        self._fallback = fallback
 
     def generate_span_id(self) -> int:
-        promised = _next.get()
-        return promised.span_id if promised else self._others.generate_span_id()
+        reserved = _reserved.get()
+        return reserved.span_id if reserved else self._fallback.generate_span_id()
 
     def generate_trace_id(self) -> int:
-        promised = _next.get()
-        return promised.trace_id if promised else self._others.generate_trace_id()
+        reserved = _reserved.get()
+        return reserved.trace_id if reserved else self._fallback.generate_trace_id()
 
     @staticmethod
     @contextmanager
-    def promising(context: SpanContext) -> Generator[None]:
-        """The next span of this task is this one."""
-        token = _next.set(context)
+    def reserve(context: SpanContext) -> Generator[None]:
+        """Give the next span of this task the ids of `context`."""
+        token = _reserved.set(context)
         try:
             yield
         finally:
-            _next.reset(token)
+            _reserved.reset(token)
 
 
 def span_id(run: str, call: str = "") -> int:
-    """The id of a run's root span, or of one of its tool calls."""
+    """Return the id of a run's root span, or of one of its tool calls."""
     digest = hashlib.sha256(f"{run}\n{call}".encode("utf-8", "replace") if call else run.encode()).digest()
     return int.from_bytes(digest[:8], "big") or 1
 
 
 def span_context(trace_id: str, run: str, call: str = "") -> SpanContext | None:
-    """Where that span is, in whichever process it was made; None when there is no such trace."""
+    """Return the context of that span, whichever process created it; None if the run has no trace."""
     if not trace_id:
         return None
     return SpanContext(
@@ -67,7 +67,7 @@ def span_context(trace_id: str, run: str, call: str = "") -> SpanContext | None:
 
 
 def parent_of(run: Run) -> SpanContext | None:
-    """The caller's span, when the request named one."""
+    """Return the caller's span, if the request named one."""
     caller = run.caller
     if caller is None:
         return None
@@ -75,8 +75,8 @@ def parent_of(run: Run) -> SpanContext | None:
     return SpanContext(int(caller.trace_id, 16), int(caller.span_id, 16), is_remote=True, trace_flags=flags)
 
 
-def reference(span: Span) -> SpanRef:
-    """The span as others may be told of it."""
+def span_reference(span: Span) -> SpanRef:
+    """Return the span's ids as a SpanRef."""
     context = span.get_span_context()
     return SpanRef(
         trace_id=format_trace_id(context.trace_id),

@@ -1,7 +1,7 @@
-"""Texts on their way into a trace: so much of them is kept, and no secret.
+"""Text for traces: bounded in length and without secrets.
 
-A trace leaves the house, so this is stricter than a log: redaction sees whole texts, never single deltas, and what is cut off is cut before
-a secret that would be halved.
+Traces leave the server, so this is stricter than the log: redaction sees whole texts, never single deltas, and a text is never cut inside
+a secret.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from ambient_runner.projections.redaction import Redactor
 if TYPE_CHECKING:
     from ambient_runner.projections.redaction import Secrets
 
-__all__ = ["LIMIT", "Words", "plain", "shown", "writable"]
+__all__ = ["MAX_TEXT", "BoundedText", "encode_json", "redact_and_truncate", "replace_surrogates"]
 
-LIMIT = 16_384
-"""Characters of one text in a trace."""
-_ROOM = 2 * LIMIT
-_CUT = "…"
+MAX_TEXT = 16_384
+"""Maximum characters of one text in a trace."""
+_BUFFER_SIZE = 2 * MAX_TEXT
+_ELLIPSIS = "…"
 
 
-class Words:
-    """A text that grows delta by delta. Beyond its room nothing is kept."""
+class BoundedText:
+    """A text that grows delta by delta. Characters beyond its buffer are dropped."""
 
     __slots__ = ("_left", "_pieces")
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
-        self._left = _ROOM + 1  # one more than is shown, so that a cut is noticed
+        self._left = _BUFFER_SIZE + 1  # one more than is shown, so that a cut is noticed
 
-    def add(self, delta: str) -> None:
+    def append(self, delta: str) -> None:
         if self._left > 0:
             self._pieces.append(delta if len(delta) <= self._left else delta[: self._left])
             self._left -= len(delta)
@@ -40,23 +40,23 @@ class Words:
         return "".join(self._pieces)
 
 
-def shown(text: str, secrets: Secrets, limit: int = LIMIT) -> str:
-    """The text without secrets and at most `limit` characters of it, with a mark where it was cut."""
-    kept = text
-    if len(text) > _ROOM:
-        kept = text[:_ROOM]
-        kept = kept[: secrets.held_from(kept)]
-    clean = writable(Redactor(secrets).redact_text(kept))
-    return clean[: limit - 1] + _CUT if len(clean) > limit or kept is not text else clean
+def redact_and_truncate(text: str, secrets: Secrets, limit: int = MAX_TEXT) -> str:
+    """Return the text without secrets, cut to at most `limit` characters with an ellipsis at the end."""
+    bounded = text
+    if len(text) > _BUFFER_SIZE:
+        bounded = text[:_BUFFER_SIZE]
+        bounded = bounded[: secrets.safe_length(bounded)]
+    clean = replace_surrogates(Redactor(secrets).redact_text(bounded))
+    return clean[: limit - 1] + _ELLIPSIS if len(clean) > limit or bounded is not text else clean
 
 
-def writable(text: str) -> str:
-    """The text as UTF-8 can hold it: one lone surrogate would cost the whole batch it is sent in."""
+def replace_surrogates(text: str) -> str:
+    """Return the text with lone surrogates replaced: one of them would fail the export of a whole batch."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def plain(value: object) -> str:
-    """A value as one line of JSON; empty when it is none."""
+def encode_json(value: object) -> str:
+    """Return a value as one line of JSON; empty if it cannot be encoded."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):

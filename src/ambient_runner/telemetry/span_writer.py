@@ -1,4 +1,4 @@
-"""`Pen`: writes the spans of one run. What stands on all of them, what may not be in any, and how they hang together is known here."""
+"""`SpanWriter` writes the spans of one run: with the attributes common to all, redacted, and under the right parent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode
 
 from ambient_runner.telemetry.span_ids import SpanIds
-from ambient_runner.telemetry.span_text import shown, writable
+from ambient_runner.telemetry.span_text import redact_and_truncate, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,77 +19,81 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from ambient_runner.runs.run import Run
-    from ambient_runner.telemetry.attributes import Attributes, Dialect
+    from ambient_runner.telemetry.attributes import Attributes, SpanAttributes
 
-__all__ = ["Pen", "Target"]
+__all__ = ["ExportTarget", "SpanWriter"]
 
-_NAME = 300
-"""Longer than any id a client may send: ids of spans are made of these, and must differ where they do."""
-_SENTENCE = 1000
+_MAX_NAME = 300
+"""Maximum characters of a name. Longer than any id a client may send: span ids are computed from them and must stay distinct."""
+_MAX_ERROR = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """Where spans go, in whose words, and whether what was said goes along."""
+class ExportTarget:
+    """A tracer, the attribute names its receiver wants, and whether spans include message and tool content."""
 
     tracer: Tracer
-    dialect: Dialect
-    content: bool
+    attributes: SpanAttributes
+    include_content: bool
 
 
-class Pen:
+class SpanWriter:
     """Writes spans of one run to one target."""
 
-    def __init__(self, target: Target, run: Run) -> None:
+    def __init__(self, target: ExportTarget, run: Run) -> None:
         self._tracer = target.tracer
-        self._dialect = target.dialect
-        self._content = target.content
+        self._attributes = target.attributes
+        self._include_content = target.include_content
         self._secrets = run.secrets
-        self._everywhere = _writable(target.dialect.everywhere(run))
+        self._common = _encode_values(target.attributes.common_attributes(run))
 
-    def begin(
+    def start_span(
         self,
         name: str,
         parent: Span | SpanContext | None,
-        about: Attributes,
+        own: Attributes,
         *,
-        own: SpanContext | None = None,
+        reserved: SpanContext | None = None,
         link: SpanContext | None = None,
         start: int | None = None,
     ) -> Span:
-        """A span that goes on. `own` is the id it has been promised; `link` another span that it continues."""
-        attributes = self._everywhere | _writable(about)
+        """Start a span. `reserved` holds the ids it must have; `link` is an earlier span that it continues."""
+        attributes = self._common | _encode_values(own)
         links = [Link(link)] if link else []
-        if own is None:
-            return self._tracer.start_span(name, _inside(parent), attributes=attributes, links=links, start_time=start)
-        with SpanIds.promising(own):
-            return self._tracer.start_span(name, _inside(parent), attributes=attributes, links=links, start_time=start)
+        if reserved is None:
+            return self._tracer.start_span(
+                name, _child_context(parent), attributes=attributes, links=links, start_time=start
+            )
+        with SpanIds.reserve(reserved):
+            return self._tracer.start_span(
+                name, _child_context(parent), attributes=attributes, links=links, start_time=start
+            )
 
-    def name(self, text: str) -> str:
-        """A name or an id that the agent made up, fit for a span."""
-        return shown(text, self._secrets, _NAME)
+    def clean_name(self, text: str) -> str:
+        """Return a name or id from the agent, redacted and truncated."""
+        return redact_and_truncate(text, self._secrets, _MAX_NAME)
 
-    def words(self, named: Callable[[str], Attributes], text: str) -> Attributes:
-        """What was said, under the name the dialect has for it; nothing when words stay at home."""
-        return named(shown(text, self._secrets)) if self._content and text else {}
+    def content_attributes(self, attribute: Callable[[str], Attributes], text: str) -> Attributes:
+        """Return the text under the target's attribute name; nothing if content is not exported."""
+        return attribute(redact_and_truncate(text, self._secrets)) if self._include_content and text else {}
 
-    def fail(self, span: Span, code: str, message: str) -> None:
-        said = shown(message, self._secrets, _SENTENCE)
-        span.set_status(Status(StatusCode.ERROR, said))
-        span.set_attributes(_writable(self._dialect.failed(self.name(code), said)))
+    def set_error(self, span: Span, code: str, message: str) -> None:
+        text = redact_and_truncate(message, self._secrets, _MAX_ERROR)
+        span.set_status(Status(StatusCode.ERROR, text))
+        span.set_attributes(_encode_values(self._attributes.error_attributes(self.clean_name(code), text)))
 
-    def close(self, span: Span, about: Attributes | None = None, *, at: int | None = None) -> None:
-        span.set_attributes(_writable(about or {}))
+    def end_span(self, span: Span, attributes: Attributes | None = None, *, at: int | None = None) -> None:
+        span.set_attributes(_encode_values(attributes or {}))
         span.end(at)
 
 
-def _inside(parent: Span | SpanContext | None) -> Context:
-    """The context of a child; an empty one for a root, so that a span of someone else's is not taken for its parent."""
+def _child_context(parent: Span | SpanContext | None) -> Context:
+    """Return the context of a child span; an empty one for a root, so that no other library's current span becomes its parent."""
     if parent is None:
         return Context()
     span = NonRecordingSpan(parent) if isinstance(parent, SpanContext) else parent
     return otel.set_span_in_context(span, Context())
 
 
-def _writable(about: Attributes) -> Attributes:
-    return {name: writable(value) if isinstance(value, str) else value for name, value in about.items()}
+def _encode_values(attributes: Attributes) -> Attributes:
+    return {name: replace_surrogates(value) if isinstance(value, str) else value for name, value in attributes.items()}

@@ -1,7 +1,7 @@
-"""Tracing: middleware that watches every run and writes it down as spans. It makes no event, changes none, and cannot fail a run.
+"""Tracing: middleware that exports every run as spans. It emits no event, changes none, and cannot fail a run.
 
-`middleware.tracing_of` makes it from a server's settings, `tracing` for an app that has a tracer provider of its own. This module and its
-neighbours import OpenTelemetry; nothing else does.
+`telemetry.tracing_from_settings` builds it from a server's settings, `tracing` for an app with its own tracer provider. Only the modules of
+this package import OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from ambient_runner.errors import ConfigError, needing
+from ambient_runner.errors import ConfigError, optional_dependency
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import enter_run
-from ambient_runner.telemetry.attributes import Dialect, LangfuseDialect
+from ambient_runner.telemetry.attributes import LangfuseAttributes, SpanAttributes
 
-with needing("opentelemetry", install="ambient-runner[otel]", refusal=ConfigError):
+with optional_dependency("opentelemetry", install="ambient-runner[otel]", refusal=ConfigError):
     from opentelemetry import context
     from opentelemetry import trace as otel
     from opentelemetry.sdk.trace import Tracer, TracerProvider
 
-    from ambient_runner.telemetry.exporter import Exporting
-    from ambient_runner.telemetry.run_spans import UNSEEN, Trace
-    from ambient_runner.telemetry.span_ids import SpanIds, reference
-    from ambient_runner.telemetry.span_writer import Target
+    from ambient_runner.telemetry.exporter import OtlpExporter
+    from ambient_runner.telemetry.run_spans import IGNORED_EVENTS, RunSpans
+    from ambient_runner.telemetry.span_ids import SpanIds, span_reference
+    from ambient_runner.telemetry.span_writer import ExportTarget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -39,61 +39,63 @@ __all__ = ["Tracing", "tracing"]
 
 
 def tracing(provider: otel.TracerProvider, *, content: bool = False) -> Middleware:
-    """Middleware that traces runs with a provider of yours, which stays yours to close. With `content`, what was said goes along.
+    """Return middleware that traces runs with your provider, which you close. With `content`, spans include messages and tool data.
 
     Raises: ConfigError when the provider is not one of opentelemetry-sdk.
     """
-    targets = _target(provider, Dialect(), content=content)
-    return _watching(lambda: targets)
+    targets = _export_targets(provider, SpanAttributes(), include_content=content)
+    return _tracing_middleware(lambda: targets)
 
 
 class Tracing:
-    """What a server traces with. `middleware` goes around its runs, and traces those that go on while `running`."""
+    """Tracing of a server. `middleware` wraps its runs and traces them while `run_exporters` is entered."""
 
     def __init__(self, settings: TracingSettings) -> None:
         self._settings = settings
-        self._targets: Sequence[Target] = ()
-        self.middleware: Middleware = _watching(lambda: self._targets)
+        self._targets: Sequence[ExportTarget] = ()
+        self.middleware: Middleware = _tracing_middleware(lambda: self._targets)
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None, None]:
-        """Trace to every place the settings name. On the way out, what has not been sent gets a few seconds."""
+    async def run_exporters(self) -> AsyncGenerator[None, None]:
+        """Export to every receiver in the settings. On exit, send the queued spans for a few seconds at most."""
         with ExitStack() as exports:
-            self._targets = [*self._otlp(exports), *self._langfuse(exports)]
+            self._targets = [*self._otlp_target(exports), *self._langfuse_target(exports)]
             try:
                 yield
             finally:
                 self._targets = ()
-                with anyio.CancelScope(shield=True), isolate("sending the last traces"):
+                with anyio.CancelScope(shield=True), isolate("sending the last traces to their receivers"):
                     await to_thread.run_sync(exports.close)
 
-    def _otlp(self, exports: ExitStack) -> list[Target]:
+    def _otlp_target(self, exports: ExitStack) -> list[ExportTarget]:
         if (otlp := self._settings.otlp) is None:
             return []
-        export = Exporting(otlp.endpoint, dict(otlp.headers), receiver="otlp")
+        export = OtlpExporter(otlp.endpoint, dict(otlp.headers), receiver="otlp")
         exports.callback(export.close)
-        return _target(export.provider, Dialect(), content=self._settings.content is True)
+        return _export_targets(export.provider, SpanAttributes(), include_content=self._settings.content is True)
 
-    def _langfuse(self, exports: ExitStack) -> list[Target]:
-        """Langfuse gets what was said unless told otherwise: it is of little use without."""
+    def _langfuse_target(self, exports: ExitStack) -> list[ExportTarget]:
+        """Return the Langfuse target. It includes content by default, because Langfuse is of little use without."""
         if (langfuse := self._settings.langfuse) is None:
             return []
         endpoint = f"{langfuse.url}/api/public/otel/v1/traces"
-        # Without the version Langfuse takes minutes to show a trace. It wants what is said of a trace on every span, and it is.
+        # Without the version header Langfuse takes minutes to show a trace. It needs the trace's attributes on every span.
         headers = {"Authorization": langfuse.authorization, "x-langfuse-ingestion-version": "4"}
-        export = Exporting(endpoint, headers, receiver="langfuse")
+        export = OtlpExporter(endpoint, headers, receiver="langfuse")
         exports.callback(export.close)
-        return _target(export.provider, LangfuseDialect(langfuse.stage), content=self._settings.content is not False)
+        return _export_targets(
+            export.provider, LangfuseAttributes(langfuse.stage), include_content=self._settings.content is not False
+        )
 
 
-def _watching(targets: Callable[[], Sequence[Target]]) -> Middleware:
+def _tracing_middleware(targets: Callable[[], Sequence[ExportTarget]]) -> Middleware:
     def wrap(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
-            watch = _Watch(targets(), run)
-            run.endings.append(watch.end)
-            async with aclosing(handler(watch.entered(run))) as events:
+            trace = _RunTrace(targets(), run)
+            run.on_terminal.append(trace.end)
+            async with aclosing(handler(trace.enter_root(run))) as events:
                 async for event in events:
-                    watch.feed(event)
+                    trace.feed(event)
                     yield event
 
         return handle
@@ -101,51 +103,53 @@ def _watching(targets: Callable[[], Sequence[Target]]) -> Middleware:
     return wrap
 
 
-class _Watch:
-    """One run's traces. The first failure ends the watching: a fault of ours is logged once and costs nothing more."""
+class _RunTrace:
+    """The traces of one run. The first failure ends tracing of the run: it is logged once."""
 
-    def __init__(self, targets: Sequence[Target], run: Run) -> None:
-        self._traces: list[Trace] = []
-        with isolate("beginning to trace a run"):
-            self._traces = [Trace(target, run) for target in targets]
+    def __init__(self, targets: Sequence[ExportTarget], run: Run) -> None:
+        self._spans: list[RunSpans] = []
+        with isolate(f"starting the trace of run {run.input.run_id!r}; it is not traced"):
+            self._spans = [RunSpans(target, run) for target in targets]
 
-    def entered(self, run: Run) -> Run:
-        """The run, known to be traced. It has a task of its own: what its framework traces by itself becomes part of this trace."""
-        if not self._traces:
+    def enter_root(self, run: Run) -> Run:
+        """Return the run with its span set, and make that current. The run has its own task, so spans of its framework join this trace."""
+        if not self._spans:
             return run
-        root = self._traces[0].root
+        root = self._spans[0].root
         context.attach(otel.set_span_in_context(root))
-        traced = replace(run, span=reference(root))
+        traced = replace(run, span=span_reference(root))
         enter_run(traced)
         return traced
 
     def feed(self, event: Event) -> None:
-        # Nearly all events are deltas of something open, and these lines are their whole cost.
-        if type(event) in UNSEEN:
+        # Nearly all events are deltas of something open; these lines are their whole cost.
+        if type(event) in IGNORED_EVENTS:
             return
-        for trace in self._traces:
-            if not trace.hears(event):
+        for trace in self._spans:
+            if not trace.append_delta(event):
                 break
         else:
             return
-        traces, self._traces = self._traces, []
+        traces, self._spans = self._spans, []
         with isolate("tracing a run"):
             for trace in traces:
                 trace.feed(event)
-            self._traces = traces
+            self._spans = traces
 
     def end(self, terminal: Terminal) -> None:
-        for trace in self._traces:
+        for trace in self._spans:
             trace.end(terminal)
 
 
-def _target(provider: otel.TracerProvider, dialect: Dialect, *, content: bool) -> list[Target]:
-    """The target this provider is; none when OpenTelemetry is switched off (OTEL_SDK_DISABLED)."""
+def _export_targets(
+    provider: otel.TracerProvider, attributes: SpanAttributes, *, include_content: bool
+) -> list[ExportTarget]:
+    """Return the provider as a target; none when OpenTelemetry is disabled (OTEL_SDK_DISABLED)."""
     if not isinstance(provider, TracerProvider):
-        raise ConfigError("Give tracing() a TracerProvider of opentelemetry-sdk.")
+        raise ConfigError("tracing() needs a TracerProvider of opentelemetry-sdk.")
     tracer = provider.get_tracer("ambient_runner")
     if not isinstance(tracer, Tracer):
         return []
     if not isinstance(tracer.id_generator, SpanIds):
         tracer.id_generator = SpanIds(tracer.id_generator)
-    return [Target(tracer=tracer, dialect=dialect, content=content)]
+    return [ExportTarget(tracer=tracer, attributes=attributes, include_content=include_content)]

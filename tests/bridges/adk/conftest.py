@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Give every stream to whoever asked for them: `tests/e2e/test_adk_streams.py` does."""
+    """Write every stream to a file if requested: `tests/e2e/test_adk_streams.py` does."""
     path = os.environ.get("STREAMS_OF_TESTS")
     if path:
         from tests.bridges.adk.world import STREAMS

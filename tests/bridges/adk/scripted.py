@@ -13,6 +13,8 @@ from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 from pydantic import PrivateAttr
 
+from tests.machine_speed import unless_hung
+
 Turn = Sequence[Any] | Exception | Callable[[LlmRequest], Sequence[Any]]
 """What the model answers to one call: responses, strings (text deltas), an exception to raise, or a function of the request."""
 
@@ -38,9 +40,9 @@ class Scripted(BaseLlm):
         made._turns, made._loop = list(turns), loop
         return made
 
-    async def asked(self, times: int = 1) -> None:
-        """Wait until the model has been asked so often."""
-        with anyio.fail_after(10):
+    async def wait_for_calls(self, times: int = 1) -> None:
+        """Wait until the model has been called this many times."""
+        with unless_hung():
             while self.calls < times:
                 self._news = anyio.Event()
                 await self._news.wait()
@@ -138,9 +140,9 @@ def _joined(parts: list[types.Part], **more: Any) -> LlmResponse:
 
 
 def seen(request: LlmRequest) -> list[Seen]:
-    """What a request tells the model. Of what other agents did ADK makes a quotation: ("quoted", who and how, what)."""
-    told = [(content.role or "", part) for content in request.contents for part in content.parts or []]
-    return [(role, _short(part)) for role, part in told if not (part.text or "").startswith(_PREAMBLE)]
+    """Return the contents of a model request. ADK quotes the actions of other agents: ("quoted", agent and verb, text)."""
+    expected = [(content.role or "", part) for content in request.contents for part in content.parts or []]
+    return [(role, _short(part)) for role, part in expected if not (part.text or "").startswith(_PREAMBLE)]
 
 
 def _short(part: types.Part) -> Any:

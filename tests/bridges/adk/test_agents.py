@@ -93,9 +93,9 @@ async def test_d8_a_sequence_goes_on_after_its_parallel_part() -> None:
     }
     assert [word.split()[0] for word in short(events)][-6:] == ["AF", "AF", "TS", "TC", "TE", "RF"]
     assert first.saw == second.saw == [[("user", "hi")]]
-    [told] = model.saw
-    assert told[0] == ("user", "hi")
-    assert sorted(told[1:]) == [("user", ("quoted", "[one] said", "A")), ("user", ("quoted", "[two] said", "B"))]
+    [expected] = model.saw
+    assert expected[0] == ("user", "hi")
+    assert sorted(expected[1:]) == [("user", ("quoted", "[one] said", "A")), ("user", ("quoted", "[two] said", "B"))]
 
 
 async def test_d8_a_loop_ends_where_it_is_told_to() -> None:
@@ -163,8 +163,8 @@ async def test_workflow_nodes_that_run_side_by_side_have_lanes_and_those_after_t
         "one": ["AS * one", "TS * one", "TC A", "TE", "AF"],
         "two": ["AS * two", "TS * two", "TC B", "TE", "AF"],
     }
-    [[(role, told)]] = model.saw
-    assert (role, json.loads(told)) == ("user", {"one": "A", "two": "B"})
+    [[(role, expected)]] = model.saw
+    assert (role, json.loads(expected)) == ("user", {"one": "A", "two": "B"})
 
 
 async def test_an_agent_used_as_a_tool_is_a_call() -> None:
@@ -211,8 +211,8 @@ async def test_an_agent_with_a_task_has_a_lane_below_its_call_and_may_ask_back()
         ]
         second = await talk.say("u2", "large")
     assert second == ["RS", "AS a1 tasker of c1", "AF @a1", "CR c1 L", "TS m1", "TC Ordered.", "TE", "RF"]
-    asked = [("user", '{"request": "Order"}')]
-    assert task_model.saw == [asked, [*asked, ("model", "What size?"), ("user", "large")]]
+    conversation = [("user", '{"request": "Order"}')]
+    assert task_model.saw == [conversation, [*conversation, ("model", "What size?"), ("user", "large")]]
     assert model.saw == [
         [("user", "hi")],
         [
@@ -232,8 +232,8 @@ async def test_state_of_parallel_agents_is_one_state() -> None:
     one, _ = speaker("one", [call("note", "n1", key="a")], ["A"], tools=[note])
     two, _ = speaker("two", [call("note", "n2", key="b")], ["B"], tools=[note])
     async with talking(ParallelAgent(name="both", sub_agents=[one, two])) as talk:
-        said = await talk.say("u1")
-    assert said[-2] in {"SS {'a': True, 'b': True}", "SS {'b': True, 'a': True}"}
+        words = await talk.say("u1")
+    assert words[-2] in {"SS {'a': True, 'b': True}", "SS {'b': True, 'a': True}"}
 
 
 async def test_a_workflow_node_with_an_output_schema_gives_data() -> None:

@@ -14,17 +14,18 @@ from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
-from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Middleware, Run, RunHandler
 from ambient_runner.runs.runner import Runner
 from tests.bridges.adk.scripted import Scripted, call, thought
 from tests.bridges.adk.world import Talk, check, listening, questions, short, yes
+from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.world import KEY, events_of, request, user
 
 SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.05))
@@ -125,7 +126,7 @@ async def length(name: str) -> int:
     """How many events the case has, its frame included."""
     async with (
         MemoryLedger() as ledger,
-        Runner(ledger, {"agent": Hosted("agent", ADKBridge(CASES[name]()))}, SETTINGS, [listening]) as runner,
+        Runner(ledger, {"agent": AgentHost("agent", ADKBridge(CASES[name]()))}, SETTINGS, [listening]) as runner,
     ):
         return len(await Talk(runner).run(user("u1")))
 
@@ -143,9 +144,9 @@ async def cut_at(name: str, at: int) -> None:
     """Stop the case after `at` events."""
     reached = anyio.Event()
     agent = CASES[name]()
-    agents = {"agent": Hosted("agent", ADKBridge(agent))}
+    agents = {"agent": AgentHost("agent", ADKBridge(agent))}
     before = asyncio.all_tasks()
-    with anyio.fail_after(20):
+    with unless_hung():
         async with (
             MemoryLedger() as ledger,
             Runner(ledger, agents, SETTINGS, [pausing(at, reached), listening]) as runner,
@@ -158,7 +159,7 @@ async def cut_at(name: str, at: int) -> None:
             assert short(events)[-1] == "RF cancelled"
             assert [model.playing for model in models(agent) if model.playing] == []
             await goes_on(Talk(runner), events)
-            assert runner.left_behind == set()
+            assert runner.uncancellable_tasks == set()
     assert asyncio.all_tasks() == before
 
 
@@ -180,47 +181,47 @@ def anew(events: list[e.Event]) -> list[str]:
     return [word.replace("~2", "") for word in short(events)]
 
 
-def posted(run: str = "r") -> Any:
+def run_input(run: str = "r") -> Any:
     return input_to_agui(e.RunAgentInput(thread_id="t", run_id=run, messages=[user("u1")]))
 
 
 @pytest.mark.parametrize("name", CASES)
 async def test_closing_the_adapter_after_any_event_leaves_nothing(name: str) -> None:
-    whole = [event async for event in ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(posted())]
+    whole = [event async for event in ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(run_input())]
     before = asyncio.all_tasks()
     for at in range(1, len(whole)):
         agent = CASES[name]()
         adapter = ADKBridge(agent).create_adapter(PlatformContext())
-        async with aclosing(adapter.run(posted())) as events:
+        async with aclosing(adapter.run(run_input())) as events:
             for _ in range(at):
                 await anext(events)
         assert asyncio.all_tasks() == before
         assert [model.playing for model in models(agent) if model.playing] == []
-        again = [event async for event in adapter.run(posted("r2"))]
+        again = [event async for event in adapter.run(run_input("r2"))]
         assert anew(again)[-1] == short(whole)[-1]
         assert name in SOMEWHERE or anew(again) == short(whole)
 
 
 @pytest.mark.parametrize("name", CASES)
 async def test_cancelling_the_task_after_any_event_leaves_nothing(name: str) -> None:
-    whole = [event async for event in ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(posted())]
+    whole = [event async for event in ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(run_input())]
     before = asyncio.all_tasks()
     for at in range(1, len(whole)):
         agent = CASES[name]()
         adapter = ADKBridge(agent).create_adapter(PlatformContext())
         reading = asyncio.create_task(read_until(adapter, at))
-        await asyncio.wait({reading}, timeout=10)
+        await asyncio.wait({reading}, timeout=HANG_SECONDS)
         assert reading.cancelled()
         assert asyncio.all_tasks() == before
         assert [model.playing for model in models(agent) if model.playing] == []
-        again = [event async for event in adapter.run(posted("r2"))]
+        again = [event async for event in adapter.run(run_input("r2"))]
         assert anew(again)[-1] == short(whole)[-1]
         assert name in SOMEWHERE or anew(again) == short(whole)
 
 
 async def read_until(adapter: Any, at: int) -> None:
     """Read so many events, then be cancelled while waiting for the next one."""
-    async with aclosing(adapter.run(posted())) as events:
+    async with aclosing(adapter.run(run_input())) as events:
         seen = 0
         async for _ in events:
             seen += 1
@@ -232,13 +233,13 @@ async def read_until(adapter: Any, at: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_a_client_that_leaves_does_not_end_the_run(name: str) -> None:
-    agents = {"agent": Hosted("agent", ADKBridge(CASES[name]()))}
+    agents = {"agent": AgentHost("agent", ADKBridge(CASES[name]()))}
     async with MemoryLedger() as ledger, Runner(ledger, agents, SETTINGS, [listening]) as runner:
         for at in await places(name):
             talk = Talk(runner, f"t{at}")
-            with anyio.fail_after(10):
+            with unless_hung():
                 started = await runner.start(request(user("u1"), thread=talk.thread))
-                async with aclosing(run_events(ledger, started)) as events:
+                async with aclosing(follow_run(ledger, started)) as events:
                     for _ in range(at):
                         await anext(events)
                 whole = await events_of(runner, started)

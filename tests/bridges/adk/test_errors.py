@@ -79,7 +79,7 @@ async def test_d7_an_answer_that_was_cut_off_says_why() -> None:
 
 
 async def test_an_error_of_ours_is_not_its_own_cause() -> None:
-    """It was: whoever follows causes goes round for ever."""
+    """Regression: following the causes of such an exception never ended."""
     root, _ = agent()
     nothing = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[]))
     with pytest.raises(BridgeError) as caught:
@@ -91,14 +91,14 @@ async def test_an_error_of_ours_is_not_its_own_cause() -> None:
 async def test_an_unknown_tool_is_answered_and_the_model_goes_on() -> None:
     root, model = agent([call("nothing", "n1")], ["Sorry."], tools=[boom])
     async with talking(root) as talk:
-        said = await talk.say("u1")
-    [told] = [word for word in said if word.startswith("CR n1 ")]
-    assert said == ["RS", "CS n1 nothing", "CA n1 {}", "CE n1", told, "TS m1", "TC Sorry.", "TE", "RF"]
-    assert told.endswith(" failed")
+        words = await talk.say("u1")
+    [expected] = [word for word in words if word.startswith("CR n1 ")]
+    assert words == ["RS", "CS n1 nothing", "CA n1 {}", "CE n1", expected, "TS m1", "TC Sorry.", "TE", "RF"]
+    assert expected.endswith(" failed")
     assert model.saw[0] == [("user", "hi")]
     assert model.saw[1][:2] == [("user", "hi"), ("model", ("call", "nothing", {}))]
-    [(role, (kind, name, given))] = model.saw[1][2:]
-    assert (role, kind, name, list(given)) == ("user", "result", "nothing", ["error"])
+    [(role, (kind, name, received))] = model.saw[1][2:]
+    assert (role, kind, name, list(received)) == ("user", "result", "nothing", ["error"])
 
 
 @pytest.mark.parametrize("script", [[HANG], [piece(text("One")), HANG]], ids=["silent", "talking"])
@@ -106,10 +106,10 @@ async def test_d7_a_stop_ends_a_model_that_hangs_and_the_thread_goes_on(script: 
     root, model = agent(script, ["Fine."])
     async with talking(root) as talk:
         started = await talk.begin(user("u1"), until=e.TextMessageContent if len(script) > 1 else None)
-        await model.asked()
+        await model.wait_for_calls()
         events = await talk.stop(started)
-        told = ["TS m1", "TC One", "TE"] if len(script) > 1 else []
-        assert short(events) == ["RS", *told, "RF cancelled"]
+        expected = ["TS m1", "TC One", "TE"] if len(script) > 1 else []
+        assert short(events) == ["RS", *expected, "RF cancelled"]
         assert await talk.say("u2", "again") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
-    said = [("model", "One")] if told else []
-    assert model.saw == [[("user", "hi")], [("user", "hi"), *said, ("user", "again")]]
+    words = [("model", "One")] if expected else []
+    assert model.saw == [[("user", "hi")], [("user", "hi"), *words, ("user", "again")]]

@@ -14,7 +14,8 @@ from fastapi import FastAPI
 from google.adk.models.base_llm import BaseLlm
 
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
-from tests.server.doors import SETTINGS, asking, client_of, frames
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import SETTINGS, client_of, frames, run_body
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -32,7 +33,7 @@ def app_of(name: str, model: BaseLlm, **more: Any) -> FastAPI:
     return example(name).create(model, SETTINGS, **more)
 
 
-def said(response: Any) -> str:
+def text_of(response: Any) -> str:
     events = [event for _, event in frames(response)]
     return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
 
@@ -45,8 +46,8 @@ def test_every_example_has_an_app_of_its_own(path: Path) -> None:
 async def test_the_basic_app_calls_its_tool_and_answers() -> None:
     model = Scripted.of([call("weather", "w1", city="Rome")], ["It is ", "clear."])
     async with client_of(app_of("adk_basic_sse_app", model)) as client:
-        response = await client.post("/", json=asking("Rome?"), headers={"X-User-ID": "ada"})
-    assert said(response) == "It is clear."
+        response = await client.post("/", json=run_body("Rome?"), headers={"X-User-ID": "ada"})
+    assert text_of(response) == "It is clear."
     assert model.saw[1][-1] == ("user", ("result", "weather", {"city": "Rome", "sky": "clear"}))
 
 
@@ -54,11 +55,11 @@ async def test_the_context_example_tells_users_and_teams_apart_and_takes_words_a
     model = Scripted.of([call("ask_user", "a1", question="Which?")], ["Blue it is."])
     headers = {"X-User-ID": "ada", "X-Team": "red", "Accept-Language": "fr"}
     async with client_of(app_of("adk_custom_context", model)) as client:
-        assert (await client.post("/", json=asking("Paint"))).status_code == 401
-        first = await client.post("/", json=asking("Paint"), headers=headers)
-        second = await client.post("/", json=asking("blue", message="u2"), headers=headers)
+        assert (await client.post("/", json=run_body("Paint"))).status_code == 401
+        first = await client.post("/", json=run_body("Paint"), headers=headers)
+        second = await client.post("/", json=run_body("blue", message="u2"), headers=headers)
     assert frames(first)[-1][1]["outcome"] == {"type": "success", "pendingToolCallIds": ["a1"]}
-    assert said(second) == "Blue it is."
+    assert text_of(second) == "Blue it is."
     assert model.saw[1][-1] == ("user", ("result", "ask_user", {"result": "blue"}))
     assert "Speak fr." in str(model.requests[0].config.system_instruction)
 
@@ -68,13 +69,13 @@ async def test_the_plugin_example_changes_words_ends_late_runs_and_has_error_cod
     model = Scripted.of(["Hello!"], [piece(text("Hm")), HANG], RuntimeError("down"))
     app = module.create(model, SETTINGS, module.Patience(run=5.0, event=1.0))
     async with client_of(app) as client:
-        with anyio.fail_after(10):
+        with unless_hung():
             first, second, third = [
-                await client.post("/", json=asking("hi", message=f"u{number}")) for number in (1, 2, 3)
+                await client.post("/", json=run_body("hi", message=f"u{number}")) for number in (1, 2, 3)
             ]
-    assert said(first) == "Hello."
+    assert text_of(first) == "Hello."
     assert {"type": "STATE_SNAPSHOT", "snapshot": {"keys": 0}}.items() <= frames(first)[-3][1].items()
-    assert said(second) == "HmSorry, that took too long."
+    assert text_of(second) == "HmSorry, that took too long."
     assert frames(third)[-1][1]["code"] == "ACME-500"
 
 
@@ -82,7 +83,7 @@ async def test_the_history_example_lists_threads_by_their_first_words() -> None:
     model = Scripted.of([call("remember", "r1", fact="7")], ["I will."])
     me = {"X-User-ID": "ada"}
     async with client_of(app_of("adk_history_api", model)) as client:
-        await client.post("/", json=asking("Remember 7"), headers=me)
+        await client.post("/", json=run_body("Remember 7"), headers=me)
         titles = await client.get("/titles", headers=me)
         state = await client.get("/state_snapshot/t", headers=me)
         others = await client.get("/titles", headers={"X-User-ID": "bob"})
@@ -96,15 +97,15 @@ async def test_the_lock_example_lets_one_run_per_user_in() -> None:
     me = {"X-User-ID": "ada", "X-Ambient-On-Disconnect": "stop"}
     app = app_of("adk_custom_lock", model)
     async with client_of(app) as client:
-        with anyio.fail_after(10):
+        with unless_hung():
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lambda: client.post("/", json=asking("hold"), headers=me))
-                await model.asked()
-                refused = await client.post("/", json=asking("hi", thread="other"), headers=me)
-                welcome = await client.post("/", json=asking("hi", thread="mine"), headers={"X-User-ID": "bob"})
+                tasks.start_soon(lambda: client.post("/", json=run_body("hold"), headers=me))
+                await model.wait_for_calls()
+                refused = await client.post("/", json=run_body("hi", thread="other"), headers=me)
+                welcome = await client.post("/", json=run_body("hi", thread="mine"), headers={"X-User-ID": "bob"})
                 tasks.cancel_scope.cancel()
     assert frames(refused)[-1][1]["code"] == "ONE_AT_A_TIME"
-    assert said(welcome) == "Two"
+    assert text_of(welcome) == "Two"
 
 
 async def test_the_example_with_people_waits_for_an_expert_and_for_a_yes() -> None:
@@ -112,15 +113,15 @@ async def test_the_example_with_people_waits_for_an_expert_and_for_a_yes() -> No
         [call("ask_expert", "e1", question="?")], ["It is fine."], [call("refund", "f1", amount=3.0)], ["Refunded."]
     )
     async with client_of(app_of("adk_hitl_tool_flow", model)) as client:
-        waits = await client.post("/", json=asking("Is it broken?"))
+        waits = await client.post("/", json=run_body("Is it broken?"))
         answer = {"id": "r1", "role": "tool", "toolCallId": "e1", "content": "No."}
-        answered = await client.post("/", json={**asking("x"), "messages": [answer]})
-        asks = await client.post("/", json=asking("Refund me", message="u2"))
+        answered = await client.post("/", json={**run_body("x"), "messages": [answer]})
+        asks = await client.post("/", json=run_body("Refund me", message="u2"))
         [question] = frames(asks)[-1][1]["outcome"]["interrupts"]
         entry = {"interruptId": question["id"], "status": "resolved", "payload": {"confirmed": True}}
-        confirmed = await client.post("/", json={**asking("x"), "messages": [], "resume": [entry]})
+        confirmed = await client.post("/", json={**run_body("x"), "messages": [], "resume": [entry]})
     assert frames(waits)[-1][1]["outcome"]["pendingToolCallIds"] == ["e1"]
-    assert said(answered) == "It is fine."
+    assert text_of(answered) == "It is fine."
     assert question["toolCallId"] == "f1"
-    assert said(confirmed) == "Refunded."
+    assert text_of(confirmed) == "Refunded."
     assert model.saw[3][-1] == ("user", ("result", "refund", {"refunded": 3.0}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio
 import pytest
 from ag_ui.core import (
     CustomEvent,
@@ -23,6 +22,7 @@ from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import HANG, call, piece, text
 from tests.bridges.adk.test_waiting import ASK, ASKED, CALL_ASK, SEEN_ASK
 from tests.bridges.adk.world import agent, short, talking
+from tests.machine_speed import unless_hung
 from tests.world import KEY, user
 
 Trace = list[str]
@@ -156,12 +156,12 @@ async def test_an_event_handler_may_drop_change_and_add_adk_events() -> None:
 async def test_a_translate_handler_may_add_retune_and_replace() -> None:
     class Handler:
         async def translate(self, event: Event) -> Any:
-            said = event.content.parts[0].text if event.content and event.content.parts else ""
-            if said == "A":
+            words = event.content.parts[0].text if event.content and event.content.parts else ""
+            if words == "A":
                 yield TranslateEvent(agui_event=CustomEvent(name="mine", value=1))
-            elif said == "B":
+            elif words == "B":
                 yield TranslateEvent(agui_event=CustomEvent(name="mine", value=2), is_retune=True)
-            elif said == "C":
+            elif words == "C":
                 changed = event.model_copy(update={"content": types.Content(role="model", parts=[text("c")])})
                 yield TranslateEvent(adk_event=changed, is_replace=True)
 
@@ -248,7 +248,7 @@ async def test_a_handler_cannot_say_what_the_adapter_remembers() -> None:
         failed = "X ambient:hook_error {'hook': 'translate_handler', 'tool': None}"
         assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TE", failed, failed, "RF"]
         await talk.say("u2", "more")
-        view = await talk.runner.view(KEY)
+        view = await talk.runner.view_thread(KEY)
     assert view.memory["since"] == "u2"
     assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "A"), ("user", "more")]]
 
@@ -265,9 +265,9 @@ async def test_a_hook_that_fails_is_reported_and_harms_nothing(hook: str, method
     root, _ = agent(["A"])
     async with talking(root, handler_context=HandlerContext(**{hook: handler})) as talk:
         events = await talk.run(user("u1"))
-    said = short(events)
-    assert [word for word in said if not word.startswith(("X", "SS"))] == ["RS", "TS m1", "TC A", "TE", "RF"]
-    assert f"X ambient:hook_error {{'hook': '{hook}', 'tool': None}}" in said
+    words = short(events)
+    assert [word for word in words if not word.startswith(("X", "SS"))] == ["RS", "TS m1", "TC A", "TE", "RF"]
+    assert f"X ambient:hook_error {{'hook': '{hook}', 'tool': None}}" in words
     assert "secret" not in repr(events)
 
 
@@ -295,7 +295,7 @@ class Impatient:
 async def test_time_that_is_up_ends_the_agent_and_the_fallback_is_said(total: float | None, each: float | None) -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"])
     async with talking(root, handler_context=HandlerContext(adk_event_timeout_handler=Impatient(total, each))) as talk:
-        with anyio.fail_after(5):
+        with unless_hung():
             assert await talk.say("u1") == [
                 "RS",
                 "TS m1",
@@ -318,12 +318,12 @@ async def test_time_that_is_up_ends_the_agent_and_the_fallback_is_said(total: fl
 def answering(*answers: tuple[str, str], keep: bool = False) -> Any:
     """A transformer that turns the newest user message into tool results."""
 
-    async def convert(posted: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+    async def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
         if not pending:
-            return posted
+            return run_input
         results = [ToolMessage(id=f"made-{call}", tool_call_id=call, content=text) for call, text in answers]
-        messages = [*posted.messages[: None if keep else -1], *results]
-        return posted.model_copy(update={"messages": messages})
+        messages = [*run_input.messages[: None if keep else -1], *results]
+        return run_input.model_copy(update={"messages": messages})
 
     return convert
 
@@ -353,12 +353,12 @@ async def test_a_transformer_that_answers_one_of_two_calls_leaves_the_other_wait
 
 
 async def test_a_transformer_may_change_the_words_of_the_newest_message_only() -> None:
-    def convert(posted: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+    def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
         changed = [
             message.model_copy(update={"content": f"{message.content}!"}) if message.role == "user" else message
-            for message in posted.messages
+            for message in run_input.messages
         ]
-        return posted.model_copy(update={"messages": changed})
+        return run_input.model_copy(update={"messages": changed})
 
     root, model = agent(["A"], ["B"])
     async with talking(root, convert_run_agent_input=convert) as talk:

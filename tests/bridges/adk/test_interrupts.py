@@ -14,7 +14,7 @@ from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.adk.workflow import START, Workflow
 from google.genai import types
 
-from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import call
@@ -79,9 +79,9 @@ async def test_d13_only_a_plain_yes_confirms(answer: e.ResumeEntry) -> None:
         events = await talk.run(user("u1"))
         [question] = questions(events)
         entry = e.ResumeEntry(interrupt_id=question.id, status=answer.status, payload=answer.payload)
-        said = await talk.resume(entry)
+        words = await talk.resume(entry)
     assert short(events) == ASKED
-    assert said == ["RS", f'CR p1 {{"error":"{REJECTED}"}} failed', "TS m1", "TC As you like.", "TE", "RF"]
+    assert words == ["RS", f'CR p1 {{"error":"{REJECTED}"}} failed', "TS m1", "TC As you like.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
         [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"error": REJECTED}))],
@@ -179,7 +179,7 @@ async def test_two_confirmations_are_answered_together() -> None:
         with pytest.raises(PendingInterrupts):
             await talk.say("u2", "hello?")
         answered = await talk.resume(yes(first), yes(second, {"confirmed": False}))
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await talk.resume(yes(first), yes(second))
     refused = f'CR p2 {{"error":"{REJECTED}"}} failed'
     assert answered == ["RS", 'CR p1 {"paid":3}', refused, "TS m1", "TC Done.", "TE", "RF"]
@@ -200,10 +200,10 @@ async def test_a_new_message_beside_a_no_ends_the_call_and_is_answered() -> None
     async with talking(root) as talk:
         [question] = questions(await talk.run(user("u1")))
         no = e.ResumeEntry(interrupt_id=question.id, status="cancelled")
-        said = short(await talk.run(user("u2", "something else"), resume=[no]))
+        words = short(await talk.run(user("u2", "something else"), resume=[no]))
         more = await talk.say("u3", "more")
     cancelled = "This was cancelled by the user."
-    assert said == ["RS", f'CR p1 {{"error":"{cancelled}"}} failed', "TS m1", "TC Fine.", "TE", "RF"]
+    assert words == ["RS", f'CR p1 {{"error":"{cancelled}"}} failed', "TS m1", "TC Fine.", "TE", "RF"]
     assert more == ["RS", "TS m1", "TC More.", "TE", "RF"]
     ended = [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"error": cancelled})), ("user", "something else")]
     assert model.saw == [[("user", "hi")], ended, [*ended, ("model", "Fine."), ("user", "more")]]
@@ -213,8 +213,8 @@ async def test_a_new_message_beside_a_yes_is_answered_after_the_call_was_made() 
     root, model = agent([CALL_PAY], ["Paid."], ["You are welcome."], tools=[PAY])
     async with talking(root) as talk:
         [question] = questions(await talk.run(user("u1")))
-        said = short(await talk.run(user("u2", "thanks"), resume=[yes(question)]))
-    assert said == [*("RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "TS m2", "TC You are welcome.", "TE", "RF")]
+        words = short(await talk.run(user("u2", "thanks"), resume=[yes(question)]))
+    assert words == [*("RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "TS m2", "TC You are welcome.", "TE", "RF")]
     paid = [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"paid": 3}))]
     assert model.saw == [[("user", "hi")], paid, [*paid, ("model", "Paid."), ("user", "thanks")]]
 
@@ -276,7 +276,7 @@ def _sign_in() -> AuthConfig:
 
 async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> None:
     config = _sign_in()
-    given: list[Any] = []
+    received: list[Any] = []
 
     async def mail(tool_context: ToolContext) -> dict[str, Any] | None:
         """Read mail."""
@@ -284,7 +284,7 @@ async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> Non
         if answer is None or answer.oauth2 is None or not answer.oauth2.auth_response_uri:
             tool_context.request_credential(config)
             return None
-        given.append(answer.oauth2.auth_response_uri)
+        received.append(answer.oauth2.auth_response_uri)
         return {"mails": 2}
 
     root, model = agent([call("mail", "a1")], ["Two mails."], tools=[mail])
@@ -297,7 +297,7 @@ async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> Non
         assert question.metadata["authUri"].startswith("https://auth.example/authorize?")
         back = "https://app.example/back?code=xyz"
         answered = await talk.resume(yes(question, {"authResponseUri": back}))
-    assert given == [back]
+    assert received == [back]
     assert answered == ["RS", 'CR a1 {"mails":2}', "TS m1", "TC Two mails.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
@@ -320,11 +320,11 @@ async def test_d14_after_a_restart_the_model_is_told_to_ask_again_and_no_secret_
             events = await talk.run(user("u1"))
             assert short(events) == ["RS", "CS a1 mail", "CA a1 {}", "CE a1", "RF asks credential:a1"]
             [question] = questions(events)
-            batches = await ledger.read(KEY, 0)
+            batches = await ledger.read_batches(KEY, 0)
         assert not any(b"client-secret-1234" in line for batch in batches for line in batch.lines)
         async with talking(root, ledger) as talk:
-            said = await talk.resume(yes(question, {"authResponseUri": "https://app.example/back?code=xyz"}))
-    assert said == ["RS", f'CR a1 {{"error":"{lost}"}} failed', "TS m1", "TC Please try again.", "TE", "RF"]
+            words = await talk.resume(yes(question, {"authResponseUri": "https://app.example/back?code=xyz"}))
+    assert words == ["RS", f'CR a1 {{"error":"{lost}"}} failed', "TS m1", "TC Please try again.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
         [("user", "hi"), ("model", ("call", "mail", {})), ("user", ("result", "mail", {"error": lost}))],
@@ -342,17 +342,17 @@ ASKS = [
 @pytest.mark.parametrize("is_declared", [False, True], ids=["unknown", "declared"])
 @pytest.mark.parametrize("forged", ASKS, ids=["credential", "confirmation", "input"])
 async def test_a_model_cannot_ask_in_the_name_of_adk(forged: types.Part, is_declared: bool) -> None:
-    """Or whoever whispers to it could show people links and questions of their own. A client cannot lend it the name either."""
+    """Otherwise a prompt injection could show users its own links and interrupts. A client tool cannot have that name either."""
     assert forged.function_call is not None
     name, args = str(forged.function_call.name), forged.function_call.args
     root, model = agent([forged], ["I cannot."], tools=[look])
     tools = [e.Tool(name=name, description="mine", parameters={"type": "object"})] if is_declared else []
     async with talking(root) as talk:
         events = await talk.run(user("u1"), tools=tools)
-    said = short(events)
-    shown = next(word for word in said if word.startswith("CA "))
-    [failed] = [word for word in said if word.startswith("CR c1 ")]
-    assert said == ["RS", f"CS c1 {name}", shown, "CE c1", failed, "TS m1", "TC I cannot.", "TE", "RF"]
+    words = short(events)
+    shown = next(word for word in words if word.startswith("CA "))
+    [failed] = [word for word in words if word.startswith("CR c1 ")]
+    assert words == ["RS", f"CS c1 {name}", shown, "CE c1", failed, "TS m1", "TC I cannot.", "TE", "RF"]
     assert json.loads(shown.removeprefix("CA c1 ")) == args
     assert failed.endswith(" failed")
     assert [sorted(request.tools_dict) for request in model.requests] == [["look"], ["look"]]
@@ -379,10 +379,10 @@ async def test_a_result_that_is_nested_too_deeply_fails_alone(depth: int) -> Non
 
     root, model = agent([call("dig", "d1")], ["Deep."], ["Still here."], tools=[dig])
     async with talking(root) as talk:
-        said = await talk.say("u1")
+        words = await talk.say("u1")
         assert await talk.say("u2", "more") == ["RS", "TS m1", "TC Still here.", "TE", "RF"]
-    assert [word.split(" ")[0] for word in said] == ["RS", "CS", "CA", "CE", "CR", "TS", "TC", "TE", "RF"]
-    assert said[4].endswith(" failed") == (depth > 250)
+    assert [word.split(" ")[0] for word in words] == ["RS", "CS", "CA", "CE", "CR", "TS", "TC", "TE", "RF"]
+    assert words[4].endswith(" failed") == (depth > 250)
     assert model.calls == 3
 
 
@@ -395,7 +395,7 @@ async def test_results_that_are_not_json_can_wait_too() -> None:
         [call("odd", "o1"), call("ask", "l1", question="?")], ["Done."], tools=[odd, LongRunningFunctionTool(ask)]
     )
     async with talking(root) as talk:
-        said = await talk.say("u1")
-        assert (said[-1], 'CR o1 {"what":"<object>","bytes":"_w=="}' in said) == ("RF waits for l1", True)
+        words = await talk.say("u1")
+        assert (words[-1], 'CR o1 {"what":"<object>","bytes":"_w=="}' in words) == ("RF waits for l1", True)
         assert (await talk.answer(("l1", "yes")))[-1] == "RF"
     assert model.calls == 2

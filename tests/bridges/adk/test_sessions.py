@@ -15,8 +15,8 @@ from google.genai import types
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
-from ambient_runner.ledger.base import ThreadKey
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
 from tests.bridges.adk.world import agent, questions, short, talking, yes
@@ -56,7 +56,7 @@ async def database(path: Path) -> AsyncGenerator[DatabaseSessionService, None]:
 
 
 def spoken(words: str) -> list[str]:
-    """A run in which these words are said at once."""
+    """A run with this text as one delta."""
     return ["RS", "TS m1", f"TC {words}", "TE", "RF"]
 
 
@@ -147,9 +147,9 @@ async def test_what_parallel_agents_said_is_known_after_a_restart() -> None:
             await talk.say("u1")
         async with talking(both, ledger) as talk:
             await talk.say("u2", "and?")
-    told = " ".join(str(seen) for _, seen in models["one"].saw[1])
-    assert "one says" in told
-    assert "two says" in told
+    expected = " ".join(str(seen) for _, seen in models["one"].saw[1])
+    assert "one says" in expected
+    assert "two says" in expected
 
 
 async def test_a_stopped_answer_is_part_of_the_conversation() -> None:
@@ -159,8 +159,8 @@ async def test_a_stopped_answer_is_part_of_the_conversation() -> None:
         stopped = await talk.stop(await talk.begin(user("u2", "go"), until=e.TextMessageContent))
         assert short(stopped) == ["RS", "TS m1", "TC Half of", "TE", "RF cancelled"]
         assert await talk.say("u3", "again") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
-    asked = [("user", "hi"), ("model", "First."), ("user", "go")]
-    assert model.saw == [[("user", "hi")], asked, [*asked, ("model", "Half of"), ("user", "again")]]
+    conversation = [("user", "hi"), ("model", "First."), ("user", "go")]
+    assert model.saw == [[("user", "hi")], conversation, [*conversation, ("model", "Half of"), ("user", "again")]]
 
 
 @pytest.mark.parametrize("kind", ["memory", "database"])
@@ -169,14 +169,14 @@ async def test_d17_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path
     async with database(tmp_path / "adk.db") as service:
         bridge = ADKBridge(root, runner_config=stored(service) if kind == "database" else None)
         async with talking(bridge) as talk:
-            said = [
+            answers = [
                 await talk.say("u1", "first"),
                 await talk.say("u2", "second"),
                 short(await talk.run(user("u1", "first"), user("u2", "second"))),
                 await talk.say("u3", "third"),
             ]
             kept = [getattr(message, "content", None) for message in await talk.messages()]
-    assert said == [spoken(words) for words in ("One.", "Two.", "Other two.", "Three.")]
+    assert answers == [spoken(words) for words in ("One.", "Two.", "Other two.", "Three.")]
     assert kept == ["first", "One.", "second", "Other two.", "third", "Three."]
     second = [("user", "first"), ("model", "One."), ("user", "second")]
     assert model.saw == [second[:1], second, second, [*second, ("model", "Other two."), ("user", "third")]]
@@ -201,16 +201,16 @@ async def test_d23_a_stored_session_is_used_and_never_stale(tmp_path: Path) -> N
     root, model = agent(
         ["A"], [call("note", "n1")], ["B"], [call("ask", "l1", question="?")], ["C"], ["D"], tools=[note, ASK]
     )
-    said: list[list[str]] = []
+    words: list[list[str]] = []
     async with MemoryLedger() as ledger:
         for number in range(5):
             async with database(tmp_path / "adk.db") as service:
                 async with talking(root, ledger, runner_config=stored(service)) as talk:
                     if number == 3:
-                        said.append(await talk.answer(("l1", "yes"), state={"noted": False}))
+                        words.append(await talk.answer(("l1", "yes"), state={"noted": False}))
                     else:
-                        said.append(await talk.say(f"u{number}", f"say {number}", state={"mine": number}))
-    assert said == [
+                        words.append(await talk.say(f"u{number}", f"say {number}", state={"mine": number}))
+    assert words == [
         ["RS", "SS {'mine': 0}", "TS m1", "TC A", "TE", "RF"],
         [
             *("RS", "SS {'mine': 1}", "CS n1 note", "CA n1 {}", "CE n1", "CR n1 {}"),
@@ -247,9 +247,9 @@ async def test_a_session_that_was_there_before_the_thread_is_adopted(tmp_path: P
             content = types.Content(role="user" if author == "user" else "model", parts=[text(words)])
             await service.append_event(session, Event(author=author, invocation_id="e-0", content=content))
         async with talking(root, runner_config=stored(service)) as talk:
-            said = await talk.say("u1", "Do you?")
+            spoken = await talk.say("u1", "Do you?")
     assert model.saw[0] == [("user", "Remember 7."), ("model", "I do."), ("user", "Do you?")]
-    assert said[-2:] == ["SS {'old': 1}", "RF"]
+    assert spoken[-2:] == ["SS {'old': 1}", "RF"]
 
 
 async def test_erasing_a_thread_erases_the_stored_session(tmp_path: Path) -> None:
@@ -258,8 +258,8 @@ async def test_erasing_a_thread_erases_the_stored_session(tmp_path: Path) -> Non
         bridge = ADKBridge(root, runner_config=stored(service))
         async with talking(bridge) as talk:
             await talk.say("u1")
-            await talk.runner.erase(KEY)
-            place = bridge.place(ThreadKey("default", "local", "t"))
+            await talk.runner.erase_thread(KEY)
+            place = bridge.session_location(ThreadKey("default", "local", "t"))
             found = await service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)
     assert found is None
 
@@ -270,8 +270,8 @@ async def test_an_idle_thread_leaves_nothing_in_memory() -> None:
     async with talking(bridge) as talk:
         await talk.say("u1")
         await talk.runner.agents["agent"].aclose()
-        place = bridge.place(KEY)
-        found = await bridge.config.sessions().get_session(
+        place = bridge.session_location(KEY)
+        found = await bridge.config.get_session_service().get_session(
             app_name=place.app, user_id=place.user, session_id=place.session
         )
         assert found is None
@@ -286,11 +286,11 @@ async def test_an_adapter_works_without_a_server() -> None:
     adapter = ADKBridge(root).create_adapter(PlatformContext(session_id="t"))
     messages: list[e.Message] = [user("u1")]
     for number in (1, 2):
-        given = e.RunAgentInput(thread_id="t", run_id=f"r{number}", messages=messages)
-        events = [event async for event in adapter.run(input_to_agui(given))]
-        said = "".join(event.delta for event in events if isinstance(event, e.TextMessageContent))
+        received = e.RunAgentInput(thread_id="t", run_id=f"r{number}", messages=messages)
+        events = [event async for event in adapter.run(input_to_agui(received))]
+        words = "".join(event.delta for event in events if isinstance(event, e.TextMessageContent))
         start = next(event for event in events if isinstance(event, e.TextMessageStart))
-        messages = [*messages, e.AssistantMessage(id=start.message_id, content=said), user(f"v{number}", "more")]
+        messages = [*messages, e.AssistantMessage(id=start.message_id, content=words), user(f"v{number}", "more")]
         assert not any(isinstance(event, e.Custom) for event in events)
     assert model.saw[1] == [("user", "hi"), ("model", "One."), ("user", "more")]
 
@@ -314,8 +314,8 @@ async def test_a_question_that_has_expired_does_not_hold_up_what_comes_later() -
         async with talking(root, ledger) as talk:
             [question] = questions(await talk.run(user("u1")))
             cancelled = e.ResumeEntry(interrupt_id=question.id, status="cancelled")
-            asked = await talk.run(user("u2", "something else"), resume=[cancelled])
-            assert short(asked)[-1] == "RF waits for l1"
+            first = await talk.run(user("u2", "something else"), resume=[cancelled])
+            assert short(first)[-1] == "RF waits for l1"
             assert (await talk.answer(("l1", "yes")))[-1] == "RF"
     assert model.calls == 3
 
@@ -334,9 +334,9 @@ async def test_a_call_of_the_client_under_an_id_the_model_has_used_before_is_ans
                 *("RS", "CS call_0 paint", "CA call_0 {}", "CE call_0", "RF waits for call_0")
             ]
             assert await talk.answer(("call_0", "red"), tools=[PAINT]) == spoken("A")
-            asked = await talk.say("u1" if rewinds else "u2", tools=[PAINT])
+            conversation = await talk.say("u1" if rewinds else "u2", tools=[PAINT])
             answered = await talk.answer(("call_0~2", "blue"), tools=[PAINT])
-    assert asked == ["RS", "CS call_0~2 paint", "CA call_0~2 {}", "CE call_0~2", "RF waits for call_0~2"]
+    assert conversation == ["RS", "CS call_0~2 paint", "CA call_0~2 {}", "CE call_0~2", "RF waits for call_0~2"]
     assert answered == spoken("B")
     called = ("model", ("call", "paint", {}))
     red = [("user", "hi"), called, ("user", ("result", "paint", {"result": "red"}))]

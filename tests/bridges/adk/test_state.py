@@ -59,9 +59,9 @@ async def test_d6_a_client_reads_and_writes_visible_keys_only() -> None:
         forged = {"a/b": 2, "user:x": 9, "app:y": 9, "_internal": 9, "mine": True}
         second = await talk.say("u2", state=forged)
     assert first[-2:] == [SHOWN, "RF"]
-    [told] = [word for word in second if word.startswith("CR s2 ")]
+    [expected] = [word for word in second if word.startswith("CR s2 ")]
     assert second == [
-        *("RS", "SS {'a/b': 2, 'mine': True}", "CS s2 read", "CA s2 {}", "CE s2", told, "TS m1", "TC B", "TE", "RF")
+        *("RS", "SS {'a/b': 2, 'mine': True}", "CS s2 read", "CA s2 {}", "CE s2", expected, "TS m1", "TC B", "TE", "RF")
     ]
     state = {"a/b": 2, "mine": True, "user:x": 1, "app:y": 1, "_internal": 1}
     then = [*WRITTEN, ("model", "A"), *HELLO]
@@ -98,8 +98,8 @@ async def test_values_that_are_not_json_do_not_break_the_run() -> None:
 
     root, _ = agent([call("odd", "s1")], ["Done."], tools=[odd])
     async with talking(root) as talk:
-        said = await talk.say("u1")
-    assert said[-1] == "RF"
+        words = await talk.say("u1")
+    assert words[-1] == "RF"
 
 
 async def test_d16_artifacts_and_metadata_are_custom_events() -> None:

@@ -1,4 +1,4 @@
-"""Words, calls and reasoning: streamed or whole, each said once, under ADK's own ids (D1 to D5, D9, D15)."""
+"""Text, calls and reasoning: streamed or complete, each sent once, under ADK's own ids (D1 to D5, D9, D15)."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ def whole() -> RunnerConfig:
 
 async def session_events(bridge: ADKBridge) -> list[Event]:
     """What ADK has stored of the thread."""
-    place = bridge.place(KEY)
-    service = bridge.config.sessions()
+    place = bridge.session_location(KEY)
+    service = bridge.config.get_session_service()
     session = await service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)
     return session.events if session else []
 
 
 @pytest.mark.parametrize(
-    ("config", "told"), [(None, ["TC Hel", "TC lo"]), (whole(), ["TC Hello"])], ids=["streamed", "whole"]
+    ("config", "expected"), [(None, ["TC Hel", "TC lo"]), (whole(), ["TC Hello"])], ids=["streamed", "whole"]
 )
 async def test_d1_text_is_one_message_with_the_id_of_its_adk_event(
-    config: RunnerConfig | None, told: list[str]
+    config: RunnerConfig | None, expected: list[str]
 ) -> None:
     root, model = agent(["Hel", "lo"])
     bridge = ADKBridge(root, runner_config=config)
     async with talking(bridge) as talk:
         events = await talk.run(user("u1"))
         stored = [message.id for message in await talk.messages()]
-        said = [event.id for event in await session_events(bridge) if event.author == "root"]
-    assert short(events) == ["RS", "TS m1", *told, "TE", "RF"]
-    assert [event.message_id for event in events if isinstance(event, e.TextMessageStart)] == said
-    assert stored == ["u1", *said]
+        spoken = [event.id for event in await session_events(bridge) if event.author == "root"]
+    assert short(events) == ["RS", "TS m1", *expected, "TE", "RF"]
+    assert [event.message_id for event in events if isinstance(event, e.TextMessageStart)] == spoken
+    assert stored == ["u1", *spoken]
     assert model.saw == [HELLO]
 
 
@@ -133,21 +133,21 @@ SIGNED = ["ZV message z1 dA==", "ZV message m1 dw=="]
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "spoken"),
     [
         (None, ["ZMC hm", "ZME", "ZE", "TS m1", "TC A", *SIGNED, "TE"]),
         (whole(), ["ZMC hm", SIGNED[0], "ZME", "ZE", "TS m1", "TC A", SIGNED[1], "TE"]),
     ],
     ids=["streamed", "whole"],
 )
-async def test_signatures_are_shown_with_what_they_sign(config: RunnerConfig | None, said: list[str]) -> None:
+async def test_signatures_are_shown_with_what_they_sign(config: RunnerConfig | None, spoken: list[str]) -> None:
     signed = [thought("hm"), text("A"), call("look", "c1", city="Rome")]
     for part, signature in zip(signed, (b"t", b"w", b"c"), strict=True):
         part.thought_signature = signature
     root, model = agent(signed, ["C"], tools=[look])
     async with talking(root, runner_config=config) as talk:
         assert await talk.say("u1") == [
-            *("RS", "ZS", "ZMS", *said),
+            *("RS", "ZS", "ZMS", *spoken),
             *("CS c1 look", 'CA c1 {"city":"Rome"}', "CE c1", "ZV tool-call c1 Yw=="),
             *('CR c1 {"sky":"clear","city":"Rome"}', "TS m2", "TC C", "TE", "RF"),
         ]
@@ -281,7 +281,7 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "arguments", "said"),
+    ("written", "arguments", "spoken"),
     [
         (
             [string("$.a", "x"), types.PartialArg(json_path="$.n", number_value=2), string("$.b", "y")],
@@ -310,9 +310,9 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
     ids=["members", "kinds", "nested", "changed", "list", "infinite", "none"],
 )
 async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
-    written: list[types.PartialArg], arguments: dict[str, Any], said: list[str]
+    written: list[types.PartialArg], arguments: dict[str, Any], spoken: list[str]
 ) -> None:
-    def anything(**given: Any) -> dict[str, Any]:
+    def anything(**received: Any) -> dict[str, Any]:
         """Take anything."""
         return {}
 
@@ -322,7 +322,7 @@ async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
         assert await talk.say("u1") == [
             "RS",
             "CS c1 anything",
-            *(f"CA c1 {one}" for one in said),
+            *(f"CA c1 {one}" for one in spoken),
             "CE c1",
             "CR c1 {}",
             "TS m1",
@@ -330,7 +330,7 @@ async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
             "TE",
             "RF",
         ]
-    assert msgspec.json.decode("".join(said)).keys() == arguments.keys()
+    assert msgspec.json.decode("".join(spoken)).keys() == arguments.keys()
     assert model.saw == [
         HELLO,
         [*HELLO, ("model", ("call", "anything", arguments)), ("user", ("result", "anything", {}))],
@@ -371,8 +371,8 @@ async def test_a_file_that_would_be_read_with_the_servers_rights_is_not_handed_o
     link = e.DocumentPart(source=e.UrlSource(value="gs://ours/secret.pdf", mime_type="application/pdf"))
     async with talking(root) as talk:
         await talk.run(e.UserMessage(id="u1", content=[e.TextPart(text="What is it?"), link]))
-    told = "[An attachment that cannot be read here: application/pdf]"
-    assert model.saw == [[("user", "What is it?"), ("user", told)]]
+    expected = "[An attachment that cannot be read here: application/pdf]"
+    assert model.saw == [[("user", "What is it?"), ("user", expected)]]
 
 
 async def test_a_picture_that_cannot_be_decoded_is_named() -> None:
@@ -387,9 +387,9 @@ async def test_what_the_application_says_of_itself_reaches_the_model_and_stays_o
     root, model = agent(["A"], ["B"])
     async with served(ADKBridge(root)) as runner:
         for name, context in (("u1", [e.Context(description="page", value="cart")]), ("u2", [])):
-            asked = request(user(name, name))
-            given = msgspec.structs.replace(asked.input, context=context)
-            await events_of(runner, await runner.start(dataclasses.replace(asked, input=given)))
+            conversation = request(user(name, name))
+            received = msgspec.structs.replace(conversation.input, context=context)
+            await events_of(runner, await runner.start(dataclasses.replace(conversation, input=received)))
     assert model.saw[0] == [("user", "Context of the application:\npage: cart"), ("user", "u1")]
     assert model.saw[1] == [("user", "u1"), ("model", "A"), ("user", "u2")]
 
@@ -398,8 +398,8 @@ async def test_a_system_message_of_a_trusted_client_is_an_instruction() -> None:
     root, model = agent(["A"], instruction="Be kind.")
     adapter = ADKBridge(root).create_adapter(PlatformContext(system_prompt_append="Be brief."))
     messages = [e.SystemMessage(id="s", content="Be formal."), user("u1")]
-    given = e.RunAgentInput(thread_id="t", run_id="r", messages=messages)
-    assert [event async for event in adapter.run(input_to_agui(given))]
+    received = e.RunAgentInput(thread_id="t", run_id="r", messages=messages)
+    assert [event async for event in adapter.run(input_to_agui(received))]
     instruction = str(model.requests[0].config.system_instruction)
     assert all(words in instruction for words in ("Be kind.", "Be brief.", "Be formal."))
     assert model.saw == [HELLO]

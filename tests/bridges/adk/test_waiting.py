@@ -13,7 +13,7 @@ from google.adk.tools import LongRunningFunctionTool, ToolContext
 from ambient_runner.errors import InvalidInput
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
 from tests.bridges.adk.scripted import Scripted, call
 from tests.bridges.adk.world import agent, short, talking
 
@@ -89,8 +89,8 @@ async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered() -
     endless = "call_" + "x" * 300
     root, model = agent([call("paint", endless, color="red")], ["Done."])
     async with talking(root) as talk:
-        assert (await talk.say("u1", tools=[PAINT]))[-1] == f"RF waits for {fit(endless)}"
-        assert await talk.answer((fit(endless), "painted")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+        assert (await talk.say("u1", tools=[PAINT]))[-1] == f"RF waits for {client_safe_id(endless)}"
+        assert await talk.answer((client_safe_id(endless), "painted")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
     painted = [("model", ("call", "paint", {"color": "red"})), ("user", ("result", "paint", {"result": "painted"}))]
     assert model.saw == [HELLO, [*HELLO, *painted]]
 
@@ -200,7 +200,7 @@ async def test_a_long_running_tool_that_gives_a_first_result_does_not_wait() -> 
 async def test_the_next_agent_of_a_sequence_waits_too_and_a_resumable_app_goes_on_with_it(
     resumable: bool, restarted: bool
 ) -> None:
-    """Without resumability ADK gives the answer to the agent that asked, and that is all."""
+    """Without resumability ADK passes the answer only to the agent that made the call."""
     root, first = agent([CALL_ASK], ["One."], tools=[ASK])
     second_model = Scripted.of(["Two."])
     second = root.clone(update={"name": "second", "model": second_model, "tools": []})
@@ -216,12 +216,12 @@ async def test_the_next_agent_of_a_sequence_waits_too_and_a_resumable_app_goes_o
     more = ["TS m2 second", "TC Two.", "TE"] if resumable else []
     assert answered == ["RS", "TS m1 root", "TC One.", "TE", *more, "RF"]
     assert first.saw == [HELLO, [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]]
-    told = [
+    expected = [
         ("user", ("quoted", "[root] called tool `ask` with parameters", "{'question': 'Sure?'}")),
         ("user", ("quoted", "[user] `ask` tool returned result", "{'result': 'yes'}")),
         ("user", ("quoted", "[root] said", "One.")),
     ]
-    assert second_model.saw == ([[*HELLO, *told]] if resumable else [])
+    assert second_model.saw == ([[*HELLO, *expected]] if resumable else [])
 
 
 async def test_a_loop_that_waits_does_not_go_round() -> None:
@@ -330,8 +330,8 @@ async def test_d22_threads_that_wait_block_nobody() -> None:
     async with talking(root) as talk:
         for n in range(30):
             talk.thread = f"t{n}"
-            asked = [f"CS l{n} ask", f'CA l{n} {{"question":"?"}}', f"CE l{n}"]
-            assert await talk.say("u1") == ["RS", *asked, f"RF waits for l{n}"]
+            conversation = [f"CS l{n} ask", f'CA l{n} {{"question":"?"}}', f"CE l{n}"]
+            assert await talk.say("u1") == ["RS", *conversation, f"RF waits for l{n}"]
         talk.thread = "other"
         assert await talk.say("u1") == ["RS", "TS m1", "TC Done.", "TE", "RF"]
     assert model.saw == [HELLO] * 31

@@ -7,21 +7,22 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-import anyio
 from google.adk.agents import LlmAgent
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.errors import RunnerError
-from ambient_runner.ledger.base import Ledger, ThreadKey
+from ambient_runner.ledger.base import Ledger
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.projections.private_entries import is_kept
+from ambient_runner.ledger.records import ThreadKey
+from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Run, RunHandler, Started
 from ambient_runner.runs.runner import Runner
 from tests.bridges.adk.scripted import Scripted, Turn
+from tests.machine_speed import unless_hung
 from tests.world import SETTINGS, events_of, request, user
 
 STREAMS: list[list[e.Event]] = []
@@ -62,7 +63,7 @@ class Talk:
         self.thread = thread
 
     async def run(self, *messages: e.Message, **options: Any) -> list[e.Event]:
-        with anyio.fail_after(10):
+        with unless_hung():
             started = await self.runner.start(request(*messages, thread=self.thread, **options))
             events = await events_of(self.runner, started)
         check(events)
@@ -84,9 +85,9 @@ class Talk:
 
     async def begin(self, *messages: e.Message, until: type[e.Event] | None = None, **options: Any) -> Started:
         """Start a run and come back while it goes on, once such an event can be read."""
-        with anyio.fail_after(10):
+        with unless_hung():
             started = await self.runner.start(request(*messages, thread=self.thread, **options))
-            async with aclosing(run_events(self.runner.ledger, started)) as events:
+            async with aclosing(follow_run(self.runner.ledger, started)) as events:
                 async for event in events:
                     if until is None or isinstance(event, until):
                         break
@@ -94,35 +95,35 @@ class Talk:
 
     async def stop(self, started: Started) -> list[e.Event]:
         """Stop the run; all of its events."""
-        with anyio.fail_after(10):
+        with unless_hung():
             await self.runner.stop(started.thread)
             events = await events_of(self.runner, started)
         check(events)
         return events
 
     async def messages(self) -> list[e.Message]:
-        view = await self.runner.view(ThreadKey("default", "local", self.thread))
+        view = await self.runner.view_thread(ThreadKey("default", "local", self.thread))
         return view.transcript.messages()
 
 
 def listening(handler: RunHandler) -> RunHandler:
-    """Keep what the agent said, in its frame."""
+    """Record the agent's events, in their frame."""
 
     async def handle(run: Run) -> AsyncGenerator[e.Event, None]:
-        heard: list[e.Event] = []
+        received: list[e.Event] = []
         try:
             async with aclosing(handler(run)) as events:
                 async for event in events:
-                    if not is_kept(event):
-                        heard.append(event)
+                    if not is_private(event):
+                        received.append(event)
                     yield event
         except RunnerError as error:
-            if not isinstance(heard[-1], e.RunError):
-                heard.append(e.RunError(message=error.message, code=error.code))
+            if not isinstance(received[-1], e.RunError):
+                received.append(e.RunError(message=error.message, code=error.code))
             raise
         finally:
-            if isinstance(heard[-1], e.RunFinished | e.RunError):
-                STREAMS.append(heard)
+            if isinstance(received[-1], e.RunFinished | e.RunError):
+                STREAMS.append(received)
 
     return handle
 
@@ -137,9 +138,9 @@ def check(events: Sequence[e.Event]) -> None:
 @asynccontextmanager
 async def served(bridge: ADKBridge, ledger: Ledger | None = None) -> AsyncGenerator[Runner, None]:
     if ledger is not None:
-        async with Runner(ledger, {"agent": Hosted("agent", bridge)}, SETTINGS, [listening]) as runner:
+        async with Runner(ledger, {"agent": AgentHost("agent", bridge)}, SETTINGS, [listening]) as runner:
             yield runner
-            assert runner.left_behind == set()
+            assert runner.uncancellable_tasks == set()
     else:
         async with MemoryLedger() as made, served(bridge, made) as runner:
             yield runner
@@ -159,7 +160,7 @@ def agent(*turns: Turn, **options: Any) -> tuple[LlmAgent, Scripted]:
 
 
 def short(events: Sequence[e.Event]) -> list[str]:
-    """A stream as short words, without the frame's own snapshot; ids that nobody chose are numbered."""
+    """A stream as short words, without the frame's own snapshot; generated ids are numbered."""
     names = _Names()
     kept = [event for event in events if not isinstance(event, e.MessagesSnapshot)]
     return [" ".join([NAMES.get(e.type_of(event), e.type_of(event)), *_words(event, names)]) for event in kept]
@@ -170,11 +171,11 @@ def by_lane(events: Sequence[e.Event]) -> dict[str, list[str]]:
     names: dict[str, str] = {"": ""}
     parts: dict[str, list[str]] = {}
     for word in short(events):
-        said, _, lane = word.partition(" @")
-        if said.startswith("AS "):
-            _, lane, name, *_ = said.split(" ")
+        spoken, _, lane = word.partition(" @")
+        if spoken.startswith("AS "):
+            _, lane, name, *_ = spoken.split(" ")
             names[lane] = name
-        parts.setdefault(names[lane], []).append(re.sub(r"\b[am]\d+\b", "*", said))
+        parts.setdefault(names[lane], []).append(re.sub(r"\b[am]\d+\b", "*", spoken))
     return parts
 
 

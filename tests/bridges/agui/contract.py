@@ -8,13 +8,15 @@ import anyio
 from ag_ui.core import RunAgentInput
 
 from ambient_runner.bridges.agui import AGUIBridge
-from ambient_runner.protocol.encode import sse_bare
+from ambient_runner.protocol.encode import encode_sse_without_id
 from ambient_runner.protocol.events import encode_event
 from tests.world import said
 
 
 async def _agent(input: RunAgentInput) -> AsyncIterator[bytes]:
-    start, content, end = (sse_bare(encode_event(event)) for event in said(f"{input.messages[-1].id}-answer", "Well"))
+    start, content, end = (
+        encode_sse_without_id(encode_event(event)) for event in said(f"{input.messages[-1].id}-answer", "Well")
+    )
     yield start
     yield content
     match input.messages[-1].content:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 import pytest
 from ag_ui.core import (
     EventType,
@@ -21,8 +20,8 @@ from ag_ui.core import (
 )
 from ag_ui.encoder import EventEncoder
 
-from ambient_runner.bridges.agent_host import Hosted
-from ambient_runner.bridges.agui import AGUIBridge, is_agui
+from ambient_runner.bridges.agent_host import AgentHost
+from ambient_runner.bridges.agui import AGUIBridge, is_agui_agent
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
@@ -36,9 +35,10 @@ from ambient_runner.protocol.events import (
     RunFinished,
     TextMessageContent,
 )
-from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Run
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, request, run_once, said, user
 
 
@@ -47,8 +47,8 @@ async def serving(agent: Any) -> AsyncGenerator[Runner, None]:
     def context(run: Run) -> PlatformContext:
         return PlatformContext(session_id=run.thread.id, model="big")
 
-    hosted = Hosted("agent", AGUIBridge(agent), context=context)
-    with anyio.fail_after(10):
+    hosted = AgentHost("agent", AGUIBridge(agent), context=context)
+    with unless_hung():
         async with MemoryLedger() as ledger, Runner(ledger, {"agent": hosted}, SETTINGS) as runner:
             yield runner
 
@@ -186,11 +186,11 @@ async def test_events_may_come_in_any_form(form: str) -> None:
 
     async with serving(agent) as runner:
         assert await turn(runner, "u1") == "hé there"
-        messages = (await runner.view(KEY)).transcript.messages()
+        messages = (await runner.view_thread(KEY)).transcript.messages()
     assert messages == [user("u1"), AssistantMessage(id="m1", content="hé there")]
 
 
-async def test_its_result_is_kept_and_its_frame_is_ours() -> None:
+async def test_the_result_of_the_agent_is_kept_and_the_run_frame_is_ours() -> None:
     async def agent(input: RunAgentInput) -> AsyncIterator[Any]:
         yield WIRE
 
@@ -200,7 +200,7 @@ async def test_its_result_is_kept_and_its_frame_is_ours() -> None:
     assert (last.thread_id, last.run_id, last.result) == ("t", "r", {"n": 1})
 
 
-async def test_text_that_is_no_event_is_passed_over_with_a_word() -> None:
+async def test_text_that_is_no_event_is_dropped_and_reported() -> None:
     async def agent(input: RunAgentInput) -> AsyncIterator[Any]:
         yield WIRE
         yield "and that is all"
@@ -232,7 +232,7 @@ def test_what_cannot_be_an_agent_is_refused_at_once() -> None:
         AGUIBridge(7)
 
 
-def test_capabilities_are_as_they_are_given() -> None:
+def test_capabilities_can_be_set() -> None:
     given = FrameworkCapabilities(file_system=True, mcp=True)
     assert (AGUIBridge(Counting()).capabilities(), AGUIBridge(Counting(), capabilities=given).capabilities()) == (
         FrameworkCapabilities(),
@@ -274,7 +274,7 @@ class StoppableByThread(Waiting):
 async def stopped(agent: Any) -> RunFinished:
     async with serving(agent) as runner:
         started = await runner.start(request(user("u1")))
-        async for event in run_events(runner.ledger, started):
+        async for event in follow_run(runner.ledger, started):
             if isinstance(event, TextMessageContent):
                 await runner.stop(KEY)
             last = event
@@ -353,7 +353,7 @@ async def of_none() -> AsyncIterator[Any]:
     ],
 )
 def test_only_what_is_plainly_an_agui_agent_is_taken_for_one(found: Any, expected: bool) -> None:
-    assert is_agui(found) is expected
+    assert is_agui_agent(found) is expected
 
 
 @pytest.mark.parametrize("form", ["model", "mapping", "sse", "ours"])

@@ -7,14 +7,14 @@ from pathlib import Path
 from ambient_runner.config import Settings
 from tests.bridges.claude.world import bridge_of
 from tests.bridges.strands.test_examples import Page, example
-from tests.server.doors import asking, client_of
+from tests.server.demo_server import run_body, client_of
 
 
 async def test_the_example_uses_its_own_tool_in_a_workspace(tmp_path: Path) -> None:
     settings = Settings(store="memory://", history="server", workspace=str(tmp_path / "workspaces"))
     app = example("claude_workspace").create(bridge_of(tmp_path / "home"), settings)
     async with client_of(app) as client:
-        events = await Page(client).post(asking("otter asks the tide"))
+        events = await Page(client).post(run_body("otter asks the tide"))
     results = [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
     assert results == ["High tide: 03:12 and 15:40"]
     assert events[-1]["type"] == "RUN_FINISHED"

@@ -11,15 +11,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ambient_runner.bridges.claude.adapter import Conversation
-from ambient_runner.bridges.claude.interrupts import CANCELLED, FULL
-from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.bridges.claude.adapter import ClaudeAdapter
+from ambient_runner.bridges.claude.interrupts import DECLINED, LIMIT_REACHED
+from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol.events import encode_event
 from ambient_runner.runs.run import Run
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.test_text import frame, spoken
 from tests.bridges.claude.test_tools import made
 from tests.bridges.claude.world import PAINT, children, claude, gone, no, yes
+from tests.machine_speed import unless_hung
 from tests.world import events_of, request
 
 
@@ -34,7 +35,7 @@ async def test_a_call_that_needs_permission_is_a_question_and_yes_carries_it_out
         assert not (tmp_path / "work" / "t" / "ran.txt").exists()
         answered = await thread.resume(yes(question, {"approved": True}))
         assert world.adapter().pid == pid
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(question, {"approved": True}))
     assert frame(words) == ["CS", "CE", "MS", "RF"]
     assert words[-1] == "RF asks tool_call"
@@ -76,7 +77,7 @@ async def test_what_is_not_clearly_a_yes_is_a_no(tmp_path: Path, payload: object
         thread = world.thread()
         await thread.say("lynx runs")
         words = await thread.resume(yes(thread.interrupts[0], payload))
-    assert made(words, "CR") == [f'CR call_run "{CANCELLED}" error']
+    assert made(words, "CR") == [f'CR call_run "{DECLINED}" error']
 
 
 async def test_a_person_may_change_what_is_done(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ async def test_a_cancelled_question_is_a_no(tmp_path: Path) -> None:
         thread = world.thread()
         await thread.say("lynx wonders")
         words = await thread.resume(no(thread.interrupts[0]))
-    assert made(words, "CR") == [f'CR call_ask "{CANCELLED}" error']
+    assert made(words, "CR") == [f'CR call_ask "{DECLINED}" error']
     assert words[-1] == "RF success"
 
 
@@ -132,7 +133,7 @@ async def test_a_question_inside_a_subagent_says_whose_it_is(tmp_path: Path) -> 
     assert (question.subagent_run_id, question.tool_call_id) == (lane, "call_deep")
     assert f"END SUB {lane} suspended" in words
     assert made(answered, "SUB", "END") == [f"SUB {lane} general-purpose < call_away", f"END SUB {lane}"]
-    assert f'CR call_deep "{CANCELLED}" error @{lane}' in answered
+    assert f'CR call_deep "{DECLINED}" error @{lane}' in answered
     assert answered[-1] == "RF success"
 
 
@@ -142,10 +143,10 @@ async def test_a_question_nobody_answers_expires_and_the_next_message_works(tmp_
         await thread.say("lynx runs")
         expires = datetime.fromisoformat(thread.interrupts[0].expires_at or "")
         assert expires - datetime.now().astimezone() < timedelta(seconds=2)
-        session = world.adapter()._session
+        session = world.adapter().session
         assert session is not None
-        with anyio.fail_after(10):
-            for question in session.open_questions:
+        with unless_hung():
+            for question in session.open_requests:
                 await asyncio.wait([question.answer])
             await anyio.sleep((expires - datetime.now().astimezone()).total_seconds())
         words = await thread.say("walrus remembers")
@@ -158,7 +159,7 @@ async def test_when_too_many_processes_wait_the_next_question_is_refused_with_th
         await first.say("lynx runs")
         refused = await second.say("lynx runs")
         assert refused[-1] == "RF success"
-        assert made(refused, "CR") == [f'CR call_run "{FULL}" error']
+        assert made(refused, "CR") == [f'CR call_run "{LIMIT_REACHED}" error']
         answered = await first.resume(yes(first.interrupts[0], {"approved": True}))
         assert answered[-1] == "RF success"
         assert (await second.say("lynx wonders"))[-1] == "RF asks input_required"
@@ -188,7 +189,7 @@ async def test_a_no_counts_also_when_the_process_is_gone(tmp_path: Path) -> None
     async with claude(tmp_path, idle=0) as world:
         thread = world.thread()
         await thread.say("lynx runs")
-        await world.hosted.evict()
+        await world.hosted.evict_idle()
         await thread.resume(no(thread.interrupts[0]))
     assert "The user declined what you asked for." in str(asked("lynx runs")["messages"])
 
@@ -198,9 +199,9 @@ async def test_an_evicted_process_lapses_its_question_clearly(tmp_path: Path, ca
         thread = world.thread()
         await thread.say("lynx runs")
         lost = thread.interrupts[0]
-        await world.hosted.evict()
+        await world.hosted.evict_idle()
         assert children() == []
-        assert [one.name for one in caplog.records if one.levelno == logging.WARNING] == [Conversation.__module__]
+        assert [one.name for one in caplog.records if one.levelno == logging.WARNING] == [ClaudeAdapter.__module__]
         again = await thread.resume(yes(lost, {"approved": True}))
         assert again[0].startswith("CUSTOM ambient:interrupt_lapsed")
         assert again[-1] == "RF asks tool_call"
@@ -211,10 +212,10 @@ async def test_a_process_that_is_killed_while_it_waits_leaves_no_unread_exceptio
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("lynx runs")
-        session = world.adapter()._session
+        session = world.adapter().session
         assert session is not None
         session.kill()
-        with anyio.fail_after(10):
+        with unless_hung():
             while session.is_alive:
                 await anyio.sleep(0.02)
         again = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
@@ -241,14 +242,14 @@ async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answer
 
     def granted(run: Run) -> dict[str, str]:
         token = next(tokens)
-        run.secrets.learn([token])
+        run.secrets.add([token])
         return {"TOKEN_NOW": token, "GREETING": "good-morning-to-you"}
 
     async with claude(tmp_path, granted=granted, permission_mode="default") as world:
         thread = world.thread()
         await thread.say("otter prints")
         answer = request(resume=[yes(thread.interrupts[0], {"approved": True})])
-        with anyio.fail_after(20):
+        with unless_hung():
             stored = await events_of(world.runner, await world.runner.start(answer))
     told = b"".join(encode_event(event) for event in stored)
     assert b"TOKEN_NOW=[redacted]" in told

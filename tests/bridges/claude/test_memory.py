@@ -91,7 +91,7 @@ async def test_an_erased_thread_leaves_nothing_of_itself_behind(tmp_path: Path) 
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("walrus begins")
-        await world.runner.erase(KEY)
+        await world.runner.erase_thread(KEY)
         assert children() == []
     assert list((tmp_path / "work" / "t" / ".claude").glob("ambient-*")) == []
     assert list((tmp_path / "home" / ".claude" / "projects").rglob("*.jsonl")) == []

@@ -8,6 +8,7 @@ import sys
 import ambient_runner.claude as facade
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from tests.bridges.adk.test_optional import run
+from tests.machine_speed import HANG_SECONDS
 
 UNASKED = """
 import sys
@@ -41,6 +42,8 @@ def test_the_public_names_are_a_decision() -> None:
 
 def test_without_the_sdk_the_public_module_names_the_line_to_type() -> None:
     code = "import sys; sys.modules['claude_agent_sdk'] = None; import ambient_runner.claude"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert "BridgeUnavailable" in done.stderr
     assert "pip install 'ambient-runner[claude]'" in done.stderr

@@ -12,18 +12,29 @@ import pytest
 from claude_agent_sdk import ClaudeAgentOptions, PermissionResultAllow, PermissionResultDeny
 
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.claude import memory as records
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from ambient_runner.bridges.claude.config import ClaudeConfig
-from ambient_runner.bridges.claude.interrupts import CANCELLED, Question, answer_to
-from ambient_runner.bridges.claude.launch import launch_of, options_for
-from ambient_runner.bridges.claude.memory import Answered, Place
-from ambient_runner.bridges.claude.messages import prompt
-from ambient_runner.bridges.claude.shared import Keeper
-from ambient_runner.bridges.toolkit.turns import incoming, turns
+from ambient_runner.bridges.claude.interrupts import DECLINED, PermissionRequest, to_permission_result
+from ambient_runner.bridges.claude.launch import build_launch, options_at
+from ambient_runner.bridges.claude.memory import (
+    AnsweredMessage,
+    SessionPosition,
+    SessionRecord,
+    add_answer,
+    find_position,
+    load_record,
+    record_from_json,
+    record_path,
+    record_to_json,
+    save_record,
+)
+from ambient_runner.bridges.claude.run_input import build_prompt
+from ambient_runner.bridges.claude.shared import ClaudeBridgeState
+from ambient_runner.bridges.toolkit.turns import new_input, to_turns
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
 from tests.bridges.claude.script import ASKED
+from tests.machine_speed import unless_hung
 from tests.world import KEY, user
 
 TOLD = [
@@ -34,54 +45,56 @@ TOLD = [
 ]
 SESSION, OTHER = str(UUID(int=1)), str(UUID(int=2))
 FIRST, SECOND = str(UUID(int=11)), str(UUID(int=12))
-RECORD = (Answered("u1", SESSION, FIRST), Answered("u2", SESSION, SECOND))
+RECORD = (AnsweredMessage("u1", SESSION, FIRST), AnsweredMessage("u2", SESSION, SECOND))
 
 
 def test_a_conversation_goes_on_after_its_newest_answer() -> None:
-    assert records.place(RECORD, turns(TOLD)) == Place(session=SESSION, entry=SECOND, untold=[])
+    assert find_position(RECORD, to_turns(TOLD)) == SessionPosition(session=SESSION, entry=SECOND, missing_turns=[])
 
 
 def test_what_was_rewound_is_left_behind() -> None:
-    assert records.place(RECORD, turns(TOLD[:2])) == Place(session=SESSION, entry=FIRST, untold=[])
+    assert find_position(RECORD, to_turns(TOLD[:2])) == SessionPosition(session=SESSION, entry=FIRST, missing_turns=[])
 
 
 def test_a_turn_without_an_end_is_told_again() -> None:
-    unfinished = (RECORD[0], Answered("u2", SESSION, None))
-    assert records.place(unfinished, turns(TOLD)) == Place(session=SESSION, entry=FIRST, untold=turns(TOLD)[2:])
+    unfinished = (RECORD[0], AnsweredMessage("u2", SESSION, None))
+    assert find_position(unfinished, to_turns(TOLD)) == SessionPosition(
+        session=SESSION, entry=FIRST, missing_turns=to_turns(TOLD)[2:]
+    )
 
 
-@pytest.mark.parametrize("record", [(), (Answered("other", "s", "e"),), (Answered("u1", "s", None),)])
-def test_a_conversation_nobody_knows_is_told_from_its_beginning(record: records.Record) -> None:
-    assert records.place(record, turns(TOLD)) == Place(untold=turns(TOLD))
+@pytest.mark.parametrize("record", [(), (AnsweredMessage("other", "s", "e"),), (AnsweredMessage("u1", "s", None),)])
+def test_a_conversation_nobody_knows_is_told_from_its_beginning(record: SessionRecord) -> None:
+    assert find_position(record, to_turns(TOLD)) == SessionPosition(missing_turns=to_turns(TOLD))
 
 
 def test_a_record_survives_its_file_and_anything_else_is_no_record(tmp_path: Path) -> None:
-    path = records.file_for(tmp_path, ("tenant", "owner", "../../t"))
+    path = record_path(tmp_path, ("tenant", "owner", "../../t"))
     assert path.parent == tmp_path / ".claude"
-    records.save(path, RECORD)
-    assert records.load(path) == RECORD
+    save_record(path, RECORD)
+    assert load_record(path) == RECORD
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     for broken in ("", "[]", '{"claude": [["u1"], 5, ["u1", 1, 2]]}', "\udcff"):
         path.write_text(broken, errors="surrogateescape")
-        assert records.load(path) == ()
+        assert load_record(path) == ()
 
 
 @pytest.mark.parametrize("bad", ["*", "--help", "", "../x", f"{UUID(int=3)}\n"])
 def test_a_record_names_sessions_and_entries_as_the_cli_does_or_it_is_none(bad: str) -> None:
     good = ["u1", SESSION, FIRST]
     rows = [["u0", bad, FIRST], good, ["u2", SESSION, bad], *([["u3", bad, None]] if bad else [])]
-    assert records.from_json({"claude": rows}) == (Answered("u1", SESSION, FIRST),)
+    assert record_from_json({"claude": rows}) == (AnsweredMessage("u1", SESSION, FIRST),)
 
 
 def test_a_turn_that_has_no_session_yet_stays_in_the_record() -> None:
-    begun = (Answered("u1", "", None),)
-    assert records.from_json(records.to_json(begun)) == begun
+    begun = (AnsweredMessage("u1", "", None),)
+    assert record_from_json(record_to_json(begun)) == begun
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "huge", "link"])
 async def test_only_a_plain_file_of_reasonable_size_is_read(tmp_path: Path, kind: str) -> None:
     path, real = tmp_path / "ambient.json", tmp_path / "real.json"
-    records.save(real, RECORD)
+    save_record(real, RECORD)
     match kind:
         case "pipe":
             os.mkfifo(path)
@@ -91,27 +104,27 @@ async def test_only_a_plain_file_of_reasonable_size_is_read(tmp_path: Path, kind
             path.write_text(real.read_text() + " " * (1 << 20))
         case _:
             path.symlink_to(real)
-    with anyio.fail_after(5):
-        loaded = await anyio.to_thread.run_sync(records.load, path, abandon_on_cancel=True)
+    with unless_hung():
+        loaded = await anyio.to_thread.run_sync(load_record, path, abandon_on_cancel=True)
     assert loaded == ()
 
 
 def test_a_record_keeps_the_newest_answers_only() -> None:
-    record: records.Record = ()
+    record: SessionRecord = ()
     for n in range(40):
-        record = records.answered(record, f"u{n}", "s", f"e{n}")
-    assert (len(record), record[-1]) == (32, Answered("u39", "s", "e39"))
-    assert records.answered(record, "u39", "s", None)[-2:] == (record[-2], Answered("u39", "s", None))
+        record = add_answer(record, f"u{n}", "s", f"e{n}")
+    assert (len(record), record[-1]) == (32, AnsweredMessage("u39", "s", "e39"))
+    assert add_answer(record, "u39", "s", None)[-2:] == (record[-2], AnsweredMessage("u39", "s", None))
 
 
-def blocks(*messages: e.Message, untold: Any = (), **fields: Any) -> list[str]:
-    given = e.RunAgentInput(thread_id="t", run_id="r", messages=list(messages), **fields)
-    return [one["text"] for one in prompt(given, incoming(given), untold)]
+def prompt_blocks(*messages: e.Message, missing_turns: Any = (), **fields: Any) -> list[str]:
+    run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=list(messages), **fields)
+    return [block["text"] for block in build_prompt(run_input, new_input(run_input), missing_turns)]
 
 
 def test_context_and_state_stand_beside_the_users_words() -> None:
     context = [e.Context(description="page", value="roses")]
-    assert blocks(user("u1", "hi"), context=context, state={"n": 1}) == [
+    assert prompt_blocks(user("u1", "hi"), context=context, state={"n": 1}) == [
         "<context>\npage: roses\n</context>\n",
         '<state>\n{"n": 1}\n</state>\n',
         "hi",
@@ -120,14 +133,14 @@ def test_context_and_state_stand_beside_the_users_words() -> None:
 
 def test_the_conversation_is_told_with_its_calls_and_results() -> None:
     call = e.ToolCall(id="c1", function=e.FunctionCall(name="Bash", arguments='{"command": "ls"}'))
-    told = turns(
+    told = to_turns(
         [
             user("u1", "look"),
             e.AssistantMessage(id="a1", content="Sure.", tool_calls=[call]),
             e.ToolMessage(id="t1", tool_call_id="c1", content="a tree"),
         ]
     )
-    assert blocks(user("u2", "and?"), untold=told) == [
+    assert prompt_blocks(user("u2", "and?"), missing_turns=told) == [
         '<conversation_so_far>\nUser: look\n\nYou: Sure.\nYou called Bash with {"command": "ls"}\n\n'
         "Bash gave: a tree\n</conversation_so_far>\n",
         "and?",
@@ -136,14 +149,14 @@ def test_the_conversation_is_told_with_its_calls_and_results() -> None:
 
 def test_what_cannot_be_read_is_named() -> None:
     parts = [e.ImagePart(source=e.UrlSource(value="http://127.0.0.1/x")), e.TextPart(text="see")]
-    assert blocks(e.UserMessage(id="u1", content=parts)) == [
+    assert prompt_blocks(e.UserMessage(id="u1", content=parts)) == [
         "[An attachment that cannot be read here: image]",
         "see",
     ]
 
 
-def question(**fields: Any) -> Question:
-    return Question(**{"call": "c1", "tool": "Bash", "input": {"command": "ls"}, **fields})
+def question(**fields: Any) -> PermissionRequest:
+    return PermissionRequest(**{"call_id": "c1", "tool": "Bash", "input": {"command": "ls"}, **fields})
 
 
 def entry(payload: Any, status: Any = "resolved") -> e.ResumeEntry:
@@ -151,11 +164,13 @@ def entry(payload: Any, status: Any = "resolved") -> e.ResumeEntry:
 
 
 async def test_an_approval_is_for_the_arguments_that_were_shown() -> None:
-    assert answer_to(question(), entry({"approved": True})) == PermissionResultAllow(updated_input={"command": "ls"})
+    assert to_permission_result(question(), entry({"approved": True})) == PermissionResultAllow(
+        updated_input={"command": "ls"}
+    )
 
 
 async def test_no_answer_at_all_is_a_no() -> None:
-    assert answer_to(question(), None) == PermissionResultDeny(message=CANCELLED)
+    assert to_permission_result(question(), None) == PermissionResultDeny(message=DECLINED)
 
 
 @pytest.mark.parametrize(
@@ -169,19 +184,21 @@ async def test_no_answer_at_all_is_a_no() -> None:
 )
 async def test_an_answer_may_be_written_in_several_ways(payload: Any, answers: dict[str, str]) -> None:
     asked = question(tool="AskUserQuestion", input=ASKED)
-    assert answer_to(asked, entry(payload)) == PermissionResultAllow(updated_input={**ASKED, "answers": answers})
+    assert to_permission_result(asked, entry(payload)) == PermissionResultAllow(
+        updated_input={**ASKED, "answers": answers}
+    )
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"answers": {"Other?": "x"}}, 5])
 async def test_an_answer_to_something_else_is_none(payload: Any) -> None:
     asked = question(tool="AskUserQuestion", input=ASKED)
-    assert isinstance(answer_to(asked, entry(payload)), PermissionResultDeny)
+    assert isinstance(to_permission_result(asked, entry(payload)), PermissionResultDeny)
 
 
 def launched(config: ClaudeConfig | None = None, **fields: Any) -> ClaudeAgentOptions:
     given = e.RunAgentInput(thread_id="t", run_id="r", messages=[], **fields)
-    launch = launch_of(config or ClaudeConfig(), PlatformContext(cwd_path="/w", add_dirs=["/x"]), given, {}, {})
-    return options_for(launch, Place(session="s", entry="e"))
+    launch = build_launch(config or ClaudeConfig(), PlatformContext(cwd_path="/w", add_dirs=["/x"]), given, {}, {})
+    return options_at(launch, SessionPosition(session="s", entry="e"))
 
 
 def test_nothing_of_a_workspace_counts_unless_it_is_named() -> None:
@@ -198,14 +215,14 @@ def test_no_other_server_takes_the_name_under_which_our_tools_run_unasked(
     given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
     for own, offered in ((servers, {}), ({}, servers)):
         config = ClaudeConfig(options=ClaudeAgentOptions(mcp_servers=own))
-        launch = launch_of(config, PlatformContext(mcp_servers=offered), given, {}, {})
+        launch = build_launch(config, PlatformContext(mcp_servers=offered), given, {}, {})
         assert launch.options.mcp_servers == {"ambient-notes": {"type": "sse", "url": "x"}}
     assert len(caplog.records) == 2
 
 
 def test_what_no_command_line_takes_is_not_in_the_system_prompt() -> None:
     given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
-    launch = launch_of(ClaudeConfig(), PlatformContext(system_prompt_append="b\0rief \ud800"), given, {}, {})
+    launch = build_launch(ClaudeConfig(), PlatformContext(system_prompt_append="b\0rief \ud800"), given, {}, {})
     prompt: Any = launch.options.system_prompt
     assert prompt["append"] == "brief ?"
 
@@ -218,15 +235,15 @@ def test_what_is_no_name_of_a_model_is_not_passed_on(model: Any) -> None:
 def test_two_runs_that_need_the_same_process_have_the_same_launch() -> None:
     config, ctx = ClaudeConfig(), PlatformContext(cwd_path="/w")
     given = [e.RunAgentInput(thread_id="t", run_id=run, messages=[user(run)], state={"n": run}) for run in ("a", "b")]
-    first, second = (launch_of(config, ctx, one, {"PATH": "/bin"}, {"TOKEN": "x"}) for one in given)
+    first, second = (build_launch(config, ctx, one, {"PATH": "/bin"}, {"TOKEN": "x"}) for one in given)
     assert first == second
-    assert first != launch_of(config, ctx, given[0], {"PATH": "/bin"}, {"TOKEN": "y"})
+    assert first != build_launch(config, ctx, given[0], {"PATH": "/bin"}, {"TOKEN": "y"})
 
 
 def test_what_was_granted_wins_and_is_not_shown() -> None:
     given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
     base = {"ANTHROPIC_API_KEY": "of the server"}
-    launch = launch_of(ClaudeConfig(), PlatformContext(), given, base, {"ANTHROPIC_API_KEY": "granted-to-alice"})
+    launch = build_launch(ClaudeConfig(), PlatformContext(), given, base, {"ANTHROPIC_API_KEY": "granted-to-alice"})
     assert launch.environment["ANTHROPIC_API_KEY"] == "granted-to-alice"
     assert "granted-to-alice" not in repr(launch)
 
@@ -236,39 +253,39 @@ def test_what_every_process_has_is_known_by_name_and_so_is_the_password_of_an_ad
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://corp:proxy%20password@127.0.0.1:9")
     monkeypatch.setenv("HTTP_PROXY", "http://[no-address")
-    keeper = Keeper(
+    shared = ClaudeBridgeState(
         ClaudeConfig(
             env={"CONFIG_API_KEY": "of-the-config", "PLAIN": "not-a-secret"},
             options=ClaudeAgentOptions(env={"OTHER_API_KEY": "of-the-options", "CONFIG_API_KEY": "never-given"}),
             pass_env=["HTTP_PROXY"],
         )
     )
-    assert {"of-the-config", "of-the-options", "proxy%20password", "proxy password"} <= set(keeper.secrets)
-    assert {"not-a-secret", "never-given"} & set(keeper.secrets) == set()
+    assert {"of-the-config", "of-the-options", "proxy%20password", "proxy password"} <= set(shared.secrets)
+    assert {"not-a-secret", "never-given"} & set(shared.secrets) == set()
 
 
 async def test_what_stands_in_the_place_of_the_record_goes_with_it_and_nothing_else(tmp_path: Path) -> None:
-    keeper = Keeper(ClaudeConfig(env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")}))
+    shared = ClaudeBridgeState(ClaudeConfig(env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")}))
     folder, link, kept = tmp_path / "folder", tmp_path / "link", tmp_path / "kept"
     for one in (folder, kept):
         one.mkdir()
         (one / "file").touch()
     link.symlink_to(kept)
     for place in (folder, link):
-        keeper.saw(KEY, place, RECORD)
-        await keeper.forget(KEY)
+        shared.track_thread(KEY, place, RECORD)
+        await shared.erase_thread(KEY)
     assert sorted(tmp_path.rglob("*")) == [kept, kept / "file"]
 
 
 async def test_transcripts_are_erased_where_the_processes_write_them(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    keeper = Keeper(ClaudeConfig(options=ClaudeAgentOptions(env={"CLAUDE_CONFIG_DIR": str(elsewhere)})))
+    shared = ClaudeBridgeState(ClaudeConfig(options=ClaudeAgentOptions(env={"CLAUDE_CONFIG_DIR": str(elsewhere)})))
     kept, gone = (elsewhere / "projects" / "-w" / f"{name}.jsonl" for name in (OTHER, SESSION))
     kept.parent.mkdir(parents=True)
     for file in (kept, gone):
         file.touch()
-    keeper.saw(KEY, None, RECORD)
-    await keeper.forget(KEY)
+    shared.track_thread(KEY, None, RECORD)
+    await shared.erase_thread(KEY)
     assert list(kept.parent.iterdir()) == [kept]
 
 
@@ -292,6 +309,6 @@ def test_a_setting_that_cannot_work_is_refused_at_once_and_says_what_can(setting
 def test_of_the_servers_variables_only_named_ones_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MINE_TOO", "NOT_MINE", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "x")
-    base = Keeper(ClaudeConfig(pass_env=["MINE_TOO", "NOT_SET"])).base
+    base = ClaudeBridgeState(ClaudeConfig(pass_env=["MINE_TOO", "NOT_SET"])).base_variables
     assert {"MINE_TOO", "ANTHROPIC_API_KEY", "PATH"} <= base.keys()
     assert {"NOT_MINE", "NOT_SET"} & base.keys() == set()

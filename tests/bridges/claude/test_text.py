@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ambient_runner.bridges.claude.adapter import Conversation
+from ambient_runner.bridges.claude.run import ClaudeRun
 from ambient_runner.protocol import events as e
 from tests.bridges.claude.mock import asked, heard
 from tests.bridges.claude.world import claude
@@ -27,7 +27,7 @@ def frame(words: list[str]) -> list[str]:
 
 
 def finish(thread: Thread) -> e.RunFinished:
-    end = thread.told[-1]
+    end = thread.events[-1]
     assert isinstance(end, e.RunFinished)
     return end
 
@@ -112,7 +112,7 @@ async def test_nothing_about_the_process_reaches_a_client(tmp_path: Path) -> Non
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("say hello there")
-        stream = msgspec.json.encode(thread.told).decode()
+        stream = msgspec.json.encode(thread.events).decode()
     assert str(tmp_path) not in stream
     assert "session" not in stream
     assert "mcp__" not in stream
@@ -140,7 +140,7 @@ async def test_an_image_is_shown_to_the_model(tmp_path: Path) -> None:
 
 async def test_a_failure_of_the_model_is_an_error_without_its_words_and_the_process_goes_on(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
-        for words, code in (("gnu crashes", "CLAUDE_ERROR"), ("gnu is unpaid", "CLAUDE_AUTH")):
+        for words, code in (("gnu crashes", "claude_error"), ("gnu is unpaid", "claude_auth")):
             thread = world.thread(words)
             stored = await world.stored(thread, words)
             pid = world.adapter(words).pid
@@ -161,4 +161,4 @@ async def test_while_the_provider_cannot_be_reached_clients_hear_of_it_and_the_l
     assert [(one["attempt"], one["maxRetries"], one["status"]) for one in retries] == [(1, 2, None), (2, 2, None)]
     assert isinstance(stored[-1], e.RunError)
     [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert warning.name == Conversation.__module__
+    assert warning.name == ClaudeRun.__module__

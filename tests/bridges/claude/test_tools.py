@@ -11,7 +11,7 @@ import pytest
 from claude_agent_sdk import tool
 
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.runs.run import current_run
 from tests.bridges.claude.mock import asked
 from tests.bridges.claude.script import ENDLESS
@@ -83,9 +83,9 @@ async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered_in_
         thread = world.thread(tools=[PAINT])
         asked_for = await thread.say("otter names it at length")
         pid = world.adapter().pid
-        answered = await thread.answer(**{fit(ENDLESS): "it is long now"})
+        answered = await thread.answer(**{client_safe_id(ENDLESS): "it is long now"})
         assert world.adapter().pid == pid
-    assert asked_for[-1] == f"RF waits for {fit(ENDLESS)}"
+    assert asked_for[-1] == f"RF waits for {client_safe_id(ENDLESS)}"
     assert (frame(answered), spoken(answered)) == (["TS", "TE", "MS", "RF"], "Long.")
     assert asked("it is long now")["messages"][-1]["tool_call_id"] == ENDLESS
 
@@ -217,7 +217,7 @@ async def test_an_agent_that_claude_sends_out_is_a_subagent_of_its_call(tmp_path
     lane = "subagent-call_task"
     assert made(words, "SUB", "END") == [f"SUB {lane} general-purpose < call_task", f"END SUB {lane}"]
     assert f'CR call_inner "tulip" @{lane}' in words
-    mine = [event for event in thread.told if getattr(event, "subagent_run_id", None) == lane]
+    mine = [event for event in thread.events if getattr(event, "subagent_run_id", None) == lane]
     said = "".join(one.delta for one in mine if isinstance(one, e.TextMessageContent))
     assert said == "I will look.The note says tulip."
     assert [word.split()[1] for word in made(words, "CS")] == ["call_task", "call_inner"]

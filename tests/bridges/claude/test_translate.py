@@ -19,20 +19,21 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from ambient_runner.bridges.claude.translate import Made, Translator, result_content
+from ambient_runner.bridges.claude.messages import result_content
+from ambient_runner.bridges.claude.translate import ToolCallRecord, Translator
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.protocol import events as e
-from tests.bridges.strands.world import told, verify
+from tests.bridges.strands.world import summarize, verify
 
 
 class Tale:
     """A translator with what it has said, as one run."""
 
     def __init__(
-        self, made: dict[str, Made] | None = None, answered: tuple[str, ...] = (), taken: tuple[str, ...] = ()
+        self, made: dict[str, ToolCallRecord] | None = None, answered: tuple[str, ...] = (), taken: tuple[str, ...] = ()
     ) -> None:
         self.composer = Composer()
-        self.made: dict[str, Made] = {} if made is None else made
+        self.made: dict[str, ToolCallRecord] = {} if made is None else made
         self.translator = Translator(self.composer, self.made, answered, taken)
         self.events: list[e.Event] = []
 
@@ -46,7 +47,7 @@ class Tale:
         end = e.RunFinished(thread_id="t", run_id="r")
         whole = [e.RunStarted(thread_id="t", run_id="r"), *self.events, *self.composer.close(end), end]
         verify(whole)
-        return told(whole)[:-1]
+        return summarize(whole)[:-1]
 
 
 def whole(*blocks: Any, message: str = "m1", parent: str | None = None, **more: Any) -> AssistantMessage:
@@ -194,12 +195,12 @@ def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
 
 
 def test_a_call_of_an_earlier_run_is_answered_without_being_made_again() -> None:
-    earlier = {"c1": Made(call="c1", name="Bash", parent=None)}
+    earlier = {"c1": ToolCallRecord(client_id="c1", name="Bash", parent=None)}
     assert Tale(earlier).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == ['CR c1 "ok"']
 
 
 def test_a_result_the_client_has_sent_itself_is_not_sent_back_to_it() -> None:
-    earlier = {"c1": Made(call="c1", name="mcp__ambient__paint", parent=None)}
+    earlier = {"c1": ToolCallRecord(client_id="c1", name="mcp__ambient__paint", parent=None)}
     assert Tale(earlier, ("c1",)).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == []
 
 
@@ -216,7 +217,7 @@ def test_a_call_under_an_id_that_the_thread_has_already_gets_another_in_all_that
 
 
 def test_a_call_renamed_in_an_earlier_run_keeps_that_name() -> None:
-    earlier = {"c1": Made(call="c1~2", name="Bash", parent=None)}
+    earlier = {"c1": ToolCallRecord(client_id="c1~2", name="Bash", parent=None)}
     told = Tale(earlier, taken=("c1", "c1~2")).feed(results(ToolResultBlock(tool_use_id="c1", content="ok")))
     assert told.words() == ['CR c1~2 "ok"']
 
@@ -283,7 +284,7 @@ def test_the_processs_account_of_itself_is_for_nobody() -> None:
     limits = RateLimitEvent(rate_limit_info=RateLimitInfo(status="allowed"), uuid="x", session_id="s")
     prompt = UserMessage(content=[TextBlock(text="what the subagent was told")], parent_tool_use_id="c1")
     tale = Tale().feed(init, limits, prompt, UserMessage(content="replayed"), object())
-    assert (tale.words(), tale.translator.session) == ([], "s1")
+    assert (tale.words(), tale.translator.session_id) == ([], "s1")
 
 
 def test_the_text_of_an_error_is_no_answer() -> None:
@@ -291,7 +292,7 @@ def test_the_text_of_an_error_is_no_answer() -> None:
         TextBlock(text="API Error: 401 at http://inside"), model="<synthetic>", error="authentication_failed"
     )
     tale = Tale().feed(message)
-    assert (tale.words(), tale.translator.trouble) == ([], "authentication_failed")
+    assert (tale.words(), tale.translator.error_kind) == ([], "authentication_failed")
 
 
 def test_only_the_turn_that_was_asked_for_ends_the_run() -> None:
@@ -305,7 +306,7 @@ def test_the_place_to_go_on_from_is_what_claude_itself_said_last() -> None:
         whole(ToolUseBlock(id="c1", name="Task", input={})),
         whole(TextBlock(text="x"), message="m2", parent="c1"),
     )
-    assert tale.translator.last == "uuid-m1"
+    assert tale.translator.last_entry_id == "uuid-m1"
 
 
 def test_a_search_of_the_provider_is_a_call_with_a_result() -> None:
@@ -326,8 +327,8 @@ def test_a_search_of_the_provider_is_a_call_with_a_result() -> None:
 
 def test_a_message_is_being_written_until_it_stops() -> None:
     tale = Tale().feed(*STREAMED)
-    assert tale.translator.is_writing
-    assert not tale.feed(event(type="message_stop")).translator.is_writing
+    assert tale.translator.is_streaming
+    assert not tale.feed(event(type="message_stop")).translator.is_streaming
 
 
 def retry(attempt: int, status: int | None = None) -> SystemMessage:
@@ -341,4 +342,4 @@ def test_a_request_that_is_tried_again_is_told_without_the_words_of_the_cli() ->
         'CUSTOM claude:retry {"attempt": 1, "maxRetries": 10, "delayMs": 600, "status": null}',
         'CUSTOM claude:retry {"attempt": 2, "maxRetries": 10, "delayMs": 600, "status": 529}',
     ]
-    assert tale.translator.retries == 2
+    assert tale.translator.retry_count == 2

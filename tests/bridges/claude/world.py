@@ -14,9 +14,9 @@ import anyio
 import msgspec
 import psutil
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import PlatformContext
-from ambient_runner.bridges.claude.adapter import Conversation
+from ambient_runner.bridges.claude.adapter import ClaudeAdapter
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from ambient_runner.bridges.claude.orphan_reaper import MARK
 from ambient_runner.config import Settings, Timeouts
@@ -25,7 +25,8 @@ from ambient_runner.protocol.events import Event, Message, Tool, UserMessage
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
 from tests.bridges.claude.mock import model_url
-from tests.bridges.strands.world import STREAMS, Thread, _tap, no, told, tool_message, yes
+from tests.bridges.strands.world import STREAMS, Thread, _tap, no, summarize, tool_message, yes
+from tests.machine_speed import unless_hung
 from tests.world import SETTINGS, events_of, request
 
 __all__ = ["PAINT", "TOLD", "TOOLS", "World", "bridge_of", "children", "claude", "gone", "no", "tool_message", "yes"]
@@ -59,20 +60,20 @@ class World:
     """One server: its threads, and what is behind them."""
 
     runner: Runner
-    hosted: Hosted
+    hosted: AgentHost
     folder: Path
 
     def thread(self, name: str = "t", tools: list[Tool] | None = None) -> ClaudeThread:
         return ClaudeThread(self.runner, name, tools=tools or [])
 
-    def adapter(self, name: str = "t") -> Conversation:
+    def adapter(self, name: str = "t") -> ClaudeAdapter:
         return next(kept.adapter for slot, kept in self.hosted._adapters.items() if slot[0].id == name)
 
     async def stored(self, thread: Thread, text: str) -> list[Event]:
         """What the server keeps of one run, also when it fails."""
         thread.count += 1
         message = UserMessage(id=f"u{thread.count}", content=text)
-        with anyio.fail_after(20):
+        with unless_hung():
             return await events_of(self.runner, await self.runner.start(request(message, thread=thread.name)))
 
 
@@ -80,13 +81,13 @@ class ClaudeThread(Thread):
     """A conversation whose runs may also bring `forwarded_props`."""
 
     async def run(self, *messages: Message, **options: Any) -> list[str]:
-        with anyio.fail_after(30):
+        with unless_hung():
             extra = {name: options.pop(name) for name in ("context", "forwarded_props") if name in options}
             asked = request(*messages, thread=self.name, **{"tools": self.tools, **options})
             asked = dataclasses.replace(asked, input=msgspec.structs.replace(asked.input, **extra))
             await events_of(self.runner, await self.runner.start(asked))
-        self.told = self.runner.taps[self.name]  # type: ignore[attr-defined]
-        return told(self.told)
+        self.events = self.runner.taps[self.name]  # type: ignore[attr-defined]
+        return summarize(self.events)
 
 
 @asynccontextmanager
@@ -112,7 +113,7 @@ async def claude(
         paths = {"workspace_path": str(workspace), "cwd_path": str(workspace)}
         return PlatformContext(session_id=run.thread.id, **{**paths, **(context or {})})
 
-    hosted = Hosted("agent", bridge_of(folder / "home", **bridge), context=offered, idle=idle)
+    hosted = AgentHost("agent", bridge_of(folder / "home", **bridge), context=offered, idle_timeout=idle)
     url = f"sqlite:///{store}" if store else "memory://"
     middleware = [_tap(taps), *([_granting(granted)] if granted else [])]
     chosen = settings or Settings(
@@ -154,6 +155,6 @@ def children(server: int | None = None) -> list[psutil.Process]:
 
 async def gone(processes: list[psutil.Process]) -> None:
     """Wait until they have ended."""
-    with anyio.fail_after(10):
+    with unless_hung():
         while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
             await anyio.sleep(0.02)

@@ -15,6 +15,8 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from langgraph.types import Command
 
+from tests.machine_speed import unless_hung
+
 
 @asynccontextmanager
 async def serving(graph: Any, *, key: str = "") -> AsyncGenerator[str, None]:
@@ -22,7 +24,7 @@ async def serving(graph: Any, *, key: str = "") -> AsyncGenerator[str, None]:
     server = _Server(uvicorn.Config(_app(graph, key), port=0, log_level="critical", lifespan="off"))
     task = asyncio.create_task(server.serve())
     try:
-        with anyio.fail_after(5):
+        with unless_hung():
             await server.listens.wait()
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:

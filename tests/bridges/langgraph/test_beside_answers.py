@@ -114,7 +114,7 @@ async def test_a_message_beside_an_answer_the_graph_failed_on_is_heard_after_the
         await thread.say("go")
         (asked,) = thread.interrupts
         await thread.say("beside", resume=[yes(asked, {})])
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         await thread.say("and this", resume=[yes(asked, ok("a"))])
         assert await stored(graph) == ["user: go", "ai: a", "user: beside", "user: and this", "ai: heard and this"]
 
@@ -143,7 +143,7 @@ async def test_of_two_answers_the_one_that_was_taken_is_kept_and_the_message_is_
         await thread.say("go")
         asked = {one.message: one for one in thread.interrupts}
         await thread.say("beside", resume=[yes(asked["good"], "x"), yes(asked["bad"], {})])
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         await thread.resume(yes(asked["good"], "y"), yes(asked["bad"], ok("fine")))
         assert await stored(compiled) == ["user: go", "ai: fine", "user: beside", "ai: heard beside"]
     assert taken == ["x"]

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.bridges.langgraph.state_edits import is_posted_back
+from ambient_runner.bridges.langgraph.state_edits import is_unchanged
 from tests.bridges.langgraph.remote_server import serving
 from tests.bridges.langgraph.scripted import ScriptedModel, says
 from tests.bridges.langgraph.world import Thread, langgraph, no, yes
@@ -47,7 +47,7 @@ def asking(*, inputs: Any = Draft, **compiled: Any) -> Any:
 
 
 async def state_of(thread: Thread) -> Any:
-    return (await thread.runner.view(KEY)).state.value
+    return (await thread.runner.view_thread(KEY)).state.value
 
 
 OK = {"ok": "yes"}
@@ -90,7 +90,7 @@ async def test_an_edit_beside_an_answer_that_failed_is_not_given_twice(second: s
         await thread.say("go", state={"title": "red"})
         (asked,) = thread.interrupts
         await thread.resume(yes(asked, {"wrong": 1}), state={"title": "blue", "notes": ["n"]})
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         await thread.resume(yes(asked, OK), state={"title": second, "notes": ["n"]})
         assert (thread.text(), thread.error) == ("yes blue ['n']", None)
         assert await state_of(thread) == {"title": "BLUE", "notes": ["n"]}
@@ -101,7 +101,7 @@ async def test_an_edit_of_the_wrong_type_beside_an_answer_is_refused_and_the_que
         await thread.say("go", state={"title": "red"})
         (asked,) = thread.interrupts
         await thread.resume(yes(asked, OK), state={"title": "red", "notes": 5})
-        assert thread.error == "INVALID_STATE"
+        assert thread.error == "invalid_state"
         await thread.resume(yes(asked, OK), state={"title": "red", "notes": ["b"]})
         assert thread.text() == "yes red ['b']"
 
@@ -134,7 +134,7 @@ async def test_a_second_edit_does_not_break_a_thread_on_a_server() -> None:
         await thread.say("go", state={"title": "red"})
         (asked,) = thread.interrupts
         await thread.resume(yes(asked, {"wrong": 1}), state={"title": "blue", "notes": []})
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         await thread.resume(no(asked), state={"title": "green", "notes": []})
         await thread.say("go on")
         assert (thread.text(), thread.error) == ("then blue", None)
@@ -160,7 +160,7 @@ async def test_a_command_that_the_graph_cannot_take_leaves_the_thread_usable(upd
         for _ in range(turn):
             await thread.say("hi")
         await thread.say("x", forwarded_props={"command": {"update": update, "goto": "node"}})
-        assert thread.error == "INVALID_STATE"
+        assert thread.error == "invalid_state"
         for _ in range(2):
             await thread.say("y")
             assert (thread.text(), thread.error) == ("ok", None)
@@ -180,7 +180,7 @@ async def test_a_command_after_one_whose_node_failed_does_not_break_the_thread()
     graph = StateGraph(Draft).add_node("node", node).add_edge(START, "node").compile(checkpointer=InMemorySaver())
     async with langgraph(graph, LangGraphConfig(time_travel=True)) as thread:
         await thread.say("hi")
-        for title, error in (("a", "LANGGRAPH_ERROR"), ("b", "INVALID_STATE")):
+        for title, error in (("a", "langgraph_error"), ("b", "invalid_state")):
             await thread.say(title, forwarded_props={"command": {"update": {"title": title}, "goto": "node"}})
             assert thread.error == error
         await thread.say("on")
@@ -223,4 +223,4 @@ class Shelf(BaseModel):
     ],
 )
 def test_a_set_is_posted_back_in_any_order(kept: Any, posted: Any, is_same: bool) -> None:
-    assert is_posted_back(kept, posted) is is_same
+    assert is_unchanged(kept, posted) is is_same

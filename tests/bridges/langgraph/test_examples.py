@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.test_examples import BACKGROUND, Page, example, kinds
-from tests.server.doors import SETTINGS, asking, client_of
+from tests.server.demo_server import SETTINGS, run_body, client_of
 
 
 def next_run(**body: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ async def approved(answer: dict[str, Any]) -> tuple[list[str], list[dict[str, An
     model = ScriptedModel(calls(call("c1", "pay", '{"recipient": "Ada", "amount": 12}')), says("All right."))
     async with client_of(example("langgraph_approval").create(model, SETTINGS)) as client:
         page = Page(client)
-        (question,) = (await page.post(asking("pay Ada")))[-1]["outcome"]["interrupts"]
+        (question,) = (await page.post(run_body("pay Ada")))[-1]["outcome"]["interrupts"]
         events = await page.post(next_run(resume=[{"interruptId": question["id"], **answer}]))
     return model.saw[-1], events, question
 
@@ -54,7 +54,7 @@ async def test_the_page_changes_its_colour_and_the_graph_looks_up_the_weather() 
     async with client_of(example("langgraph_frontend_tools").create(model, SETTINGS)) as client:
         page = Page(client)
         context = [{"description": "page", "value": "home"}]
-        first = await page.post(asking("teal, and Rome?", tools=[BACKGROUND], context=context))
+        first = await page.post(run_body("teal, and Rome?", tools=[BACKGROUND], context=context))
         assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["f1"]}
         answer = {"id": "a1", "role": "tool", "toolCallId": "f1", "content": "done"}
         second = await page.post(next_run(messages=[answer], tools=[BACKGROUND]))
@@ -69,7 +69,7 @@ async def test_the_recipe_is_shared_both_ways_and_shown_while_it_is_written() ->
     model = ScriptedModel(calls(call("c1", "write_recipe", whole[:32], whole[32:])), says("I added salt."))
     async with client_of(example("langgraph_shared_state").create(model, SETTINGS)) as client:
         mine = {"recipe": {"title": "Soup"}, "drafts": 99}
-        events = await Page(client).post(asking("more taste", state=mine))
+        events = await Page(client).post(run_body("more taste", state=mine))
         state = (await client.get("/state_snapshot/t")).json()["snapshot"]
     shown = [event["delta"][0]["value"] for event in events if event["type"] == "STATE_DELTA"]
     assert shown == [{"title": "Soup with "}, recipe]

@@ -91,7 +91,7 @@ async def test_a_graph_that_takes_no_messages_is_told_about_once(caplog: pytest.
         await thread.say("b")
     said = [record.getMessage() for record in caplog.records if "has no key" in record.getMessage()]
     assert said == [
-        "The graph's input has no key 'messages', so it does not get what users say. It has: history. "
+        "The graph's input has no key 'messages', so the graph does not receive the users' messages. Its keys are: history. "
         "Add the key to its state, or name the right one: LangGraphConfig(messages_key=…)."
     ]
 
@@ -117,7 +117,7 @@ async def test_a_graph_without_an_end_is_stopped(own: int | None, ours: int | No
     config = LangGraphConfig() if ours is None else LangGraphConfig(recursion_limit=ours)
     async with langgraph(limited, config) as thread:
         await thread.say("go")
-    assert (thread.error, len(rounds)) == ("RECURSION_LIMIT", steps)
+    assert (thread.error, len(rounds)) == ("recursion_limit", steps)
 
 
 MODULE = """

@@ -31,7 +31,7 @@ async def test_a_graph_that_goes_round_for_ever_ends_at_its_limit() -> None:
     graph.add_edge("round", "round")
     async with langgraph(graph.compile(), LangGraphConfig(recursion_limit=5)) as thread:
         await thread.say("go")
-    assert thread.error == "RECURSION_LIMIT"
+    assert thread.error == "recursion_limit"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def test_a_graph_that_goes_round_for_ever_ends_at_its_limit() -> None:
 async def test_a_model_that_fails_ends_what_it_began_and_says_nothing_of_why(turn: Any) -> None:
     async with langgraph(agent_graph(ScriptedModel(turn), get_weather)) as thread:
         await thread.say("go")
-    assert thread.error == "LANGGRAPH_ERROR"
+    assert thread.error == "langgraph_error"
     assert "secret reason" not in repr(thread.told)
 
 
@@ -74,7 +74,7 @@ async def test_a_node_that_fails_in_a_subgraph_fails_its_subagent() -> None:
     outer = StateGraph(MessagesState).add_node("helper", inner).add_edge(START, "helper").compile()
     async with langgraph(outer) as thread:
         assert await thread.say("go") == ["SUB s1 helper", "FAILED SUB s1"]
-    assert thread.error == "LANGGRAPH_ERROR"
+    assert thread.error == "langgraph_error"
 
 
 class Context(TypedDict, total=False):
@@ -114,7 +114,7 @@ async def test_a_rewind_holds_when_the_context_fails() -> None:
         await thread.say("a")
         await thread.say("b")
         await thread.run(user("u1", "a"), user("u2", "b"))
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         await thread.say("c")
     assert model.saw[2] == ["user: a", "ai: one", "user: b", "user: c"]
 
@@ -163,7 +163,7 @@ def test_a_graph_is_here_or_on_a_server_and_not_both() -> None:
 async def test_a_factory_that_makes_no_graph_is_refused_when_it_is_asked() -> None:
     async with langgraph(lambda: StateGraph(MessagesState)) as thread:
         await thread.say("go")
-    assert thread.error == "LANGGRAPH_ERROR"
+    assert thread.error == "langgraph_error"
 
 
 def test_a_compiled_graph_is_served_as_it_is() -> None:

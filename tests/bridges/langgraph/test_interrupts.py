@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 from pydantic import BaseModel
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, no, react_agent, steps, yes
@@ -126,7 +126,7 @@ async def test_a_question_says_what_an_answer_looks_like_and_another_kind_of_ans
         (asked,) = thread.interrupts
         assert (asked.response_schema or {})["required"] == ["approved"]
         await thread.resume(yes(asked, "maybe"))
-        assert thread.error == "INVALID_ANSWER"
+        assert thread.error == "invalid_answer"
         await thread.resume(yes(asked, {"approved": True}))
     assert thread.text() == "approved=True"
 
@@ -154,10 +154,10 @@ async def test_several_questions_at_once_are_answered_together_each_its_own() ->
             await thread.say("hello?")
         with pytest.raises(PendingInterrupts):
             await thread.resume(yes(one, 1))
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(e.ResumeEntry(interrupt_id="wrong", status="resolved"))
         await thread.resume(yes(two, 2), yes(one, 1))
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(two, 2), yes(one, 1))
     said = [event.delta for event in thread.told if isinstance(event, e.TextMessageContent)]
     assert sorted(said) == ["one=1", "two=2"]
@@ -174,7 +174,7 @@ async def test_a_node_may_ask_again_and_an_old_answer_does_not_answer_it() -> No
         await thread.say("go")
         (first,) = thread.interrupts
         assert await thread.resume(yes(first, "a")) == ["MS", "RF asks input_required"]
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(first, "a"))
         await thread.resume(yes(thread.interrupts[0], "b"))
     assert thread.text() == "a b"
@@ -198,7 +198,7 @@ async def test_an_expired_question_can_only_be_cancelled() -> None:
     async with langgraph(asking("q"), LangGraphConfig(interrupt_seconds=0)) as thread:
         await thread.say("go")
         (asked,) = thread.interrupts
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(asked, 1))
         assert (await thread.resume(no(asked)))[-1] == "RF success"
 
@@ -230,7 +230,7 @@ async def test_a_question_without_a_checkpointer_says_what_is_missing() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)))
     async with langgraph(agent_graph(model, book)) as thread:
         await thread.say("go")
-    assert thread.error == "CHECKPOINTER_NEEDED"
+    assert thread.error == "checkpointer_needed"
 
 
 async def test_a_question_in_a_subgraph_suspends_its_subagent() -> None:
@@ -268,7 +268,7 @@ async def test_a_breakpoint_asks_whether_to_go_on() -> None:
     async with langgraph(publishing()) as thread:
         assert (await thread.say("go"))[-1] == "RF asks confirmation"
         (asked,) = thread.interrupts
-        assert (asked.message, asked.metadata) == ("Go on with publish?", {"next": ["publish"]})
+        assert (asked.message, asked.metadata) == ("Continue with publish?", {"next": ["publish"]})
         await thread.resume(yes(asked, True))
         assert (thread.text(), steps(thread.told)) == ("published", ["+publish", "-publish"])
         await thread.say("again")

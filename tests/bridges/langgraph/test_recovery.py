@@ -96,12 +96,12 @@ async def test_after_an_answer_the_node_failed_on_the_next_answer_takes_its_plac
         (one,) = thread.interrupts
         for wrong in ({}, {"no": 1}):
             await thread.resume(yes(one, wrong))
-            assert thread.error == "LANGGRAPH_ERROR"
+            assert thread.error == "langgraph_error"
         assert (await thread.resume(yes(one, {"ok": "a"})))[-1] == "RF asks input_required"
         (two,) = thread.interrupts
         assert two.message == "two"
         await thread.resume(yes(two, {}))
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         await thread.resume(yes(two, {"ok": "b"}))
         assert thread.text() == "a b"
 
@@ -140,7 +140,7 @@ async def test_of_two_answers_the_one_that_was_taken_is_not_taken_twice() -> Non
         await thread.say("go")
         asked = {one.message: one for one in thread.interrupts}
         await thread.resume(yes(asked["good"], "x"), yes(asked["bad"], {}))
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         assert (await thread.resume(yes(asked["good"], "y"), yes(asked["bad"], {"ok": "fine"})))[-1] == "RF success"
     assert done == ["x"]
 
@@ -197,8 +197,8 @@ async def test_state_of_the_wrong_type_is_refused_and_later_runs_work(wrong: Any
         for _ in range(turn):
             await thread.say("before")
         await thread.say("go", state={"n": wrong})
-        assert thread.error == "INVALID_STATE"
-        view = await thread.runner.view(KEY)
+        assert thread.error == "invalid_state"
+        view = await thread.runner.view_thread(KEY)
         assert view.state.value.get("n", []) == [1] * turn
         assert (await thread.say("on"))[-1] == "RF success"
         assert thread.text() == str([1] * turn)
@@ -209,7 +209,7 @@ async def test_state_of_the_wrong_type_is_refused_and_later_runs_work(wrong: Any
 async def test_a_list_a_client_sets_becomes_the_set_that_the_graph_keeps() -> None:
     async with langgraph(listing()) as thread:
         assert (await thread.say("go", state={"tags": ["a"]}))[-1] == "RF success"
-        assert sorted((await thread.runner.view(KEY)).state.value["tags"]) == ["a", "t"]
+        assert sorted((await thread.runner.view_thread(KEY)).state.value["tags"]) == ["a", "t"]
 
 
 async def test_state_that_the_graph_fails_on_before_it_begins_is_taken_back() -> None:
@@ -223,8 +223,8 @@ async def test_state_that_the_graph_fails_on_before_it_begins_is_taken_back() ->
     typed = StateGraph(Typed).add_node("node", node).add_edge(START, "node").compile(checkpointer=InMemorySaver())
     async with langgraph(typed) as thread:
         await thread.say("go", state={"count": "many"})
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         assert (await thread.say("on"))[-1] == "RF success"
         await thread.say("go", state={"count": "many"})
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         assert (await thread.say("on", state={"count": 2}))[-1] == "RF success"

@@ -14,7 +14,7 @@ from tests.bridges.langgraph.test_interrupts import book
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, react_agent, yes
 
 ROME = '{"city": "Rome"}'
-REFUSED = '"The arguments of this call are not a JSON object, so it was not carried out." error'
+REFUSED = '"The arguments of this call are not a JSON object, so it was not executed." error'
 SAVERS = pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["stored", "not stored"])
 
 
@@ -41,7 +41,7 @@ async def test_what_the_model_is_given_back_has_the_call_and_why_it_was_refused(
     async with langgraph(agent_graph(model, get_weather)) as thread:
         await thread.say("go")
         await thread.say("on")
-    why = "tool c1: The arguments of this call are not a JSON object, so it was not carried out. error"
+    why = "tool c1: The arguments of this call are not a JSON object, so it was not executed. error"
     assert model.saw[1] == ["user: go", "ai: c1 get_weather {}", why, "user: on"]
 
 

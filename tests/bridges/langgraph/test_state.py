@@ -194,7 +194,7 @@ async def test_an_answer_may_be_such_an_integer() -> None:
     async with langgraph(graph_of(node, checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
         assert (await thread.resume(yes(thread.interrupts[0], HUGE)))[-1] == "RF success"
-        assert (await thread.runner.view(KEY)).state.value == {"recipe": {"n": HUGE}, "log": []}
+        assert (await thread.runner.view_thread(KEY)).state.value == {"recipe": {"n": HUGE}, "log": []}
 
 
 async def test_a_thread_with_such_an_integer_in_a_call_goes_on() -> None:
@@ -208,7 +208,7 @@ async def test_a_thread_with_such_an_integer_in_a_call_goes_on() -> None:
     model = ScriptedModel(calls(call("c1", "count", f'{{"n": {HUGE}}}')), says("Done."), says("Yes."))
     async with langgraph(agent_graph(model, count, checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
-        assert thread.error == "LANGGRAPH_ERROR"
+        assert thread.error == "langgraph_error"
         assert (await thread.say("sure?"))[-1] == "RF success"
     assert model.saw[-1][1:3] == ["ai: c1 count {'n': 1e+21}", f"tool c1: counted {HUGE}"]
 
@@ -289,7 +289,7 @@ async def test_a_prediction_of_what_the_graph_never_had_is_taken_back(before: An
     async with langgraph(graph, LangGraphConfig(predict_state=[MAPPING])) as thread:
         stream = await thread.say("write", state=before)
         assert any("a king" in word for word in state_words(stream))
-        assert (await thread.runner.view(KEY)).state.value == before
+        assert (await thread.runner.view_thread(KEY)).state.value == before
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ async def test_what_a_client_has_after_every_run_is_the_graphs_state() -> None:
     async with langgraph(graph) as thread:
         for text in "abc":
             await thread.say(text)
-        view = (await thread.runner.view(KEY)).state.value
+        view = (await thread.runner.view_thread(KEY)).state.value
     assert view == {"recipe": {"n": 3}, "log": ["x", "x", "x"]}
 
 
@@ -321,9 +321,9 @@ def test_a_long_argument_is_looked_at_a_few_times_only() -> None:
     """Looking at all of it for every piece would take time in the square of its length."""
     store = StateStore({})
     predictions = Predictions(store)
-    predictions.begin("w1", "write", [MAPPING.to_payload()])
+    predictions.start_call("w1", "write", [MAPPING.to_payload()])
     pieces = ['{"document": "', *["word "] * 20_000, '"}']
-    looks = sum(bool(predictions.more("w1", piece)) for piece in pieces)
-    predictions.more("w1", "", complete=True)
+    looks = sum(bool(predictions.add_arguments("w1", piece)) for piece in pieces)
+    predictions.add_arguments("w1", "", complete=True)
     assert 50 < looks < 200
     assert store.value == {"document": "word " * 20_000}

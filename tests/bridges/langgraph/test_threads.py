@@ -17,16 +17,17 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
-from ambient_runner.bridges.langgraph.graph import place_of
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.bridges.langgraph.graph import qualified_thread_id
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol import events as e
-from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.event_reader import follow_run
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says, words
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, events_of, request, user
 
 ROME = '{"city": "Rome"}'
-PLACE = {"configurable": {"thread_id": place_of(KEY)}}
+PLACE = {"configurable": {"thread_id": qualified_thread_id(KEY)}}
 
 
 async def stored(graph: Any, place: Any = PLACE) -> list[str]:
@@ -116,8 +117,8 @@ async def test_a_run_that_was_stopped_leaves_the_graph_usable_and_the_model_sees
     graph = agent_graph(model, checkpointer=InMemorySaver())
     async with langgraph(graph) as thread:
         started = await thread.runner.start(request(user("u1", "a")))
-        with anyio.fail_after(5):
-            async with aclosing(run_events(thread.runner.ledger, started)) as events:
+        with unless_hung():
+            async with aclosing(follow_run(thread.runner.ledger, started)) as events:
                 async for event in events:
                     if isinstance(event, e.TextMessageContent):
                         break
@@ -135,7 +136,7 @@ async def test_a_run_that_was_stopped_leaves_the_graph_usable_and_the_model_sees
 async def test_a_run_that_failed_can_be_tried_again_and_the_question_is_asked_once() -> None:
     model = ScriptedModel([RuntimeError("no")], says("now"))
     async with langgraph(agent_graph(model, checkpointer=InMemorySaver())) as thread:
-        assert (await thread.say("a"), thread.error) == ([], "LANGGRAPH_ERROR")
+        assert (await thread.say("a"), thread.error) == ([], "langgraph_error")
         await thread.run(user("u1", "a"))
     assert model.saw == [["user: a"], ["user: a"]]
 
@@ -153,7 +154,7 @@ async def test_calls_that_a_stop_left_without_a_result_are_answered_for_the_mode
     model = ScriptedModel(calls(call("c1", "slow")), says("ok"))
     async with langgraph(agent_graph(model, slow, checkpointer=InMemorySaver())) as thread:
         started = await thread.runner.start(request(user("u1", "a")))
-        with anyio.fail_after(5):
+        with unless_hung():
             await entered.wait()
             await thread.runner.stop(KEY)
             await events_of(thread.runner, started)
@@ -167,8 +168,12 @@ async def test_calls_that_a_stop_left_without_a_result_are_answered_for_the_mode
 
 
 def test_two_owners_with_the_same_thread_id_have_two_conversations() -> None:
-    assert place_of(ThreadKey("default", "a/b", "t")) != place_of(ThreadKey("default/a", "b", "t"))
-    assert place_of(ThreadKey("default", "local", "x/y")) != place_of(ThreadKey("default", "local/x", "y"))
+    assert qualified_thread_id(ThreadKey("default", "a/b", "t")) != qualified_thread_id(
+        ThreadKey("default/a", "b", "t")
+    )
+    assert qualified_thread_id(ThreadKey("default", "local", "x/y")) != qualified_thread_id(
+        ThreadKey("default", "local/x", "y")
+    )
 
 
 async def test_a_factory_is_asked_once_for_each_thread_and_gets_the_platforms_context() -> None:
@@ -226,7 +231,7 @@ async def test_erasing_a_thread_erases_its_checkpoints() -> None:
     async with langgraph(graph) as thread:
         await thread.say("a")
         assert (await graph.aget_state(PLACE)).values != {}
-        await thread.runner.erase(KEY)
+        await thread.runner.erase_thread(KEY)
         assert (await graph.aget_state(PLACE)).values == {}
 
 
@@ -240,7 +245,7 @@ async def test_a_client_may_go_on_from_an_earlier_checkpoint_where_that_is_allow
         await thread.say("c", forwarded_props={"checkpointId": checkpoint})
         assert model.saw[2] == ["user: a", "ai: one", "user: c"]
         await thread.say("d", forwarded_props={"checkpointId": "nope"})
-    assert thread.error == "NO_SUCH_CHECKPOINT"
+    assert thread.error == "no_such_checkpoint"
     assert len(model.saw) == 3
 
 

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-from ambient_runner.bridges.langgraph.client_tools import answer_backend, backend_tools, frontend_tools, route_tools
+from ambient_runner.bridges.langgraph.client_tools import back_to_model, backend_tools, frontend_tools, route_tools
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.private_entries import is_kept
+from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
 from tests.bridges.langgraph.scripted import ScriptedModel
 from tests.bridges.strands.world import TOOL, five_places, no, tasks_since, tool_message, verify, yes
-from tests.bridges.strands.world import told as told_plainly
+from tests.bridges.strands.world import summarize as told_plainly
+from tests.machine_speed import unless_hung
 from tests.world import SETTINGS, events_of, request
 
 __all__ = [
@@ -70,7 +70,7 @@ def agent_graph(model: ScriptedModel, *tools: Any, **compiled: Any) -> Any:
     graph.add_node("tools", backend_tools(ToolNode(list(tools))))
     graph.add_edge(START, "agent")
     graph.add_conditional_edges("agent", route_tools(), ["tools", END])
-    graph.add_conditional_edges("tools", answer_backend(), ["agent", END])
+    graph.add_conditional_edges("tools", back_to_model(), ["agent", END])
     return graph.compile(**compiled)
 
 
@@ -109,7 +109,7 @@ class Thread:
         return await self.run(resume=list(entries), **options)
 
     async def run(self, *messages: e.Message, **options: Any) -> list[str]:
-        with anyio.fail_after(20):
+        with unless_hung():
             more = {name: options.pop(name) for name in ("context", "forwarded_props") if name in options}
             asked = request(*messages, thread=self.name, **{"tools": self.tools, **options})
             asked = dataclasses.replace(asked, input=msgspec.structs.replace(asked.input, **more))
@@ -191,7 +191,7 @@ async def langgraph(
 ) -> AsyncGenerator[Thread, None]:
     """A thread on a Runner of its own; with `store` on a file that another one may open later."""
     taps: dict[str, list[e.Event]] = {}
-    hosted = Hosted("agent", bridge() if bridge else LangGraphBridge(graph, config))
+    hosted = AgentHost("agent", bridge() if bridge else LangGraphBridge(graph, config))
     url = f"sqlite:///{store}" if store else "memory://"
     async with open_ledger(url) as ledger, Runner(ledger, {"agent": hosted}, settings, [_tap(taps)]) as runner:
         yield Thread(runner, taps, tools=tools or [])
@@ -206,7 +206,7 @@ def _tap(taps: dict[str, list[e.Event]]) -> Any:
             end: list[e.Event] | None = None
             try:
                 async for event in handler(run):
-                    if not is_kept(event):
+                    if not is_private(event):
                         seen.append(event)
                     yield event
                 end = []

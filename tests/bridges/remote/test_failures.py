@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
 
-import anyio
 import httpx
 import pytest
 
@@ -22,7 +21,7 @@ from tests.bridges.remote.world import (
     CHUNKED_HEAD,
     SSE_HEAD,
     Answer,
-    Asked,
+    UpstreamRequest,
     endless,
     framed,
     fronting,
@@ -31,6 +30,7 @@ from tests.bridges.remote.world import (
     status,
     stream,
 )
+from tests.machine_speed import unless_hung
 from tests.world import run_once, said, user
 
 STARTED = RunStarted(thread_id="x", run_id="y")
@@ -44,7 +44,7 @@ def code(events: list[Event]) -> str | None:
     return events[-1].code
 
 
-async def silence(asked: Asked) -> AsyncIterator[bytes]:
+async def silence(request: UpstreamRequest) -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
     yield b""
 
@@ -59,7 +59,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("where", CUTS)
-async def test_an_answer_cut_in_the_middle_is_an_error_and_what_was_said_stays(where: str) -> None:
+async def test_a_response_that_breaks_off_is_an_error_and_its_events_are_stored(where: str) -> None:
     async with fronting(CUTS[where], framed(*said("m2", "well"))) as thread:
         assert code(await thread.run(user("u1"))) == "remote_ended_early"
         assert await thread.messages() == ALREADY_SAID
@@ -82,6 +82,10 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
     "failure": (status("500 Internal Server Error", b"Traceback: password=hunter22"), "remote_failed"),
     "unavailable": (status("503 Service Unavailable", b'{"error":{"code":"draining"}}'), "draining"),
     "large": (status("500 Oops", b'{"error":{"code":"late"},"x":"' + b"x" * 1_000_000 + b'"}'), "remote_failed"),
+    "deep": (
+        status("500 Oops", b'{"error":{"code":"late"},"x":' + b"[" * 64 + b"]" * 64 + b"}"),
+        "remote_failed",
+    ),
     "redirect": (
         raw(b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"),
         "remote_redirects",
@@ -97,12 +101,12 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("how", REFUSALS)
-async def test_a_refusal_becomes_its_code_and_words_of_our_own(how: str) -> None:
+async def test_a_refusal_becomes_its_code_and_a_message_of_ours(how: str) -> None:
     answer, expected = REFUSALS[how]
     async with fronting(answer, framed(*said("m2", "well"))) as thread:
         events = await thread.run(user("u1"))
         assert isinstance((await thread.run(user("u2")))[-1], RunFinished)
-        assert {asked.path for asked in thread.upstream.asked} == {"/"}
+        assert {request.path for request in thread.upstream.requests} == {"/"}
     last = events[-1]
     assert isinstance(last, RunError)
     assert last.code == expected
@@ -115,13 +119,13 @@ async def test_without_a_server_a_failure_is_one_of_our_errors_with_its_cause() 
         port = taken.getsockname()[1]
     bridge = RemoteBridge(f"http://127.0.0.1:{port}/")
     adapter = bridge.create_adapter(PlatformContext())
-    with pytest.raises(BridgeError) as failed, anyio.fail_after(20):
+    with pytest.raises(BridgeError) as failed, unless_hung():
         await anext(adapter.run(input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]))))
     await bridge.aclose()
     assert (failed.value.code, type(failed.value.__cause__)) == ("remote_unreachable", httpx.ConnectError)
 
 
-async def test_nobody_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreachable_server_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     async with hosting(RemoteBridge(f"http://127.0.0.1:{port}/")) as runner:
@@ -139,7 +143,7 @@ async def test_nobody_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
         (endless(*said("m1", "half")), RemoteTimeouts(idle=0.1)),
     ],
 )
-async def test_a_silent_server_is_given_up(answer: Answer, timeouts: RemoteTimeouts) -> None:
+async def test_a_silent_server_times_out(answer: Answer, timeouts: RemoteTimeouts) -> None:
     async with fronting(answer, timeout=timeouts) as thread:
         assert code(await thread.run(user("u1"))) == "agent_timeout"
         await thread.upstream.left.wait()
@@ -151,7 +155,7 @@ async def test_seconds_are_a_timeout_too() -> None:
 
 
 async def test_a_large_event_is_passed_over_and_an_endless_run_is_cut() -> None:
-    async def floods(asked: Asked) -> AsyncIterator[bytes]:
+    async def floods(request: UpstreamRequest) -> AsyncIterator[bytes]:
         yield SSE_HEAD + stream(STARTED)
         while True:
             yield stream(*said("m1", "x" * 10_000)[:2])

@@ -32,8 +32,8 @@ def sent(headers: Mapping[str, str]) -> dict[str, str]:
 async def test_the_headers_of_the_agent_go_with_every_request() -> None:
     async with fronting(framed(head=OUR_HEAD), status("204 No Content"), headers=SECRET) as thread:
         await thread.run(user("u1"))
-        await thread.runner.erase(KEY)
-        assert [sent(asked.headers) for asked in thread.upstream.asked] == [
+        await thread.runner.erase_thread(KEY)
+        assert [sent(request.headers) for request in thread.upstream.requests] == [
             {"authorization": f"Bearer {TOKEN}", "x-team": "blue-whales"}
         ] * 2
 
@@ -45,7 +45,7 @@ async def test_headers_can_be_made_for_each_run() -> None:
     async with fronting(framed(), headers=passed_on) as thread:
         for name in ("one", "two"):
             await thread.run(user(name), headers={"authorization": f"Bearer of {name}"})
-        assert [sent(asked.headers) for asked in thread.upstream.asked] == [
+        assert [sent(request.headers) for request in thread.upstream.requests] == [
             {"authorization": "Bearer of one", "x-team": "t"},
             {"authorization": "Bearer of two", "x-team": "t"},
         ]
@@ -58,17 +58,17 @@ async def cookies_sent(client: httpx.AsyncClient | None = None, **headers: str) 
     """What goes with the runs of two users when the other server sets a cookie each time."""
     async with fronting(framed(head=SETS_A_COOKIE), headers=headers, client=client) as thread:
         for owner in ("ann", "bob"):
-            asked = dataclasses.replace(request(user("u1")), actor=Actor(owner=owner))
-            await events_of(thread.runner, await thread.runner.start(asked))
-        return [asked.headers.get("cookie") for asked in thread.upstream.asked]
+            start = dataclasses.replace(request(user("u1")), actor=Actor(owner=owner))
+            await events_of(thread.runner, await thread.runner.start(start))
+        return [request.headers.get("cookie") for request in thread.upstream.requests]
 
 
-async def test_a_cookie_that_one_user_got_goes_with_nobodys_run() -> None:
+async def test_a_cookie_that_one_user_got_is_not_sent_with_another_run() -> None:
     assert await cookies_sent() == [None, None]
     assert await cookies_sent(Cookie="of=the-operator") == ["of=the-operator"] * 2
 
 
-async def test_a_client_of_ones_own_keeps_its_cookies_and_takes_none() -> None:
+async def test_a_provided_client_keeps_its_cookies_and_accepts_none() -> None:
     async with httpx.AsyncClient(cookies={"of": "the-operator"}, trust_env=False) as client:
         assert await cookies_sent(client) == ["of=the-operator"] * 2
 
@@ -85,7 +85,7 @@ async def test_a_function_that_fails_ends_the_run_without_a_request() -> None:
 
     async with fronting(framed(), headers=fails) as thread:
         last = (await thread.run(user("u1")))[-1]
-        assert thread.upstream.asked == []
+        assert thread.upstream.requests == []
     assert isinstance(last, RunError)
     assert (last.code, TOKEN in last.message) == ("agent_error", False)
 
@@ -96,7 +96,7 @@ async def test_a_credential_that_comes_back_is_not_stored_logged_or_shown(caplog
     async with fronting(framed(*said("m1", f"you sent {TOKEN[:8]}", TOKEN[8:])), echo, headers=SECRET) as thread:
         told = await thread.run(user("u1"))
         refused = await thread.run(user("u2"))
-        batches = await thread.runner.ledger.read(KEY, 0)
+        batches = await thread.runner.ledger.read_batches(KEY, 0)
         stored = b"".join(line for batch in batches for line in batch.lines)
     assert (type(told[-1]), type(refused[-1])) == (RunFinished, RunError)
     shown = msgspec.json.encode([told, refused]) + stored
@@ -127,7 +127,7 @@ async def test_a_header_that_cannot_be_sent_is_refused_without_its_value(
     assert TOKEN not in refused.value.message
     async with fronting(framed(), headers=lambda run: headers) as thread:
         last = (await thread.run(user("u1")))[-1]
-        assert thread.upstream.asked == []
+        assert thread.upstream.requests == []
     assert isinstance(last, RunError)
     assert TOKEN not in last.message + caplog.text
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ambient_runner.bridges.remote.history import Conversation
-from ambient_runner.ledger.base import RUNTIME
-from ambient_runner.projections.frames import snapshot_places
-from ambient_runner.projections.private_entries import is_kept_line, restated
+from ambient_runner.bridges.remote.history import HistoryMerge
+from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.projections.frames import snapshot_seqs
+from ambient_runner.projections.private_entries import is_private_line, parse_correction
 from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.projections.thread_view import ThreadView
 from ambient_runner.projections.transcript import Transcript
@@ -35,7 +35,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     ToolMessage,
 )
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.runs.runner import Runner
 from ambient_runner.runs.view_cache import load_view
 from tests.bridges.remote.world import framed, fronting
@@ -53,21 +53,21 @@ def call(name: str) -> ToolCall:
 
 
 def settled(
-    shown: list[Message], streamed: list[Event], told: list[Message], asked: tuple[str, ...] = ("u2",)
+    shown: list[Message], streamed: list[Event], snapshot: list[Message], added_ids: tuple[str, ...] = ("u2",)
 ) -> list[Message] | None:
     """The messages a thread has after this snapshot; None when there was nothing to store."""
-    conversation = Conversation(shown, asked)
+    conversation = HistoryMerge(shown, added_ids)
     thread = Transcript(shown)
     for event in streamed:
-        conversation.apply(event)
+        conversation.apply_event(event)
         thread.apply(event)
-    event = conversation.told(told)
+    event = conversation.merge_snapshot(snapshot)
     if event is None:
         return None
-    news = restated(event)
+    news = parse_correction(event)
     assert news is not None
-    thread.restate(news.messages, news.gone)
-    assert conversation.told(told) is None
+    thread.apply_correction(news.messages, news.gone)
+    assert conversation.merge_snapshot(snapshot) is None
     return thread.messages()
 
 
@@ -76,7 +76,7 @@ STREAMED = said("m2", "second")
 
 
 @pytest.mark.parametrize(
-    "told",
+    "snapshot",
     [
         [U1, says("m1", "first"), U2, says("m2", "second")],
         [U1, says("m1", "first"), U2, says("other-id", "second")],
@@ -85,34 +85,34 @@ STREAMED = said("m2", "second")
     ],
     ids=["the same", "under another id than it was streamed", "under other ids than it was shown", "empty"],
 )
-def test_a_snapshot_that_says_what_is_known_changes_nothing(told: list[Message]) -> None:
-    assert settled(SHOWN, STREAMED, told) is None
+def test_a_snapshot_that_matches_changes_nothing(snapshot: list[Message]) -> None:
+    assert settled(SHOWN, STREAMED, snapshot) is None
 
 
-def test_its_words_replace_what_was_streamed_under_the_id_that_was_streamed() -> None:
-    told: list[Message] = [U1, says("m1", "first"), U2, says("m2", "second, put right")]
-    assert settled(SHOWN, STREAMED, told) == told
+def test_the_text_of_a_snapshot_replaces_what_was_streamed_under_the_streamed_id() -> None:
+    snapshot: list[Message] = [U1, says("m1", "first"), U2, says("m2", "second, put right")]
+    assert settled(SHOWN, STREAMED, snapshot) == snapshot
 
 
 def test_a_conversation_it_has_compacted_is_compact_here_and_in_its_order() -> None:
     summary = SystemMessage(id="s", content="They said hello.")
-    told: list[Message] = [summary, U2, says("m2", "second")]
-    assert settled(SHOWN, STREAMED, told) == told
+    snapshot: list[Message] = [summary, U2, says("m2", "second")]
+    assert settled(SHOWN, STREAMED, snapshot) == snapshot
 
 
-def test_messages_it_adds_are_added_where_it_says() -> None:
-    told: list[Message] = [U1, says("m1", "first"), says("m1b", "between"), U2, says("m2", "second")]
-    assert settled(SHOWN, STREAMED, told) == told
+def test_messages_that_a_snapshot_adds_keep_their_position() -> None:
+    snapshot: list[Message] = [U1, says("m1", "first"), says("m1b", "between"), U2, says("m2", "second")]
+    assert settled(SHOWN, STREAMED, snapshot) == snapshot
 
 
 @pytest.mark.parametrize(
-    "told",
+    "snapshot",
     [[says("m2", "second")], [U1, says("m1", "first")], [says("new", "something else")]],
     ids=["only its own words", "only what was before", "something else"],
 )
-def test_a_snapshot_without_the_users_message_takes_nothing_away(told: list[Message]) -> None:
+def test_a_snapshot_without_the_users_message_takes_nothing_away(snapshot: list[Message]) -> None:
     ours: list[Message] = [*SHOWN, says("m2", "second")]
-    now = settled(SHOWN, STREAMED, told) or ours
+    now = settled(SHOWN, STREAMED, snapshot) or ours
     assert {message.id for message in ours} <= {message.id for message in now}
     assert [message.id for message in now if message.id in {"u1", "m1", "u2", "m2"}] == ["u1", "m1", "u2", "m2"]
 
@@ -122,18 +122,18 @@ def test_a_snapshot_without_a_call_that_waits_takes_nothing_away() -> None:
     assert settled(SHOWN, streamed, list(SHOWN)) is None
 
 
-def test_a_call_that_was_given_up_long_ago_does_not_keep_a_conversation_from_being_compacted() -> None:
+def test_an_old_unanswered_call_does_not_keep_a_conversation_from_being_compacted() -> None:
     shown: list[Message] = [U1, says("m1", "", tool_calls=[call("c")]), U2]
-    told: list[Message] = [U2, says("m2", "second")]
-    assert settled(shown, STREAMED, told) == told
+    snapshot: list[Message] = [U2, says("m2", "second")]
+    assert settled(shown, STREAMED, snapshot) == snapshot
 
 
 def test_what_it_leaves_out_of_a_message_stays() -> None:
     whole = says("m1", "first", tool_calls=[call("c")], metadata={"k": 1}, name="helper")
     result = ToolMessage(id="r", tool_call_id="c", content="seen")
     shown: list[Message] = [U1, whole, result, U2]
-    told: list[Message] = [U1, says("m1", "first"), ToolMessage(id="r", tool_call_id="c", content="seen"), U2]
-    assert settled(shown, [], told) is None
+    snapshot: list[Message] = [U1, says("m1", "first"), ToolMessage(id="r", tool_call_id="c", content="seen"), U2]
+    assert settled(shown, [], snapshot) is None
     empty: list[Message] = [U1, replace(whole, content=""), result, U2]
     assert settled(empty, [], [U1, says("m1", "", tool_calls=[call("c")]), result, U2]) is None
 
@@ -145,51 +145,51 @@ def test_a_result_is_known_by_its_call() -> None:
         ToolMessage(id="r", tool_call_id="c", content="seen"),
         U2,
     ]
-    told: list[Message] = [*shown[:2], ToolMessage(id="other", tool_call_id="c", content="seen twice"), U2]
-    assert settled(shown, [], told) == [*shown[:2], ToolMessage(id="r", tool_call_id="c", content="seen twice"), U2]
+    snapshot: list[Message] = [*shown[:2], ToolMessage(id="other", tool_call_id="c", content="seen twice"), U2]
+    assert settled(shown, [], snapshot) == [*shown[:2], ToolMessage(id="r", tool_call_id="c", content="seen twice"), U2]
 
 
-def test_an_id_told_twice_is_two_messages_or_one() -> None:
+def test_an_id_that_occurs_twice_is_two_messages_or_one() -> None:
     streamed = said("m1~2", "second")
-    told: list[Message] = [U1, says("m1", "first"), U2, says("m1", "second")]
-    assert settled(SHOWN, streamed, told) is None
-    assert settled(SHOWN, streamed, [*told, says("m1", "third")]) is None
+    snapshot: list[Message] = [U1, says("m1", "first"), U2, says("m1", "second")]
+    assert settled(SHOWN, streamed, snapshot) is None
+    assert settled(SHOWN, streamed, [*snapshot, says("m1", "third")]) is None
 
 
-def test_equal_messages_are_told_apart_by_their_order() -> None:
+def test_equal_messages_are_matched_in_their_order() -> None:
     shown: list[Message] = [user("u1", "yes"), says("m1", "ok"), user("u2", "yes")]
     streamed = said("m2", "ok")
-    told: list[Message] = [user("a", "yes"), says("b", "ok"), user("c", "yes"), says("d", "ok")]
-    assert settled(shown, streamed, told) is None
+    snapshot: list[Message] = [user("a", "yes"), says("b", "ok"), user("c", "yes"), says("d", "ok")]
+    assert settled(shown, streamed, snapshot) is None
 
 
 def unnamed(*messages: Message) -> list[Message]:
     return [replace(message, id="") for message in messages]
 
 
-def test_messages_without_an_id_are_known_by_their_words() -> None:
+def test_messages_without_an_id_are_matched_by_their_content() -> None:
     assert settled(SHOWN, STREAMED, unnamed(*SHOWN, says("m2", "second"))) is None
 
 
-def test_a_new_message_without_an_id_gets_one_and_told_again_it_changes_nothing() -> None:
-    told = unnamed(*SHOWN, says("", "second!"), says("", "third"))
-    assert settled(SHOWN, STREAMED, told) == [*SHOWN, says("told-4", "second!"), says("told-5", "third")]
+def test_a_new_message_without_an_id_gets_one_and_repeating_it_changes_nothing() -> None:
+    snapshot = unnamed(*SHOWN, says("", "second!"), says("", "third"))
+    assert settled(SHOWN, STREAMED, snapshot) == [*SHOWN, says("snapshot-4", "second!"), says("snapshot-5", "third")]
 
 
-def test_the_id_it_gets_is_nobody_elses() -> None:
-    shown: list[Message] = [U1, says("told-1", "first"), U2]
-    told: list[Message] = [*unnamed(says("", "zero")), *shown, says("told-2", "second")]
-    assert settled(shown, [], told) == [says("told-3", "zero"), *shown, says("told-2", "second")]
+def test_a_generated_message_id_is_unused() -> None:
+    shown: list[Message] = [U1, says("snapshot-1", "first"), U2]
+    snapshot: list[Message] = [*unnamed(says("", "zero")), *shown, says("snapshot-2", "second")]
+    assert settled(shown, [], snapshot) == [says("snapshot-3", "zero"), *shown, says("snapshot-2", "second")]
 
 
 def test_snapshots_without_ids_add_what_they_say_and_multiply_nothing() -> None:
-    thread, conversation = Transcript(SHOWN), Conversation(SHOWN, ["u2"])
+    thread, conversation = Transcript(SHOWN), HistoryMerge(SHOWN, ["u2"])
     for word in ("a", "b", "c", "c"):
-        event = conversation.told(unnamed(user("", word)))
-        news = restated(event) if event else None
+        event = conversation.merge_snapshot(unnamed(user("", word)))
+        news = parse_correction(event) if event else None
         if news is not None:
-            thread.restate(news.messages, news.gone)
-    added: list[Message] = [user("told-1", "a"), user("told-2", "b"), user("told-3", "c")]
+            thread.apply_correction(news.messages, news.gone)
+    added: list[Message] = [user("snapshot-1", "a"), user("snapshot-2", "b"), user("snapshot-3", "c")]
     assert sorted(thread.messages(), key=lambda message: message.id) == sorted(
         [*SHOWN, *added], key=lambda message: message.id
     )
@@ -198,7 +198,7 @@ def test_snapshots_without_ids_add_what_they_say_and_multiply_nothing() -> None:
 def test_a_thread_that_holds_messages_without_ids_already_does_not_grow_by_them() -> None:
     thread = Transcript([*unnamed(user("", "e"), user("", "e")), *SHOWN])
     for _ in range(3):
-        thread.restate(unnamed(user("", "e"), user("", "f")))
+        thread.apply_correction(unnamed(user("", "e"), user("", "f")))
     assert thread.messages() == [*unnamed(user("", "e")), *SHOWN, *unnamed(user("", "f"))]
 
 
@@ -210,8 +210,8 @@ async def test_ids_in_a_snapshot_are_such_as_a_client_can_send_back() -> None:
             await thread.run(U2)
             assert await thread.messages() == [
                 U2,
-                says(fit("m" * 300), "", tool_calls=[call(fit("c" * 300))]),
-                ToolMessage(id=fit("r\n"), tool_call_id=fit("c" * 300), content="seen"),
+                says(client_safe_id("m" * 300), "", tool_calls=[call(client_safe_id("c" * 300))]),
+                ToolMessage(id=client_safe_id("r\n"), tool_call_id=client_safe_id("c" * 300), content="seen"),
             ]
 
 
@@ -227,59 +227,59 @@ def test_reasoning_stays_unless_it_tells_any() -> None:
 def test_messages_it_was_never_shown_stay_where_they_were() -> None:
     setup = DeveloperMessage(id="d", content="Workspace ready")
     thread = Transcript([U1, setup, says("m1", "first"), U2])
-    conversation = Conversation([U1, says("m1", "first"), U2], ["u2"])
-    event = conversation.told([says("m1", "FIRST"), U2, says("m2", "second")])
+    conversation = HistoryMerge([U1, says("m1", "first"), U2], ["u2"])
+    event = conversation.merge_snapshot([says("m1", "FIRST"), U2, says("m2", "second")])
     assert event is not None
-    news = restated(event)
+    news = parse_correction(event)
     assert news is not None
-    thread.restate(news.messages, news.gone)
+    thread.apply_correction(news.messages, news.gone)
     assert thread.messages() == [setup, says("m1", "FIRST"), U2, says("m2", "second")]
 
 
 async def snapshots(runner: Runner) -> list[list[str | None]]:
     """The contents of every MESSAGES_SNAPSHOT a reader of the thread gets."""
-    batches = await runner.ledger.read(KEY, 0)
+    batches = await runner.ledger.read_batches(KEY, 0)
     views: list[ThreadView] = [
-        await load_view(runner.ledger, KEY, until=seq) for batch in batches for seq in snapshot_places(batch)
+        await load_view(runner.ledger, KEY, until=seq) for batch in batches for seq in snapshot_seqs(batch)
     ]
     return [[str(message.content) for message in view.transcript.messages()] for view in views]
 
 
 async def restatements(runner: Runner) -> int:
-    batches = await runner.ledger.read(KEY, 0)
-    return sum(is_kept_line(line) for batch in batches if batch.owner == RUNTIME for line in batch.lines)
+    batches = await runner.ledger.read_batches(KEY, 0)
+    return sum(is_private_line(line) for batch in batches if batch.owner == RUNTIME for line in batch.lines)
 
 
 async def test_the_snapshot_is_stored_and_fed_back() -> None:
-    told = MessagesSnapshot(
+    snapshot = MessagesSnapshot(
         messages=[SystemMessage(id="s", content="summary"), user("u2", "two"), says("m2", "put right")]
     )
-    async with fronting(framed(*said("m1", "one")), framed(*said("m2", "wrong"), told), framed()) as thread:
+    async with fronting(framed(*said("m1", "one")), framed(*said("m2", "wrong"), snapshot), framed()) as thread:
         await thread.run(user("u1", "one"))
         await thread.run(user("u2", "two"))
-        assert await thread.messages() == told.messages
+        assert await thread.messages() == snapshot.messages
         await thread.run(user("u3", "three"))
         assert [message["content"] for message in thread.shown()] == ["summary", "two", "put right", "three"]
         assert (await snapshots(thread.runner))[1] == ["summary", "two", "put right"]
         assert await restatements(thread.runner) == 1
 
 
-async def test_a_snapshot_that_says_nothing_new_costs_nothing_and_is_sent_once() -> None:
-    told = MessagesSnapshot(messages=[user("u1"), says("m1", "one")])
-    async with fronting(framed(*said("m1", "one"), told)) as thread:
+async def test_a_snapshot_without_news_is_not_stored_and_is_sent_once() -> None:
+    snapshot = MessagesSnapshot(messages=[user("u1"), says("m1", "one")])
+    async with fronting(framed(*said("m1", "one"), snapshot)) as thread:
         events = await thread.run(user("u1"))
         assert await restatements(thread.runner) == 0
     assert sum(isinstance(event, MessagesSnapshot) for event in events) == 1
 
 
-async def test_a_snapshot_in_the_middle_has_its_place_and_the_message_goes_on() -> None:
+async def test_a_snapshot_in_the_middle_keeps_its_position_and_the_message_continues() -> None:
     start, first, second = (
         TextMessageStart(message_id="m1", role="assistant"),
         TextMessageContent(message_id="m1", delta="a"),
         TextMessageContent(message_id="m1", delta="b"),
     )
-    told = MessagesSnapshot(messages=[user("u1"), says("m0", "before"), says("m1", "A")])
-    async with fronting(framed(start, first, told, second, TextMessageEnd(message_id="m1"))) as thread:
+    snapshot = MessagesSnapshot(messages=[user("u1"), says("m0", "before"), says("m1", "A")])
+    async with fronting(framed(start, first, snapshot, second, TextMessageEnd(message_id="m1"))) as thread:
         await thread.run(user("u1"))
         assert await snapshots(thread.runner) == [["hi", "before", "A"], ["hi", "before", "Ab"]]
 
@@ -301,31 +301,31 @@ async def test_what_clients_alone_see_survives_the_snapshots_of_later_runs() -> 
 
 async def test_a_secret_in_a_snapshot_is_not_stored() -> None:
     secret = "sk-abcdef-123456"
-    told = MessagesSnapshot(messages=[user("u1"), says("m1", f"it is {secret}")])
+    snapshot = MessagesSnapshot(messages=[user("u1"), says("m1", f"it is {secret}")])
     settings = dataclasses.replace(SETTINGS, secrets=(secret,))
-    async with fronting(framed(*said("m1", "it is"), told), settings=settings) as thread:
+    async with fronting(framed(*said("m1", "it is"), snapshot), settings=settings) as thread:
         await thread.run(user("u1"))
         assert [message.content for message in await thread.messages()] == ["hi", f"it is {REDACTED}"]
-        batches = await thread.runner.ledger.read(KEY, 0)
+        batches = await thread.runner.ledger.read_batches(KEY, 0)
     assert secret.encode() not in b"".join(line for batch in batches for line in batch.lines)
 
 
 async def test_a_huge_snapshot_is_passed_over_and_what_was_streamed_stands() -> None:
-    told = MessagesSnapshot(messages=[user("u1"), says("m1", "x" * (9 << 20))])
-    async with fronting(framed(*said("m1", "one"), told)) as thread:
+    snapshot = MessagesSnapshot(messages=[user("u1"), says("m1", "x" * (9 << 20))])
+    async with fronting(framed(*said("m1", "one"), snapshot)) as thread:
         await thread.run(user("u1"))
         assert [message.content for message in await thread.messages()] == ["hi", "one"]
 
 
 async def test_a_restated_thread_survives_a_checkpoint() -> None:
-    told = MessagesSnapshot(messages=[user("u1"), says("m1", "put right")])
-    async with fronting(framed(*said("m1", "wrong"), told)) as thread:
+    snapshot = MessagesSnapshot(messages=[user("u1"), says("m1", "put right")])
+    async with fronting(framed(*said("m1", "wrong"), snapshot)) as thread:
         await thread.run(user("u1"))
-        view = await thread.runner.view(KEY)
-        assert ThreadView.from_checkpoint(view.seq, view.to_checkpoint()).transcript.messages() == told.messages
+        view = await thread.runner.view_thread(KEY)
+        assert ThreadView.from_checkpoint(view.seq, view.to_checkpoint()).transcript.messages() == snapshot.messages
 
 
-async def test_an_event_about_what_a_user_said_leaves_it_as_it_was() -> None:
+async def test_an_event_about_a_user_message_leaves_it_unchanged() -> None:
     activity = ActivitySnapshot(message_id="u1", activity_type="plan", content={"step": 1})
     sealed = ReasoningEncryptedValue(subtype="message", entity_id="u1", encrypted_value="x")
     plan = ActivityMessage(id="u1~2", activity_type="plan", content={"step": 1})

@@ -6,21 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-import anyio
 import pytest
 
-from ambient_runner.bridges.remote.client import Remote
+from ambient_runner.bridges.remote.client import RemoteServerClient
 from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts
 from ambient_runner.config import Timeouts
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import Cancelled, RunAgentInput, RunFinished, RunStarted, TextMessageContent
-from ambient_runner.runs.event_reader import run_events
+from ambient_runner.runs.event_reader import follow_run
 from tests.bridges.remote.world import (
     OUR_HEAD,
     SSE_HEAD,
     Answer,
-    Asked,
     Thread,
+    UpstreamRequest,
     endless,
     framed,
     fronting,
@@ -28,6 +27,7 @@ from tests.bridges.remote.world import (
     stream,
     upstream,
 )
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, request, said, user
 
 HALF = said("m1", "half")[:2]
@@ -39,7 +39,7 @@ PATIENT = replace(SETTINGS, timeouts=Timeouts(grace=30))
 async def stopped_in_the_middle(thread: Thread) -> RunFinished:
     """Start a run, wait for its first words, stop it."""
     started = await thread.runner.start(request(user("u1")))
-    async for event in run_events(thread.runner.ledger, started):
+    async for event in follow_run(thread.runner.ledger, started):
         if isinstance(event, TextMessageContent):
             await thread.runner.stop(KEY)
         last = event
@@ -51,15 +51,15 @@ def ends_when_asked(head: bytes) -> tuple[Answer, Answer]:
     """A run that goes on until its stop has come, and the answer to that."""
     asked_to = asyncio.Event()
 
-    async def run(asked: Asked) -> AsyncIterator[bytes]:
+    async def run(request: UpstreamRequest) -> AsyncIterator[bytes]:
         yield head
         yield stream(RunStarted(thread_id="x", run_id="y"), *HALF)
         await asked_to.wait()
         yield stream(RunFinished(thread_id="x", run_id="y", outcome=Cancelled()))
 
-    async def stop(asked: Asked) -> AsyncIterator[bytes]:
+    async def stop(request: UpstreamRequest) -> AsyncIterator[bytes]:
         asked_to.set()
-        async for piece in OK(asked):
+        async for piece in OK(request):
             yield piece
 
     return run, stop
@@ -68,17 +68,17 @@ def ends_when_asked(head: bytes) -> tuple[Answer, Answer]:
 async def test_a_server_of_ours_is_asked_to_stop_and_ends_the_run_itself() -> None:
     async with fronting(*ends_when_asked(OUR_HEAD), path="agents/helper") as thread:
         last = await stopped_in_the_middle(thread)
-        run, stop = thread.upstream.asked
+        run, stop = thread.upstream.requests
         assert not thread.upstream.left.is_set()
     assert last.outcome == Cancelled()
     assert (run.path, stop.method, stop.path, stop.body) == ("/agents/helper", "POST", "/interrupt", {"threadId": "t"})
 
 
-async def test_any_server_is_asked_where_it_is_said_how() -> None:
+async def test_any_server_is_stopped_at_the_configured_url() -> None:
     async with upstream(OK) as other, fronting(endless(*HALF), interrupt=f"{other.url}stop/it") as thread:
         last = await stopped_in_the_middle(thread)
-        assert [(asked.path, asked.body) for asked in other.asked] == [("/stop/it", {"threadId": "t"})]
-        assert len(thread.upstream.asked) == 1
+        assert [(request.path, request.body) for request in other.requests] == [("/stop/it", {"threadId": "t"})]
+        assert len(thread.upstream.requests) == 1
         await thread.upstream.left.wait()
     assert last.outcome == Cancelled()
 
@@ -88,7 +88,7 @@ async def test_the_answer_of_another_server_is_closed_at_once(interrupt: bool | 
     async with fronting(endless(*HALF), interrupt=interrupt, settings=PATIENT) as thread:
         last = await stopped_in_the_middle(thread)
         await thread.upstream.left.wait()
-        assert len(thread.upstream.asked) == 1
+        assert len(thread.upstream.requests) == 1
     assert last.outcome == Cancelled()
 
 
@@ -99,22 +99,22 @@ async def test_a_stop_that_is_refused_closes_the_answer() -> None:
     assert last.outcome == Cancelled()
 
 
-async def test_the_other_server_is_told_that_our_leaving_means_stop() -> None:
+async def test_the_request_says_that_a_disconnect_stops_the_run() -> None:
     async with fronting(framed()) as thread:
         await thread.run(user("u1"))
-        assert thread.upstream.asked[0].headers["x-ambient-on-disconnect"] == "stop"
+        assert thread.upstream.requests[0].headers["x-ambient-on-disconnect"] == "stop"
 
 
-async def test_without_a_server_a_stopped_run_says_that_it_was_cancelled() -> None:
+async def test_without_a_server_a_stopped_run_ends_as_cancelled() -> None:
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.remote import RemoteBridge
 
     async with upstream(endless(*HALF)) as served:
         bridge = RemoteBridge(served.url)
         adapter = bridge.create_adapter(PlatformContext())
-        asked = input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]))
-        with anyio.fail_after(5):
-            async for event in adapter.run(asked):
+        run_input = input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]))
+        with unless_hung():
+            async for event in adapter.run(run_input):
                 if isinstance(event, TextMessageContent):
                     await adapter.interrupt()
                 last = event
@@ -125,8 +125,8 @@ async def test_without_a_server_a_stopped_run_says_that_it_was_cancelled() -> No
 async def test_an_erased_thread_is_erased_at_a_server_of_ours_too() -> None:
     async with fronting(framed(head=OUR_HEAD), status("204 No Content"), path="base/agents/helper") as thread:
         await thread.run(user("u1"))
-        await thread.runner.erase(KEY)
-        assert [(asked.method, asked.path) for asked in thread.upstream.asked] == [
+        await thread.runner.erase_thread(KEY)
+        assert [(request.method, request.path) for request in thread.upstream.requests] == [
             ("POST", "/base/agents/helper"),
             ("DELETE", "/base/thread/t"),
         ]
@@ -135,8 +135,8 @@ async def test_an_erased_thread_is_erased_at_a_server_of_ours_too() -> None:
 async def test_another_server_is_not_asked_to_erase() -> None:
     async with fronting(framed(head=SSE_HEAD)) as thread:
         await thread.run(user("u1"))
-        await thread.runner.erase(KEY)
-        assert len(thread.upstream.asked) == 1
+        await thread.runner.erase_thread(KEY)
+        assert len(thread.upstream.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ async def test_another_server_is_not_asked_to_erase() -> None:
         ("https://host:9/run?tenant=1", "https://host:9/run/interrupt?tenant=1"),
     ],
 )
-def test_the_stop_is_beside_the_agent(url: str, beside: str) -> None:
-    assert Remote(url, timeouts=RemoteTimeouts(), limits=RemoteLimits()).beside("/interrupt") == beside
+def test_the_stop_url_is_a_sibling_of_the_agent(url: str, beside: str) -> None:
+    assert RemoteServerClient(url, timeouts=RemoteTimeouts(), limits=RemoteLimits()).sibling_url("/interrupt") == beside

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ambient_runner.bridges.remote import RemoteBridge
-from ambient_runner.protocol.encode import ndjson
+from ambient_runner.protocol.encode import encode_ndjson
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Custom,
@@ -40,7 +40,7 @@ from ambient_runner.telemetry.tracing import tracing
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,
     SSE_HEAD,
-    Asked,
+    UpstreamRequest,
     framed,
     fronting,
     hosting,
@@ -84,7 +84,7 @@ async def test_the_other_server_gets_the_whole_input() -> None:
     async with fronting(framed(*said("m1", "hello")), framed(*said("m2", "again"))) as thread:
         await thread.run(user("u1", "one"))
         await thread.run(user("u2", "two"), tools=[tool], state={"k": 1})
-        first, second = thread.upstream.asked
+        first, second = thread.upstream.requests
     assert first.body == {
         "threadId": "t",
         "runId": "r",
@@ -104,11 +104,11 @@ async def test_the_other_server_gets_the_whole_input() -> None:
 CALLER = SpanRef(trace_id="0af7651916cd43dd8448eb211c80319c", span_id="b7ad6b7169203331", sampled=False)
 
 
-async def test_a_run_that_nobody_traces_passes_on_what_it_got() -> None:
+async def test_a_run_that_is_not_traced_forwards_the_span_of_its_caller() -> None:
     async with fronting(framed(*said("m1", "hello"))) as thread:
         await thread.run(user("u1"), caller=CALLER)
         await thread.run(user("u2"))
-        told = [asked.headers.get("traceparent") for asked in thread.upstream.asked]
+        told = [sent.headers.get("traceparent") for sent in thread.upstream.requests]
     assert told == ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", None]
 
 
@@ -116,14 +116,14 @@ async def test_the_trace_over_there_hangs_on_the_span_of_the_run() -> None:
     with spans_of() as spans:
         async with fronting(framed(*said("m1", "hello")), middleware=[tracing(spans.provider)]) as thread:
             await thread.run(user("u1"))
-            (asked,) = thread.upstream.asked
+            (sent,) = thread.upstream.requests
         [root] = spans.roots
-    assert asked.headers["traceparent"] == f"00-{root.trace}-{root.id}-01"
+    assert sent.headers["traceparent"] == f"00-{root.trace}-{root.id}-01"
 
 
 async def test_ndjson_is_read_too() -> None:
     lines = [encode_event(event) for event in (STARTED, *said("m1", "hello"), FINISHED)]
-    async with fronting(raw(NDJSON_HEAD, ndjson(lines))) as thread:
+    async with fronting(raw(NDJSON_HEAD, encode_ndjson(lines))) as thread:
         assert words(await thread.run(user("u1"))) == "hello"
 
 
@@ -158,7 +158,7 @@ async def test_state_goes_there_and_comes_back() -> None:
     async with fronting(framed(snapshot, delta)) as thread:
         await thread.run(user("u1"))
         await thread.run(user("u2"))
-        assert thread.upstream.asked[1].body["state"] == {"n": 2}
+        assert thread.upstream.requests[1].body["state"] == {"n": 2}
 
 
 async def test_a_call_for_the_client_waits_here_and_its_result_goes_there() -> None:
@@ -169,33 +169,33 @@ async def test_a_call_for_the_client_waits_here_and_its_result_goes_there() -> N
         ToolCallEnd(tool_call_id="c1"),
     ]
     async with fronting(framed(*call), framed(*said("m2", "done"))) as thread:
-        asked = ending(await thread.run(user("u1"), tools=[tool]))
+        ended = ending(await thread.run(user("u1"), tools=[tool]))
         result = ToolMessage(id="result", tool_call_id="c1", content="painted")
         answered = await thread.run(result, tools=[tool])
         shown = thread.shown()
-    assert isinstance(asked, RunFinished)
-    assert asked.outcome == Success(pending_tool_call_ids=["c1"])
+    assert isinstance(ended, RunFinished)
+    assert ended.outcome == Success(pending_tool_call_ids=["c1"])
     assert [message["role"] for message in shown] == ["user", "assistant", "tool"]
     assert shown[-1] == msgspec.to_builtins(result)
     assert words(answered) == "done"
 
 
-async def test_a_question_comes_here_and_its_answer_goes_there() -> None:
+async def test_an_interrupt_is_passed_on_and_its_answer_sent_back() -> None:
     question = Interrupt(id="q1", reason="confirmation", message="May I?", response_schema={"type": "object"})
     parked = RunFinished(thread_id="x", run_id="y", outcome=Interrupted(interrupts=[question]))
     answer = ResumeEntry(interrupt_id="q1", status="resolved", payload={"approved": True})
     async with fronting(raw(SSE_HEAD, stream(STARTED, parked)), framed(*said("m1", "thanks"))) as thread:
-        asked = ending(await thread.run(user("u1")))
+        ended = ending(await thread.run(user("u1")))
         answered = await thread.run(resume=[answer])
-        assert thread.upstream.asked[1].body["resume"] == [
+        assert thread.upstream.requests[1].body["resume"] == [
             {"interruptId": "q1", "status": "resolved", "payload": {"approved": True}}
         ]
-    assert isinstance(asked, RunFinished)
-    assert asked.outcome == Interrupted(interrupts=[question])
+    assert isinstance(ended, RunFinished)
+    assert ended.outcome == Interrupted(interrupts=[question])
     assert words(answered) == "thanks"
 
 
-async def test_a_server_that_forgot_its_question_is_asked_without_the_answer_so_that_it_asks_again() -> None:
+async def test_a_run_whose_interrupt_is_gone_is_retried_without_the_answer() -> None:
     def asks(name: str) -> bytes:
         question = Interrupt(id=name, reason="confirmation")
         return stream(STARTED, RunFinished(thread_id="x", run_id="y", outcome=Interrupted(interrupts=[question])))
@@ -203,10 +203,10 @@ async def test_a_server_that_forgot_its_question_is_asked_without_the_answer_so_
     forgot = status("409 Conflict", b'{"error":{"code":"nothing_to_resume","message":"gone"}}')
     async with fronting(raw(SSE_HEAD, asks("q1")), forgot, raw(SSE_HEAD, asks("q2"))) as thread:
         await thread.run(user("u1"))
-        asked = ending(await thread.run(resume=[ResumeEntry(interrupt_id="q1", status="resolved")]))
-        assert ["resume" in request.body for request in thread.upstream.asked] == [False, True, False]
-    assert isinstance(asked, RunFinished)
-    assert asked.outcome == Interrupted(interrupts=[Interrupt(id="q2", reason="confirmation")])
+        ended = ending(await thread.run(resume=[ResumeEntry(interrupt_id="q1", status="resolved")]))
+        assert ["resume" in request.body for request in thread.upstream.requests] == [False, True, False]
+    assert isinstance(ended, RunFinished)
+    assert ended.outcome == Interrupted(interrupts=[Interrupt(id="q2", reason="confirmation")])
 
 
 async def test_what_is_open_when_it_ends_is_closed_and_what_it_forgot_is_added() -> None:
@@ -252,11 +252,11 @@ async def test_what_only_an_adapter_may_write_is_not_taken_from_another_server()
     ]
     async with fronting(framed(*forged, *said("m1", "hello"))) as thread:
         await thread.run(user("u1"))
-        view = await thread.runner.view(KEY)
+        view = await thread.runner.view_thread(KEY)
         assert (view.memory, [message.id for message in view.transcript.messages()]) == (None, ["u1", "m1"])
 
 
-async def test_what_a_server_says_of_itself_is_not_passed_on() -> None:
+async def test_events_about_the_other_server_are_not_passed_on() -> None:
     itself = [Custom(name="ambient:capabilities", value={}), Custom(name="ambient:trace_id", value={})]
     other = Custom(name="ambient:repo_added", value={"name": "x"})
     async with fronting(framed(*itself, other)) as thread:
@@ -265,7 +265,7 @@ async def test_what_a_server_says_of_itself_is_not_passed_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["ambient:gap", "ambient:snapshot_skipped", "ambient:feedback", "ambient:made_up"])
-async def test_only_what_a_server_says_of_its_work_is_taken_under_our_names(name: str) -> None:
+async def test_only_ambient_events_about_the_agents_work_are_passed_on(name: str) -> None:
     """Any was: another server could tell a client that it has missed something here, or what some user thinks."""
     own = [Custom(name="ambient:hook_error", value={"hook": "h", "tool": None}), Custom(name="theirs", value=1)]
     async with fronting(framed(Custom(name=name, value={}), *own, *said("m1", "hello"))) as thread:
@@ -274,7 +274,7 @@ async def test_only_what_a_server_says_of_its_work_is_taken_under_our_names(name
 
 
 async def test_nothing_is_read_after_the_terminal_event() -> None:
-    async def never_ends(asked: Asked) -> AsyncIterator[bytes]:
+    async def never_ends(request: UpstreamRequest) -> AsyncIterator[bytes]:
         yield SSE_HEAD
         yield stream(STARTED, *said("m1", "hello"), FINISHED, *said("m2", "more"))
         await asyncio.Event().wait()
@@ -310,7 +310,7 @@ async def test_a_connection_is_used_again() -> None:
 async def test_two_users_of_one_thread_id_have_two_threads_over_there() -> None:
     async with fronting(framed(*said("m1", "hello"))) as thread:
         for owner in ("ann", "bob"):
-            asked = dataclasses.replace(request(user("u1")), actor=Actor(owner=owner))
-            assert words(await events_of(thread.runner, await thread.runner.start(asked))) == "hello"
-        there = [asked.body["threadId"] for asked in thread.upstream.asked]
+            start = dataclasses.replace(request(user("u1")), actor=Actor(owner=owner))
+            assert words(await events_of(thread.runner, await thread.runner.start(start))) == "hello"
+        there = [sent.body["threadId"] for sent in thread.upstream.requests]
     assert len({*there, "t"}) == 3

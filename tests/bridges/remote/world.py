@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 import msgspec
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.remote import RemoteBridge
 from ambient_runner.config import Settings
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.encode import sse_bare
+from ambient_runner.protocol.encode import encode_sse_without_id
 from ambient_runner.protocol.events import Event, Message, RunFinished, RunStarted, encode_event
 from ambient_runner.runs.run import Middleware
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, run_once
 
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -27,7 +27,7 @@ OUR_HEAD = SSE_HEAD.replace(b"\r\n\r\n", b"\r\nX-Ambient-Run: 1\r\n\r\n")
 
 
 @dataclass
-class Asked:
+class UpstreamRequest:
     """One request as it came."""
 
     method: str
@@ -36,7 +36,7 @@ class Asked:
     body: Any
 
 
-Answer = Callable[[Asked], AsyncIterator[bytes]]
+Answer = Callable[[UpstreamRequest], AsyncIterator[bytes]]
 
 
 @dataclass
@@ -45,18 +45,18 @@ class Upstream:
 
     url: str
     answers: list[Answer]
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[UpstreamRequest] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client has gone before its answer was complete."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            asked = await read_request(reader)
-            self.asked.append(asked)
+            request = await read_request(reader)
+            self.requests.append(request)
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             gone = asyncio.create_task(reader.read())
             try:
-                await self._write(answer(asked), writer, gone)
+                await self._write(answer(request), writer, gone)
             finally:
                 gone.cancel()
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -80,12 +80,12 @@ class Upstream:
             await writer.drain()
 
 
-async def read_request(reader: asyncio.StreamReader) -> Asked:
+async def read_request(reader: asyncio.StreamReader) -> UpstreamRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = head[0].split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method, path, headers, msgspec.json.decode(body) if body else None)
+    return UpstreamRequest(method, path, headers, msgspec.json.decode(body) if body else None)
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def upstream(*answers: Answer) -> AsyncGenerator[Upstream, None]:
 def raw(*pieces: bytes) -> Answer:
     """These bytes, and the end of the connection."""
 
-    async def answer(asked: Asked) -> AsyncIterator[bytes]:
+    async def answer(request: UpstreamRequest) -> AsyncIterator[bytes]:
         for piece in pieces:
             yield piece
 
@@ -117,27 +117,27 @@ def status(line: str, body: bytes = b"", content_type: str = "application/json")
 def framed(*events: Event, head: bytes = SSE_HEAD) -> Answer:
     """A run of these events, with RUN_STARTED and RUN_FINISHED around them."""
 
-    async def answer(asked: Asked) -> AsyncIterator[bytes]:
-        thread, run = asked.body["threadId"], asked.body["runId"]
+    async def answer(request: UpstreamRequest) -> AsyncIterator[bytes]:
+        thread, run = request.body["threadId"], request.body["runId"]
         yield head
         for event in (
             RunStarted(thread_id=thread, run_id=run),
             *events,
             RunFinished(thread_id=thread, run_id=run),
         ):
-            yield sse_bare(encode_event(event))
+            yield encode_sse_without_id(encode_event(event))
 
     return answer
 
 
 def stream(*events: Event) -> bytes:
-    return b"".join(sse_bare(encode_event(event)) for event in events)
+    return b"".join(encode_sse_without_id(encode_event(event)) for event in events)
 
 
 def endless(*events: Event, head: bytes = SSE_HEAD) -> Answer:
     """These events, and then nothing more."""
 
-    async def answer(asked: Asked) -> AsyncIterator[bytes]:
+    async def answer(request: UpstreamRequest) -> AsyncIterator[bytes]:
         yield head
         yield stream(RunStarted(thread_id="x", run_id="y"), *events)
         await asyncio.Event().wait()
@@ -156,11 +156,11 @@ class Thread:
         return await run_once(self.runner, *messages, **options)
 
     async def messages(self) -> list[Message]:
-        return (await self.runner.view(KEY)).transcript.messages()
+        return (await self.runner.view_thread(KEY)).transcript.messages()
 
     def shown(self, turn: int = -1) -> list[Any]:
         """The messages the other server was shown."""
-        return self.upstream.asked[turn].body["messages"]
+        return self.upstream.requests[turn].body["messages"]
 
 
 @asynccontextmanager
@@ -183,8 +183,8 @@ async def hosting(
     bridge: RemoteBridge, settings: Settings = SETTINGS, middleware: Sequence[Middleware] = ()
 ) -> AsyncGenerator[Runner, None]:
     """A Runner in front of it. Nothing done with it may take longer than 20 seconds."""
-    agents = {"agent": Hosted("agent", bridge)}
-    with anyio.fail_after(20):
+    agents = {"agent": AgentHost("agent", bridge)}
+    with unless_hung():
         async with MemoryLedger() as ledger, Runner(ledger, agents, settings, middleware) as runner:
             yield runner
 

@@ -1,4 +1,4 @@
-"""Runs to cut short: what the model plays, what the agent is, what is posted. One for every kind of stream."""
+"""Runs to cut short: the model's script, the agent and the run input. One for every kind of stream."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pieces(context: Any) -> list[str]:
     return [context.args_str[:5], context.args_str[5:]]
 
 
-def told(context: Any) -> list[Any]:
+def custom_events(context: Any) -> list[Any]:
     return [ag.CustomEvent(name="mine", value=1), ag.StateSnapshotEvent(snapshot={"seen": True})]
 
 
@@ -50,7 +50,7 @@ BUSY = ToolBehavior(
     args_streamer=pieces,
     state_from_args=lambda context: {"city": 1},
     state_from_result=lambda context: {"weather": 1},
-    custom_result_handler=told,
+    custom_result_handler=custom_events,
 )
 ROME = '{"city": "Rome"}'
 
@@ -67,9 +67,9 @@ class Case:
     def models(self) -> dict[str, ScriptedModel]:
         return {name: ScriptedModel(script=_player(turns)) for name, turns in self.turns.items()}
 
-    def posted(self, text: str = "go", **more: Any) -> ag.RunAgentInput:
-        said = e.UserMessage(id=f"u-{text}", content=text)
-        return input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[said], tools=self.tools, **more))
+    def run_input(self, text: str = "go", **more: Any) -> ag.RunAgentInput:
+        words = e.UserMessage(id=f"u-{text}", content=text)
+        return input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[words], tools=self.tools, **more))
 
 
 def _player(turns: list[Turn]) -> Callable[[list[Any]], Turn]:
@@ -77,8 +77,8 @@ def _player(turns: list[Turn]) -> Callable[[list[Any]], Turn]:
 
     def play(messages: list[Any]) -> Turn:
         again = any("again" in str(block.get("text", "")) for message in messages for block in message["content"])
-        said = sum(message["role"] == "assistant" for message in messages)
-        return says("ok") if again or said >= len(turns) else turns[said]
+        words = sum(message["role"] == "assistant" for message in messages)
+        return says("ok") if again or words >= len(turns) else turns[words]
 
     return play
 

@@ -64,8 +64,8 @@ class ScriptedModel(Model):
         finally:
             self.closed += 1
 
-    async def asked(self, times: int) -> None:
-        """Wait until the model has been asked so often."""
+    async def wait_for_calls(self, times: int) -> None:
+        """Wait until the model has been called this many times."""
         while len(self.saw) < times:
             self._news = anyio.Event()
             await self._news.wait()
@@ -91,14 +91,14 @@ def calls(*blocks: Turn, stop: str = "tool_use", usage: tuple[int, int] = (10, 5
 
 
 def turn(*blocks: Turn, stop: str = "end_turn", usage: tuple[int, int] = (10, 5)) -> Turn:
-    given, made = usage
+    received, made = usage
     return [
         {"messageStart": {"role": "assistant"}},
         *(step for block in blocks for step in block),
         {"messageStop": {"stopReason": stop}},
         {
             "metadata": {
-                "usage": {"inputTokens": given, "outputTokens": made, "totalTokens": given + made},
+                "usage": {"inputTokens": received, "outputTokens": made, "totalTokens": received + made},
                 "metrics": {"latencyMs": 1},
             }
         },

@@ -9,7 +9,7 @@ from strands import tool
 from strands.multiagent import GraphBuilder
 
 from ambient_runner.bridges.strands.config import PredictStateMapping, StrandsAgentConfig, ToolBehavior
-from ambient_runner.bridges.strands.config_check import misspelt
+from ambient_runner.bridges.strands.config_check import unknown_tool_names
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import TOOL, Thread, agent_of, strands
 
@@ -36,7 +36,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[Any]:
     return [
         (record.args[0], record.args[2])
         for record in caplog.records
-        if record.name.endswith("strands.spelling") and isinstance(record.args, tuple)
+        if record.name.endswith("strands.config_check") and isinstance(record.args, tuple)
     ]
 
 
@@ -84,18 +84,18 @@ async def test_the_tools_of_a_graphs_agents_are_known(caplog: pytest.LogCaptureF
 )
 @pytest.mark.parametrize("behavior", [ASKS, SHOWS], ids=["asks", "shows"])
 def test_a_slip_of_the_pen_is_found_whatever_the_behaviour_is_for(name: str, behavior: ToolBehavior) -> None:
-    assert misspelt(config_of(**{name: behavior}), {"delete_file", "look"}) == {name: "delete_file"}
+    assert unknown_tool_names(config_of(**{name: behavior}), {"delete_file", "look"}) == {name: "delete_file"}
 
 
 @pytest.mark.parametrize("name", ["delete_files", "relete_file", "show_file", "chart"])
 def test_what_may_be_a_tool_of_the_client_that_comes_later_is_left_alone_but_for_approvals(name: str) -> None:
-    assert misspelt(config_of(**{name: SHOWS}), {"delete_file"}) == {}
-    assert misspelt(config_of(**{name: ASKS}), {"delete_file"}).keys() == {name}
+    assert unknown_tool_names(config_of(**{name: SHOWS}), {"delete_file"}) == {}
+    assert unknown_tool_names(config_of(**{name: ASKS}), {"delete_file"}).keys() == {name}
 
 
 def test_a_name_like_that_of_a_tool_with_a_behaviour_of_its_own_may_be_another_tool() -> None:
-    assert misspelt(config_of(delete_file=ASKS, deleteFile=SHOWS), {"delete_file"}) == {}
+    assert unknown_tool_names(config_of(delete_file=ASKS, deleteFile=SHOWS), {"delete_file"}) == {}
 
 
 def test_a_tool_the_client_declares_is_known() -> None:
-    assert misspelt(config_of(delte_file=ASKS), {"delete_file"}, {"delte_file"}) == {}
+    assert unknown_tool_names(config_of(delte_file=ASKS), {"delete_file"}, {"delte_file"}) == {}

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from strands import tool
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.ledger.memory import MemoryLedger
@@ -21,6 +21,7 @@ from ambient_runner.runs.runner import Runner
 from tests.bridges.strands.cases import EVERYWHERE, SOMEWHERE, Case
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import agent_of, five_places, tasks_since, verify
+from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, events_of, request, user
 
 CASES = EVERYWHERE | SOMEWHERE
@@ -30,7 +31,7 @@ async def places(name: str) -> list[int]:
     """Where this case is cut: everywhere, or at five places that stay the same."""
     case = CASES[name]
     adapter = StrandsBridge(case.build(case.models()), case.config).create_adapter(PlatformContext())
-    count = len([event async for event in adapter.run(case.posted())])
+    count = len([event async for event in adapter.run(case.run_input())])
     return list(range(count)) if name in EVERYWHERE else five_places(count, seed=len(name))
 
 
@@ -41,13 +42,13 @@ async def test_a17_closing_the_events_anywhere_stops_the_model_and_the_next_run_
         models = case.models()
         adapter = StrandsBridge(case.build(models), case.config).create_adapter(PlatformContext())
         before = asyncio.all_tasks()
-        with anyio.fail_after(10):
-            async with aclosing(adapter.run(case.posted())) as events:
+        with unless_hung():
+            async with aclosing(adapter.run(case.run_input())) as events:
                 for _ in range(place + 1):
                     await anext(events)
             assert await tasks_since(before) == set()
             assert_all_closed(models)
-            assert_works(case, [event async for event in adapter.run(case.posted("again"))])
+            assert_works(case, [event async for event in adapter.run(case.run_input("again"))])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,7 +60,7 @@ async def test_a17_cancelling_while_the_model_is_being_waited_for_leaves_nothing
         adapter = StrandsBridge(case.build(models), case.config).create_adapter(PlatformContext())
         wait_at(models, place, reached)
         before = asyncio.all_tasks()
-        with anyio.fail_after(10):
+        with unless_hung():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(consume, adapter, case, reached)
                 await reached.wait()
@@ -68,7 +69,7 @@ async def test_a17_cancelling_while_the_model_is_being_waited_for_leaves_nothing
             assert_all_closed(models)
             for model in models.values():
                 model.gate = None
-            assert_works(case, [event async for event in adapter.run(case.posted("again"))])
+            assert_works(case, [event async for event in adapter.run(case.run_input("again"))])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -76,12 +77,12 @@ async def test_a17_a_stop_anywhere_ends_the_run_as_cancelled_and_the_thread_goes
     case = CASES[name]
     for place in await places(name):
         models = case.models()
-        hosted = Hosted("agent", StrandsBridge(case.build(models), case.config))
+        hosted = AgentHost("agent", StrandsBridge(case.build(models), case.config))
         async with MemoryLedger() as ledger:
             stopping = Stopping(place)
             async with Runner(ledger, {"agent": hosted}, SETTINGS, [stopping]) as runner:
                 stopping.runner = runner
-                with anyio.fail_after(10):
+                with unless_hung():
                     started = await runner.start(request(user("u1", "go"), tools=case.tools))
                     events = await events_of(runner, started)
                     verify(events)
@@ -89,7 +90,7 @@ async def test_a17_a_stop_anywhere_ends_the_run_as_cancelled_and_the_thread_goes
                     assert_all_closed(models)
                     again = await events_of(runner, await runner.start(request(user("u2", "again"))))
                     assert_is_answered(again)
-                assert stopping.asked == (events[-1].outcome == e.Cancelled())
+                assert stopping.has_stopped == (events[-1].outcome == e.Cancelled())
 
 
 async def test_a17_a_tool_that_will_not_end_is_left_behind_and_the_thread_goes_on() -> None:
@@ -105,16 +106,16 @@ async def test_a17_a_tool_that_will_not_end_is_left_behind_and_the_thread_goes_o
         return "at last"
 
     model = ScriptedModel(calls(call("c1", "deaf")), says("again"), says("late"))
-    hosted = Hosted("agent", StrandsBridge(agent_of(model, deaf)))
+    hosted = AgentHost("agent", StrandsBridge(agent_of(model, deaf)))
     async with MemoryLedger() as ledger, Runner(ledger, {"agent": hosted}, SETTINGS) as runner:
-        with anyio.fail_after(10):
+        with unless_hung():
             started = await runner.start(request(user("u1", "go")))
             await entered.wait()
             await runner.stop(KEY)
             stopped = await events_of(runner, started)
             again = await events_of(runner, await runner.start(request(user("u2", "again"))))
             release.set()
-            for task in list(runner.left_behind):  # The SDK waits for its tool, and its tool for the SDK.
+            for task in list(runner.uncancellable_tasks):  # The SDK waits for its tool, and its tool for the SDK.
                 while not task.done():
                     task.cancel()
                     await asyncio.wait({task}, timeout=0.01)
@@ -129,7 +130,7 @@ class Stopping:
 
     def __init__(self, place: int) -> None:
         self.runner: Any = None
-        self.asked = False
+        self.has_stopped = False
         self._place = place
 
     def __call__(self, handler: RunHandler) -> RunHandler:
@@ -137,8 +138,8 @@ class Stopping:
             count = -1
             async for event in handler(run):
                 yield event
-                if count == self._place and not self.asked and not isinstance(event, e.RunFinished):
-                    self.asked = True
+                if count == self._place and not self.has_stopped and not isinstance(event, e.RunFinished):
+                    self.has_stopped = True
                     await self.runner.stop(KEY)
                     await run.stopping.wait()
                 count += 1
@@ -147,7 +148,7 @@ class Stopping:
 
 
 async def consume(adapter: Any, case: Case, reached: anyio.Event) -> None:
-    async with aclosing(adapter.run(case.posted())) as events:
+    async with aclosing(adapter.run(case.run_input())) as events:
         async for _ in events:
             pass
     reached.set()
@@ -171,7 +172,7 @@ def assert_works(case: Case, events: list[e.Event]) -> None:
 
 
 def assert_is_answered(events: list[e.Event]) -> None:
-    """Every agent that speaks says what it says to "again", and nothing else: a stop that came late would be heard here."""
+    """Every agent that answers sends its answer to "again" and nothing else: a late stop would show here."""
     assert isinstance(events[-1], e.RunFinished)
     assert isinstance(events[-1].outcome, e.Success)
     assert {event.delta for event in events if isinstance(event, e.TextMessageContent)} == {"ok"}

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, said_user, says
-from tests.server.doors import SETTINGS, asking, client_of, frames
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import SETTINGS, client_of, frames, run_body
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BACKGROUND = {
@@ -38,7 +38,7 @@ class Page:
         self._client = client
 
     async def post(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        with anyio.fail_after(10):
+        with unless_hung():
             response = await self._client.post("/", json=body)
         assert response.status_code == 200, response.text
         return [event for _, event in frames(response)]
@@ -52,7 +52,7 @@ async def test_the_chat_calls_a_tool_of_the_page_and_goes_on_with_its_result() -
     model = ScriptedModel(calls(call("c1", "change_background", '{"background": "teal"}')), says("It is teal now."))
     async with client_of(example("strands_agentic_chat").create(model, SETTINGS)) as client:
         page = Page(client)
-        first = await page.post(asking("Make it teal", tools=[BACKGROUND]))
+        first = await page.post(run_body("Make it teal", tools=[BACKGROUND]))
         assert kinds(first)[2:5] == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
         assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
         result = {"id": "a1", "role": "tool", "toolCallId": "c1", "content": "done"}
@@ -67,7 +67,7 @@ async def test_backend_tools_are_rendered_from_their_results() -> None:
         says("There it is."),
     )
     async with client_of(example("strands_backend_tool_rendering").create(model, SETTINGS)) as client:
-        events = await Page(client).post(asking("weather and a chart"))
+        events = await Page(client).post(run_body("weather and a chart"))
     results = {
         event["toolCallId"]: json.loads(event["content"])
         for event in events
@@ -83,7 +83,7 @@ async def test_the_recipe_is_shared_both_ways() -> None:
     model = ScriptedModel(calls(call("c1", "write_recipe", json.dumps(recipe))), says("I added salt."))
     async with client_of(example("strands_shared_state").create(model, SETTINGS)) as client:
         state = {"recipe": {"title": "Soup"}, "user": "ada"}
-        events = await Page(client).post(asking("more taste", state=state))
+        events = await Page(client).post(run_body("more taste", state=state))
     snapshots = [event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT"]
     assert snapshots[-2:] == [
         {"recipe": recipe, "user": "ada"},
@@ -97,10 +97,10 @@ async def test_the_plan_is_predicted_shown_and_carried_out(monkeypatch: pytest.M
     monkeypatch.setattr(module, "PAUSE", 0)
     model = ScriptedModel(calls(call("c1", "plan_steps", '{"steps": ["mix",', ' "bake"]}')), says("never said"))
     async with client_of(module.create(model, SETTINGS)) as client:
-        events = await Page(client).post(asking("a cake"))
+        events = await Page(client).post(run_body("a cake"))
         state = (await client.get("/state_snapshot/t")).json()["snapshot"]
-    told = [kind for kind in kinds(events) if kind != "MESSAGES_SNAPSHOT"]
-    assert told == [
+    expected = [kind for kind in kinds(events) if kind != "MESSAGES_SNAPSHOT"]
+    assert expected == [
         "RUN_STARTED",
         "CUSTOM",  # ambient:capabilities
         "CUSTOM",

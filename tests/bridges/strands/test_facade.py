@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from fastapi import FastAPI
 from strands import Agent, tool
@@ -20,7 +19,8 @@ from ambient_runner.errors import ConfigError
 from ambient_runner.strands import add_strands_fastapi_endpoint, create_strands_app
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import agent_of
-from tests.server.doors import SETTINGS, asking, client_of, frames
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import SETTINGS, client_of, frames, run_body
 
 PAGE = "http://localhost:3000"
 
@@ -39,9 +39,9 @@ async def test_an_app_serves_the_agent_and_says_that_it_is_there() -> None:
     agent = StrandsAgent(agent_of(ScriptedModel(says("hi"))), name="helper")
     app = create_strands_app(agent, settings=SETTINGS)
     async with client_of(app) as client:
-        with anyio.fail_after(10):
+        with unless_hung():
             assert (await client.get("/ping")).json() == {"status": "healthy"}
-            response = await client.post("/", json=asking("hello"))
+            response = await client.post("/", json=run_body("hello"))
             assert response.headers["content-type"].startswith("text/event-stream")
             assert list((await client.get("/capabilities")).json()["agents"]) == ["helper"]
     assert kinds(response) == [
@@ -66,9 +66,9 @@ async def test_an_endpoint_can_be_anywhere_in_an_app_beside_others(path: str) ->
     add_strands_fastapi_endpoint(app, agent_of(ScriptedModel(says("one"))), path, settings=SETTINGS)
     add_strands_fastapi_endpoint(app, StrandsAgent(agent_of(ScriptedModel(says("two"))), "b"), "/b", settings=SETTINGS)
     async with client_of(app) as client:
-        with anyio.fail_after(10):
-            first = await client.post("/chat", json=asking("hello"))
-            second = await client.post("/b", json=asking("hello", thread="other"))
+        with unless_hung():
+            first = await client.post("/chat", json=run_body("hello"))
+            second = await client.post("/b", json=run_body("hello", thread="other"))
     deltas = [event["delta"] for response in (first, second) for _, event in frames(response) if "delta" in event]
     assert deltas == ["one", "two"]
 
@@ -76,17 +76,17 @@ async def test_an_endpoint_can_be_anywhere_in_an_app_beside_others(path: str) ->
 async def test_clients_may_have_lines_of_json() -> None:
     app = create_strands_app(agent_of(ScriptedModel(says("hi"))), settings=SETTINGS)
     async with client_of(app) as client:
-        with anyio.fail_after(10):
-            response = await client.post("/", json=asking("hello"), headers={"Accept": "application/x-ndjson"})
+        with unless_hung():
+            response = await client.post("/", json=run_body("hello"), headers={"Accept": "application/x-ndjson"})
     assert response.headers["content-type"].startswith("application/x-ndjson")
 
 
 async def test_only_listed_pages_may_call_and_never_with_credentials() -> None:
     app = create_strands_app(agent_of(ScriptedModel(says("hi"))), settings=SETTINGS, origins=[PAGE])
     async with client_of(app) as client:
-        with anyio.fail_after(10):
-            mine = await client.post("/", json=asking("hello"), headers={"Origin": PAGE})
-            other = await client.post("/", json=asking("hello"), headers={"Origin": "http://evil.example"})
+        with unless_hung():
+            mine = await client.post("/", json=run_body("hello"), headers={"Origin": PAGE})
+            other = await client.post("/", json=run_body("hello"), headers={"Origin": "http://evil.example"})
     assert (mine.status_code, mine.headers["access-control-allow-origin"]) == (200, PAGE)
     assert "access-control-allow-credentials" not in mine.headers
     assert other.status_code == 403
@@ -97,8 +97,8 @@ async def test_only_listed_pages_may_call_and_never_with_credentials() -> None:
 async def test_tool_results_bring_the_conversation_along() -> None:
     app = create_strands_app(agent_of(ScriptedModel(calls(call("c1", "now")), says("noon")), now), settings=SETTINGS)
     async with client_of(app) as client:
-        with anyio.fail_after(10):
-            response = await client.post("/", json=asking("time?"))
+        with unless_hung():
+            response = await client.post("/", json=run_body("time?"))
     snapshots = [event["messages"] for _, event in frames(response) if event["type"] == "MESSAGES_SNAPSHOT"]
     assert [[message["role"] for message in messages] for messages in snapshots] == [
         ["user", "assistant", "tool"],

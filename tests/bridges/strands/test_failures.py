@@ -15,7 +15,7 @@ from strands.types.exceptions import ModelThrottledException
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
-from ambient_runner.errors import NothingToAnswer
+from ambient_runner.errors import NoUserMessage
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, says, text, thought
@@ -38,7 +38,7 @@ def cut_off(*blocks: Turn) -> Turn:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "expected"),
     [
         ([BROKEN], []),
         (cut_off(text("Well, ")), ["TS m1", 'TC m1 "Well, "', "TE m1"]),
@@ -51,12 +51,14 @@ def cut_off(*blocks: Turn) -> Turn:
     ],
     ids=["at once", "in text", "in reasoning", "in a call", "in a frontend call"],
 )
-async def test_a16_a_model_that_fails_leaves_a_closed_stream_and_a_usable_thread(script: Turn, told: list[str]) -> None:
+async def test_a16_a_model_that_fails_leaves_a_closed_stream_and_a_usable_thread(
+    script: Turn, expected: list[str]
+) -> None:
     model = ScriptedModel(script, says("Better."))
     async with strands(agent_of(model, now), tools=[TOOL]) as thread:
         words = await thread.say("go")
-        assert words == told
-        assert await ending(thread) == "STRANDS_FORCE_STOP"
+        assert words == expected
+        assert await ending(thread) == "strands_force_stop"
         assert (await thread.say("again"))[-1] == "RF success"
     assert model.saw[1][-1]["content"][-1] == {"text": "again"}
 
@@ -79,7 +81,7 @@ async def test_a16_too_many_tokens_have_a_code_of_their_own() -> None:
     model = ScriptedModel(says("Once upon a", stop="max_tokens"), says("ok"))
     async with strands(agent_of(model)) as thread:
         assert await thread.say("go") == ["TS m1", 'TC m1 "Once upon a"', "TE m1"]
-        assert await ending(thread) == "MAX_TOKENS"
+        assert await ending(thread) == "max_tokens"
         assert (await thread.say("shorter"))[-1] == "RF success"
 
 
@@ -163,8 +165,8 @@ async def test_a23_nothing_of_the_agent_itself_is_ever_sent() -> None:
     agent = Agent(model=model, tools=[now], callback_handler=None, system_prompt="SECRET PROMPT")
     async with strands(agent) as thread:
         await thread.say("go")
-    assert not any(isinstance(event, e.Raw) or event.raw_event is not None for event in thread.told)
-    assert not any(word in repr(thread.told) for word in ("SECRET PROMPT", "event_loop", "strands.agent", "scripted"))
+    assert not any(isinstance(event, e.Raw) or event.raw_event is not None for event in thread.events)
+    assert not any(word in repr(thread.events) for word in ("SECRET PROMPT", "event_loop", "strands.agent", "scripted"))
     assert model.prompts == ["SECRET PROMPT", "SECRET PROMPT"]
 
 
@@ -176,10 +178,10 @@ async def test_a_failure_is_logged_with_its_reason(caplog: pytest.LogCaptureFixt
 
 
 async def test_an_error_of_ours_is_not_its_own_cause() -> None:
-    """It was: whoever follows causes goes round for ever."""
+    """Regression: following the causes of such an exception never ended."""
     adapter = StrandsBridge(agent_of(ScriptedModel())).create_adapter(PlatformContext())
     nothing = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[]))
-    with pytest.raises(NothingToAnswer) as caught:
+    with pytest.raises(NoUserMessage) as caught:
         async for _ in adapter.run(nothing):
             pass
     assert caught.value.__cause__ is None
@@ -187,7 +189,7 @@ async def test_an_error_of_ours_is_not_its_own_cause() -> None:
 
 async def ending(thread: Any) -> str | None:
     """The code the run ended with, as it is stored."""
-    end = (await thread.runner.view(KEY)).last_run.terminal
+    end = (await thread.runner.view_thread(KEY)).last_run.terminal
     assert isinstance(end, e.RunError)
     assert "sk-live" not in end.message
     return end.code

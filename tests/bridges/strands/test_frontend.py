@@ -8,10 +8,10 @@ import pytest
 from strands import tool
 
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
-from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, NO_RESULT
+from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, MISSING_RESULT
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
 from tests.bridges.strands.scripted import (
     ScriptedModel,
     call,
@@ -64,9 +64,9 @@ async def test_a8_a_call_under_an_id_that_no_client_could_send_back_is_answered(
     endless = "call_" + "x" * 300
     model = ScriptedModel(calls(call(endless, "change_background", RED)), says("Done."))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
-        assert (await thread.say("red please"))[-1] == f"RF waits for {fit(endless)}"
-        await thread.answer(**{fit(endless): "changed"})
-    assert model.saw[1][-1] == said_user(tool_result(fit(endless), "changed"))
+        assert (await thread.say("red please"))[-1] == f"RF waits for {client_safe_id(endless)}"
+        await thread.answer(**{client_safe_id(endless): "changed"})
+    assert model.saw[1][-1] == said_user(tool_result(client_safe_id(endless), "changed"))
 
 
 async def test_a8_the_model_is_offered_the_client_tool_and_the_agent_keeps_none_of_it() -> None:
@@ -180,7 +180,7 @@ async def test_a12_a_new_message_gives_the_open_call_up_and_the_model_is_told() 
     assert model.saw[1] == [
         said_user("red"),
         said_assistant(CALL_RED),
-        said_user(tool_result("f1", NO_RESULT, status="error"), "never mind"),
+        said_user(tool_result("f1", MISSING_RESULT, status="error"), "never mind"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Questions to people: asked by a tool, or before one runs (cases A14 and A15)."""
+"""Interrupts: raised by a tool, or before one runs (cases A14 and A15)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strands.hooks import BeforeToolCallEvent
 
 from ambient_runner.bridges.strands import instrumentation
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
-from ambient_runner.errors import NothingToResume, PendingInterrupts
+from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol import events as e
 from tests.bridges.strands.scripted import (
     ScriptedModel,
@@ -64,12 +64,12 @@ async def test_a14_a_tool_asks_its_siblings_have_answered_and_the_answer_goes_on
             "MS",
             "RF asks confirm",
         ]
-        (asked,) = thread.interrupts
-        assert (asked.tool_call_id, asked.metadata) == (
+        (interrupt,) = thread.interrupts
+        assert (interrupt.tool_call_id, interrupt.metadata) == (
             "tu1",
             {"tool_name": "book", "tool_input": {"city": "Rome"}, "reason": {"city": "Rome"}},
         )
-        assert await thread.resume(yes(asked, {"sure": True})) == [
+        assert await thread.resume(yes(interrupt, {"sure": True})) == [
             "CR tu1 \"booked Rome: {'sure': True}\"",
             "MS",
             "TS m1",
@@ -87,9 +87,9 @@ async def test_a14_an_answer_finds_its_question_after_a_restart(tmp_path: Path) 
     store = tmp_path / "ledger.db"
     async with strands(agent_of(model, book, get_weather), store=store) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
+        (interrupt,) = thread.interrupts
     async with strands(agent_of(model, book, get_weather), store=store) as thread:
-        assert (await thread.resume(yes(asked, "yes")))[0] == "CR tu1 \"booked Rome: 'yes'\""
+        assert (await thread.resume(yes(interrupt, "yes")))[0] == "CR tu1 \"booked Rome: 'yes'\""
     async with strands(agent_of(model, book, get_weather), store=store) as thread:
         thread.count = 1
         await thread.say("thanks")
@@ -140,9 +140,9 @@ async def test_a14_a_reason_that_is_no_json_is_asked_by_the_name_of_its_type() -
     model = ScriptedModel(calls(call("tu1", "choose")), says("ok"))
     async with strands(agent_of(model, choose)) as thread:
         await thread.say("go")
-        asked = thread.interrupts[0]
-        stream = await thread.resume(yes(asked, "red"))
-    assert (asked.metadata or {})["reason"] == {"of": "<object>"}
+        interrupt = thread.interrupts[0]
+        stream = await thread.resume(yes(interrupt, "red"))
+    assert (interrupt.metadata or {})["reason"] == {"of": "<object>"}
     assert (stream[0], stream[-1]) == ('CR tu1 "red"', "RF success")
 
 
@@ -155,10 +155,10 @@ async def test_a14_nothing_else_is_taken_while_a_question_is_open() -> None:
             await thread.say("hello?")
         with pytest.raises(PendingInterrupts):
             await thread.resume(yes(first, 1))
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(e.ResumeEntry(interrupt_id="wrong", status="resolved"))
         answered = await thread.resume(yes(first, 1), yes(second, 2))
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(first, 1), yes(second, 2))
     assert sorted(word for word in answered if word.startswith("CR")) == [
         'CR tu1 "booked Rome: 1"',
@@ -171,7 +171,7 @@ async def test_a14_an_expired_question_can_only_be_cancelled() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
     async with strands(agent_of(model, book), StrandsAgentConfig(interrupt_seconds=0)) as thread:
         await thread.say("go")
-        with pytest.raises(NothingToResume):
+        with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(thread.interrupts[0], 1))
         assert (await thread.resume(no(thread.interrupts[0])))[-1] == "RF success"
 
@@ -246,14 +246,14 @@ async def test_a15_a_call_can_wait_for_approval() -> None:
     model = ScriptedModel(calls(WEATHER), says("ok"))
     async with strands(agent_of(model, get_weather), APPROVED) as thread:
         assert (await thread.say("go"))[-1] == "RF asks tool_call"
-        (asked,) = thread.interrupts
-        assert (asked.message, asked.tool_call_id, asked.response_schema, asked.metadata) == (
+        (interrupt,) = thread.interrupts
+        assert (interrupt.message, interrupt.tool_call_id, interrupt.response_schema, interrupt.metadata) == (
             "Approve the call to get_weather?",
             "tu2",
             {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]},
             {"tool_name": "get_weather", "tool_input": {"city": "Rome"}},
         )
-        assert (await thread.resume(yes(asked, {"approved": True})))[0] == 'CR tu2 "sunny in Rome"'
+        assert (await thread.resume(yes(interrupt, {"approved": True})))[0] == 'CR tu2 "sunny in Rome"'
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ async def test_a15_anything_but_a_clear_yes_is_a_no(answer: Any) -> None:
     model = ScriptedModel(calls(WEATHER), says("Then not."))
     async with strands(agent_of(model, get_weather), APPROVED) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-        stream = await thread.resume(no(asked) if answer == "cancelled" else yes(asked, answer))
+        (interrupt,) = thread.interrupts
+        stream = await thread.resume(no(interrupt) if answer == "cancelled" else yes(interrupt, answer))
     assert stream[0] == 'CR tu2 "The user declined this call." error'
     assert model.saw[1][-1] == said_user(tool_result("tu2", "The user declined this call.", status="error"))
 
@@ -273,4 +273,4 @@ async def test_a_stored_question_is_never_sent_to_a_client() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
     async with strands(agent_of(model, book), settings=SETTINGS) as thread:
         await thread.say("go")
-    assert not any("assistant_message" in repr(event) for event in thread.told)
+    assert not any("assistant_message" in repr(event) for event in thread.events)

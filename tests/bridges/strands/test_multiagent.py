@@ -25,6 +25,7 @@ from tests.bridges.strands.scripted import (
     tool_use,
 )
 from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, yes
+from tests.machine_speed import unless_hung
 
 
 @tool
@@ -88,7 +89,7 @@ async def test_a19_each_node_of_a_graph_speaks_for_itself_and_its_tools_are_seen
             "MS",
             "RF success",
         ]
-        end = thread.told[-1]
+        end = thread.events[-1]
         assert isinstance(end, e.RunFinished)
         assert end.usage == [e.TokenUsage(input_tokens=30, output_tokens=15, total_tokens=45)]
     assert a.saw[1][1:] == [
@@ -120,7 +121,7 @@ async def test_a19_nodes_that_run_at_once_never_share_a_message() -> None:
     async with strands(build) as thread:
         await thread.say("go")
         texts: dict[str, str] = {}
-        for event in thread.told:
+        for event in thread.events:
             if isinstance(event, e.TextMessageContent):
                 texts[event.message_id] = texts.get(event.message_id, "") + event.delta
     assert sorted(texts.values()) == ["000", "111", "A"]
@@ -200,7 +201,7 @@ async def test_a19_a_node_that_fails_fails_the_run_with_everything_closed() -> N
     async with strands(lambda: graph_of(a=agent_of(a))) as thread:
         stream = await thread.say("go")
     assert stream[:4] == ["STEP agent:a", "SUB s1 a", "TS m1 @s1", 'TC m1 "So" @s1']
-    assert "secret" not in repr(thread.told)
+    assert "secret" not in repr(thread.events)
 
 
 async def test_a19_a_question_inside_a_graph_is_answered_after_a_restart(tmp_path: Path) -> None:
@@ -212,10 +213,10 @@ async def test_a19_a_question_inside_a_graph_is_answered_after_a_restart(tmp_pat
     store = tmp_path / "ledger.db"
     async with strands(build, store=store) as thread:
         assert (await thread.say("go"))[-4:] == ["END STEP agent:a", "END SUB s1 suspended", "MS", "RF asks confirm"]
-        (asked,) = thread.interrupts
-        assert (asked.tool_call_id, asked.message) == ("c1", "sure?")
+        (interrupt,) = thread.interrupts
+        assert (interrupt.tool_call_id, interrupt.message) == ("c1", "sure?")
     async with strands(build, store=store) as thread:
-        stream = await thread.resume(yes(asked, "yes"))
+        stream = await thread.resume(yes(interrupt, "yes"))
     assert stream[:3] == ["STEP agent:a", "SUB s1 a", 'CR c1 "booked: yes"']
     assert 'TC m2 "B done" @s2' in stream
     assert stream[-1] == "RF success"
@@ -364,9 +365,9 @@ async def test_a20_a_question_of_a_helper_is_answered_after_a_restart(tmp_path: 
 
     async with strands(build(), store=store) as thread:
         assert (await thread.say("go"))[-1] == "RF asks confirm"
-        (asked,) = thread.interrupts
+        (interrupt,) = thread.interrupts
     async with strands(build(), store=store) as thread:
-        stream = await thread.resume(yes(asked, "yes"))
+        stream = await thread.resume(yes(interrupt, "yes"))
     assert stream[-1] == "RF success"
     assert inner.saw[1][-1] == said_user(tool_result("c1", "booked: yes"))
     assert outer.saw[1][-1] == said_user(tool_result("o1", "Booked.\n"))
@@ -397,11 +398,11 @@ async def test_a20_a_helper_has_to_ask_too_before_a_call_that_needs_approval(
     made = build() if makes == "agent" else build
     async with strands(made, config, store=tmp_path / "ledger.db") as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-    assert (asked.tool_call_id, asked.message, paid) == ("c1", "Approve the call to pay?", [])
-    assert asked.metadata == {"tool_name": "pay", "tool_input": {"amount": 5}}
+        (interrupt,) = thread.interrupts
+    assert (interrupt.tool_call_id, interrupt.message, paid) == ("c1", "Approve the call to pay?", [])
+    assert interrupt.metadata == {"tool_name": "pay", "tool_input": {"amount": 5}}
     async with strands(made, config, store=tmp_path / "ledger.db") as thread:
-        assert (await thread.resume(yes(asked, {"approved": approved})))[-1] == "RF success"
+        assert (await thread.resume(yes(interrupt, {"approved": approved})))[-1] == "RF success"
     assert paid == ([5] if approved else [])
 
 
@@ -420,11 +421,11 @@ async def test_two_threads_may_use_one_helper_at_once() -> None:
         async def talk(name: str) -> None:
             streams.append(await Thread(thread.runner, name=name).say(name))
 
-        with anyio.fail_after(10):
+        with unless_hung():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(talk, "1")
                 tasks.start_soon(talk, "2")
-                await inner.asked(2)
+                await inner.wait_for_calls(2)
                 go.set()
     assert sorted(word for stream in streams for word in stream if word.startswith("CR")) == [
         'CR o1 "found\\n"',

@@ -9,21 +9,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 from strands import tool
 
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.runner import Runner
 from tests.bridges.held import held_by, hosted_of, still_there
 from tests.bridges.strands.scripted import ScriptedModel, Turn, call, calls, says
 from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, yes
+from tests.machine_speed import unless_hung
 from tests.world import SETTINGS
 
 COUNT = 200
 EVICTED = 6
-"""Threads more, which are answered without a restart, when their adapters have been given up."""
+"""Additional threads, which are answered without a restart, after their adapters have been evicted."""
 CONFIG = StrandsAgentConfig(tool_behaviors={"pay": ToolBehavior(interrupt_on_call=True)})
 FEW_ADAPTERS = dataclasses.replace(SETTINGS, adapters_kept=8)
 
@@ -35,7 +35,7 @@ def pay(amount: int) -> str:
 
 
 def played(messages: list[Any]) -> Turn:
-    """Every other thread calls a tool of the client; the others one that needs approval. Once there is a result, that is said."""
+    """Every other thread calls a tool of the client; the others one that needs approval. Once there is a result, the model repeats it."""
     last = messages[-1]["content"]
     results = [block["toolResult"]["content"][0]["text"] for block in last if "toolResult" in block]
     if results:
@@ -76,7 +76,7 @@ async def answer(runner: Runner, number: int, question: e.Interrupt | None) -> N
         assert f'CR c{number} "{result}"' in stream
     assert f'TC m1 "got {result}"' in stream
     assert stream[-1] == "RF success"
-    assert not (await runner.view(ThreadKey("default", "local", thread.name))).open_interrupts
+    assert not (await runner.view_thread(ThreadKey("default", "local", thread.name))).open_interrupts
 
 
 def thread_of(runner: Runner, number: int) -> Thread:
@@ -85,7 +85,7 @@ def thread_of(runner: Runner, number: int) -> Thread:
 
 async def test_two_hundred_paused_threads_hold_nothing_and_each_is_answered_after_a_restart(tmp_path: Path) -> None:
     store = tmp_path / "ledger.db"
-    with anyio.fail_after(100):
+    with unless_hung():
         async with server(store) as (first, model):
             before = asyncio.all_tasks()
             questions = {number: await pause(first, number) for number in range(COUNT + EVICTED)}

@@ -68,17 +68,17 @@ async def test_a1_text_is_one_message_and_the_run_says_what_it_used() -> None:
             "MS",
             "RF success",
         ]
-        assert ended(thread.told).usage == [USED]
-        assert (await thread.runner.view(KEY)).state.value == {"plan": 1}
+        assert ended(thread.events).usage == [USED]
+        assert (await thread.runner.view_thread(KEY)).state.value == {"plan": 1}
     assert model.saw == [[said_user("hi")]]
 
 
 async def test_a1_empty_deltas_are_not_sent_and_a_callback_handler_hears_everything() -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def hear(**event: Any) -> None:
         if "data" in event:
-            heard.append(event["data"])
+            received.append(event["data"])
 
     streams: list[list[str]] = []
     for handler in (None, hear):
@@ -86,22 +86,22 @@ async def test_a1_empty_deltas_are_not_sent_and_a_callback_handler_hears_everyth
         async with strands(agent) as thread:
             streams.append(await thread.say("hi"))
     assert streams == [["TS m1", 'TC m1 "a"', 'TC m1 "b"', "TE m1", "MS", "RF success"]] * 2
-    assert heard == ["", "a", "", "b"]
+    assert received == ["", "a", "", "b"]
 
 
 async def test_a1_middleware_of_the_users_hears_everything_too() -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def hear(context: Any, next_fn: Any) -> AsyncGenerator[Any, None]:
         async for event in next_fn(context):
-            heard.append(event)
+            received.append(event)
             yield event
 
     agent = agent_of(ScriptedModel(says("a", "b")))
     agent.add_middleware(InvokeModelStage, hear)
     async with strands(agent) as thread:
         assert (await thread.say("hi"))[1:3] == ['TC m1 "a"', 'TC m1 "b"']
-    assert len([event for event in heard if "contentBlockDelta" in event.get("event", {})]) == 2
+    assert len([event for event in received if "contentBlockDelta" in event.get("event", {})]) == 2
 
 
 async def test_a1_usage_is_of_the_run_and_not_of_the_thread() -> None:
@@ -109,7 +109,7 @@ async def test_a1_usage_is_of_the_run_and_not_of_the_thread() -> None:
     async with strands(agent_of(model)) as thread:
         await thread.say("one")
         await thread.say("two")
-        assert ended(thread.told).usage == [USED]
+        assert ended(thread.events).usage == [USED]
 
 
 async def test_a2_arguments_are_streamed_as_the_model_writes_them() -> None:
@@ -134,12 +134,12 @@ async def test_a2_arguments_are_streamed_as_the_model_writes_them() -> None:
             "MS",
             "RF success",
         ]
-    asked = [
+    conversation = [
         said_user("weather?"),
         said_assistant("Let me look.", tool_use("tu1", "get_weather", {"city": "Lisbon"})),
         said_user(tool_result("tu1", "sunny in Lisbon")),
     ]
-    assert model.saw == [asked[:1], asked]
+    assert model.saw == [conversation[:1], conversation]
 
 
 async def test_a2_the_next_run_is_shown_the_same_history_although_the_agent_is_made_anew() -> None:
@@ -162,9 +162,9 @@ async def test_a2_the_snapshot_has_the_ids_that_were_streamed() -> None:
     model = ScriptedModel(calls(text("Look:"), call("tu1", "now")), says("noon"))
     async with strands(agent_of(model, now)) as thread:
         await thread.say("time?")
-        starts = {one.message_id for one in thread.told if isinstance(one, e.TextMessageStart)}
-        results = {one.message_id for one in thread.told if isinstance(one, e.ToolCallResult)}
-        (first, last) = [one for one in thread.told if isinstance(one, e.MessagesSnapshot)]
+        starts = {one.message_id for one in thread.events if isinstance(one, e.TextMessageStart)}
+        results = {one.message_id for one in thread.events if isinstance(one, e.ToolCallResult)}
+        (first, last) = [one for one in thread.events if isinstance(one, e.MessagesSnapshot)]
     assert {message.id for message in last.messages} == starts | results | {"u1"}
     assert [type(message) for message in first.messages] == [e.UserMessage, e.AssistantMessage, e.ToolMessage]
 
@@ -279,9 +279,9 @@ async def test_a5_reasoning_ends_before_text_and_a_signature_is_never_told() -> 
     model = ScriptedModel(turn(SIGNED, redacted(b"secret"), text("Yes.")))
     async with strands(agent_of(model)) as thread:
         stream = await thread.say("well?")
-        assert not any("sig-1" in repr(event) for event in thread.told)
-    said = ["TS m1", 'TC m1 "Yes."', "TE m1"]
-    assert stream == [*REASONED, "ENC message z1 c2VjcmV0", *said, "MS", "RF success"]
+        assert not any("sig-1" in repr(event) for event in thread.events)
+    words = ["TS m1", 'TC m1 "Yes."', "TE m1"]
+    assert stream == [*REASONED, "ENC message z1 c2VjcmV0", *words, "MS", "RF success"]
 
 
 async def test_a5_reasoning_before_a_call_goes_back_to_the_model_in_the_same_run() -> None:
@@ -312,7 +312,7 @@ def many() -> dict[str, Any]:
 
 
 async def results_of(model: ScriptedModel, *tools: Any) -> list[str]:
-    """What is told of results, in the order of their calls. The model is asked once more in a second run."""
+    """Return the events of results, in the order of their calls. A second run calls the model once more."""
     async with strands(agent_of(model, *tools)) as thread:
         stream = await thread.say("go")
         assert [stream[-1], (await thread.say("and?"))[-1]] == ["RF success"] * 2
@@ -348,8 +348,8 @@ async def test_a6_what_a_tool_gives_that_is_no_json_is_told_in_the_nearest_form(
         return {"status": "success", "content": [{"json": {"key": Secretive(), "data": b"\xff", "far": math.nan}}]}
 
     model = ScriptedModel(calls(call("tu0", "odd")), says("ok"), says("again"))
-    told = json.dumps('{"key":"<Secretive>","data":"_w==","far":null}')
-    assert await results_of(model, odd) == [f"CR tu0 {told}"]
+    expected = json.dumps('{"key":"<Secretive>","data":"_w==","far":null}')
+    assert await results_of(model, odd) == [f"CR tu0 {expected}"]
 
 
 async def test_a6_a_result_nested_without_end_is_only_text() -> None:

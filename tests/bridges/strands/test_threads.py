@@ -22,7 +22,7 @@ from strands.session import FileSessionManager
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.strands.agent import StrandsAgent
-from ambient_runner.bridges.strands.agent_clone import clone
+from ambient_runner.bridges.strands.agent_clone import clone_agent
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.errors import ConfigError, InvalidInput, ThreadBusy
@@ -40,7 +40,8 @@ from tests.bridges.strands.scripted import (
     tool_use,
 )
 from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, tool_message, verify, yes
-from tests.bridges.strands.world import told as words
+from tests.bridges.strands.world import summarize as words
+from tests.machine_speed import unless_hung
 from tests.world import events_of, request, user
 
 
@@ -79,23 +80,23 @@ async def test_a18_threads_run_at_the_same_time_and_one_thread_runs_once() -> No
         async def talk(name: str) -> None:
             streams.append(await Thread(thread.runner, name=name).say("hi"))
 
-        with anyio.fail_after(10):
+        with unless_hung():
             async with anyio.create_task_group() as tasks:
                 for name in "abc":
                     tasks.start_soon(talk, name)
-                await model.asked(3)
+                await model.wait_for_calls(3)
                 with pytest.raises(ThreadBusy):
                     await thread.runner.start(request(user("u9"), thread="a"))
                 go.set()
     assert [stream[-1] for stream in streams] == ["RF success"] * 3
 
 
-def asked(*messages: e.Message, thread: str = "t", **more: Any) -> ag.RunAgentInput:
+def agui_input(*messages: e.Message, thread: str = "t", **more: Any) -> ag.RunAgentInput:
     return input_to_agui(e.RunAgentInput(thread_id=thread, run_id="r", messages=list(messages), **more))
 
 
 async def alone(agent: StrandsAgent, *messages: e.Message, **more: Any) -> list[e.Event]:
-    events = [event async for event in agent.run(asked(*messages, **more))]
+    events = [event async for event in agent.run(agui_input(*messages, **more))]
     verify(events)
     return events
 
@@ -103,7 +104,7 @@ async def alone(agent: StrandsAgent, *messages: e.Message, **more: Any) -> list[
 async def test_a18_alone_a_second_run_of_a_thread_is_refused_and_the_first_goes_on() -> None:
     go = anyio.Event()
     agent = StrandsAgent(agent_of(ScriptedModel([go, *says("ok")])))
-    with anyio.fail_after(10):
+    with unless_hung():
         async with anyio.create_task_group() as tasks:
             first: list[list[e.Event]] = []
 
@@ -112,7 +113,7 @@ async def test_a18_alone_a_second_run_of_a_thread_is_refused_and_the_first_goes_
 
             tasks.start_soon(run)
             await anyio.wait_all_tasks_blocked()
-            assert words(await alone(agent, user("u2"))) == ["RE THREAD_BUSY"]
+            assert words(await alone(agent, user("u2"))) == ["RE thread_busy"]
             go.set()
     assert words(first[0])[-1] == "RF success"
 
@@ -139,7 +140,7 @@ async def test_alone_an_agent_frames_its_runs_and_keeps_questions_in_mind() -> N
 async def test_alone_a_failure_is_an_event() -> None:
     agent = StrandsAgent(agent_of(ScriptedModel([RuntimeError("secret")], says("ok"))))
     failed = await alone(agent, user("u1"))
-    assert words(failed) == ["RE STRANDS_FORCE_STOP"]
+    assert words(failed) == ["RE strands_force_stop"]
     assert "secret" not in repr(failed)
     assert words(await alone(agent, user("u2")))[-1] == "RF success"
 
@@ -161,12 +162,12 @@ async def test_alone_only_so_many_threads_are_kept_and_none_loses_anything() -> 
     assert model.saw[3] == [said_user("a"), said_assistant("ok"), said_user("and?")]
 
 
-async def test_without_anything_to_answer_a_request_is_refused_unless_there_is_a_default() -> None:
+async def test_without_anything_to_answer_a_startis_refused_unless_there_is_a_default() -> None:
     model = ScriptedModel(says("ok"), says("ok"))
     async with strands(agent_of(model)) as thread:
         with pytest.raises(InvalidInput):
             await thread.run()
-    assert words(await alone(StrandsAgent(agent_of(model)))) == ["RE NOTHING_TO_ANSWER"]
+    assert words(await alone(StrandsAgent(agent_of(model)))) == ["RE no_user_message"]
     config = StrandsAgentConfig(default_prompt="Hello")
     async with strands(agent_of(model), config) as thread:
         assert (await thread.run())[-1] == "RF success"
@@ -186,19 +187,19 @@ async def test_a_factory_may_take_the_input_or_not_and_may_be_awaited() -> None:
 
 async def test_a_factory_is_called_with_no_more_than_it_needs() -> None:
     model = ScriptedModel(script=lambda messages: says("ok"))
-    given: list[Any] = []
+    received: list[Any] = []
 
     def with_a_default(model_id: Any = "small") -> Agent:
-        given.append(model_id)
+        received.append(model_id)
         return agent_of(model)
 
     def with_options(**options: Any) -> Agent:
-        given.append(options)
+        received.append(options)
         return agent_of(model)
 
     for factory in (with_a_default, with_options):
         assert words(await alone(StrandsAgent(factory), user("u1")))[-1] == "RF success"
-    assert given == ["small", {}]
+    assert received == ["small", {}]
 
 
 @pytest.mark.parametrize("wrong", ["agent", 1, None])
@@ -255,7 +256,7 @@ async def test_an_agent_made_after_a_template_is_like_it_and_shares_nothing_that
         conversation_manager=SlidingWindowConversationManager(window_size=7),
         structured_output_model=Forecast,
     )
-    made = clone(template, instructions="Be brief.")
+    made = clone_agent(template, instructions="Be brief.")
     assert made.system_prompt == "Be kind.\nBe brief."
     assert sorted(made.tool_names) == sorted(template.tool_names) == ["extra", "get_weather", "helper"]
     assert (made.name, made.description, made.agent_id) == ("template", "A template.", "the-agent")
@@ -265,7 +266,7 @@ async def test_an_agent_made_after_a_template_is_like_it_and_shares_nothing_that
     made.state.set("n", 2)
     made.messages.append({"role": "user", "content": [{"text": "hi"}]})
     assert (template.state.get(), template.messages) == ({"n": 1}, [])
-    again = clone(template)
+    again = clone_agent(template)
     assert again.tool_registry.registry["helper"] is not made.tool_registry.registry["helper"]
 
 
@@ -326,19 +327,19 @@ def _seeing(seen: list[Any]) -> Any:
 @pytest.mark.parametrize("content", ["", []])
 async def test_a_user_who_says_nothing_is_told_so(content: Any) -> None:
     agent = StrandsAgent(agent_of(ScriptedModel()))
-    assert words(await alone(agent, e.UserMessage(id="u1", content=content))) == ["RE NOTHING_TO_ANSWER"]
+    assert words(await alone(agent, e.UserMessage(id="u1", content=content))) == ["RE no_user_message"]
 
 
 async def test_the_platforms_instructions_reach_the_model() -> None:
     model = ScriptedModel(says("ok"))
     context = PlatformContext(system_prompt_append="Be brief.")
     adapter = StrandsBridge(agent_of(model, system_prompt="Be kind.")).create_adapter(context)
-    async with aclosing(adapter.run(asked(user("u1")))) as events:
+    async with aclosing(adapter.run(agui_input(user("u1")))) as events:
         assert isinstance([event async for event in events][-1], e.RunFinished)
     assert model.prompts == ["Be kind.\nBe brief."]
 
 
-async def test_the_context_of_a_request_reaches_the_model_and_not_the_history() -> None:
+async def test_the_context_of_a_startreaches_the_model_and_not_the_history() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", '{"city": "x"}')), says("a"), says("b"))
     contexts: list[Any] = []
 
@@ -349,10 +350,10 @@ async def test_the_context_of_a_request_reaches_the_model_and_not_the_history() 
     async with strands(agent) as thread:
         await thread.say("one", context=[e.Context(description="theme", value="dark")])
         await thread.say("two")
-    said = {"text": "Context of this request:\n- theme: dark"}
-    assert model.saw[0] == [said_user("one", said)]
-    assert model.saw[1][-1] == said_user(tool_result("c1", "sunny in x"), said)
-    assert said not in [block for message in model.saw[2] for block in message["content"]]
+    spoken = {"text": "Context of this request:\n- theme: dark"}
+    assert model.saw[0] == [said_user("one", spoken)]
+    assert model.saw[1][-1] == said_user(tool_result("c1", "sunny in x"), spoken)
+    assert spoken not in [block for message in model.saw[2] for block in message["content"]]
     assert contexts == [[{"description": "theme", "value": "dark"}]] * 2 + [None]
 
 
@@ -408,13 +409,13 @@ async def test_a21_a_session_named_as_documented_is_no_other_users(tmp_path: Pat
     model = ScriptedModel(says("a"), says("b"))
     async with strands(agent_of(model), sessions(tmp_path)) as thread:
         for owner in ("ada", "bob"):
-            asked = dataclasses.replace(request(e.UserMessage(id="u1", content=owner)), actor=Actor(owner=owner))
-            with anyio.fail_after(10):
-                await events_of(thread.runner, await thread.runner.start(asked))
+            start = dataclasses.replace(request(e.UserMessage(id="u1", content=owner)), actor=Actor(owner=owner))
+            with unless_hung():
+                await events_of(thread.runner, await thread.runner.start(start))
     assert model.saw == [[said_user("ada")], [said_user("bob")]]
 
 
-async def test_a21_the_context_of_a_request_is_not_that_of_the_next(tmp_path: Path) -> None:
+async def test_a21_the_context_of_a_startis_not_that_of_the_next(tmp_path: Path) -> None:
     contexts: list[Any] = []
 
     @tool(context=True)
@@ -472,13 +473,13 @@ async def test_a21_a_session_remembers_its_question_across_a_restart(tmp_path: P
 async def test_a_question_that_is_no_longer_known_is_an_error_of_its_own() -> None:
     resume = [e.ResumeEntry(interrupt_id="v1:x#1", status="resolved", payload=1)]
     agent = StrandsAgent(agent_of(ScriptedModel()))
-    assert words(await alone(agent, user("u1"), tool_message("c1", ""), resume=resume)) == ["RE INTERRUPT_LOST"]
+    assert words(await alone(agent, user("u1"), tool_message("c1", ""), resume=resume)) == ["RE interrupt_lost"]
 
 
 async def test_structured_output_is_the_result_of_the_run() -> None:
     model = ScriptedModel(calls(call("c1", "Forecast", '{"city": "Rome"}')))
     async with strands(agent_of(model, structured_output_model=Forecast)) as thread:
         await thread.say("go")
-        end = thread.told[-1]
+        end = thread.events[-1]
     assert isinstance(end, e.RunFinished)
     assert end.result == {"city": "Rome"}

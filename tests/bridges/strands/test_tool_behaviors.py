@@ -64,14 +64,14 @@ async def test_a13_predictions_are_told_before_the_arguments() -> None:
         PredictStateMapping(state_key="copy", tool="write", tool_argument="items"),
     ]
     async with strands(agent_of(scripted(), write), behaving(predict_state=mappings)) as thread:
-        told = [
+        expected = [
             {"state_key": "list", "tool": "write", "tool_argument": "items"},
             {"state_key": "copy", "tool": "write", "tool_argument": "items"},
         ]
         stream = await thread.say("go")
     assert stream == [
         *BEFORE,
-        f"CUSTOM PredictState {str(told).replace(chr(39), chr(34))}",
+        f"CUSTOM PredictState {str(expected).replace(chr(39), chr(34))}",
         *CALL,
         *RESULT,
         "MS",
@@ -110,7 +110,7 @@ async def test_a13_state_from_result_keeps_what_arguments_made_of_it() -> None:
     config = behaving(state_from_args=lambda context: {"list": 1}, state_from_result=from_result)
     async with strands(agent_of(scripted(), write), config) as thread:
         stream = await thread.say("go")
-        (result,) = [one for one in thread.told if isinstance(one, e.ToolCallResult)]
+        (result,) = [one for one in thread.events if isinstance(one, e.ToolCallResult)]
     first, second = 'SS {"list": 1}', 'SS {"list": 1, "count": 2}'
     assert stream == [*BEFORE, *CALL, first, *RESULT, "MS", second, *AFTER]
     assert seen[0].message_id == result.message_id
@@ -125,7 +125,7 @@ async def test_a13_a_result_handler_sends_events_of_its_own_and_its_patches_coun
     config = behaving(custom_result_handler=handle)
     async with strands(agent_of(scripted(says("ok"), says("again")), write), config) as thread:
         stream = await thread.say("go", state={"kept": 1})
-        view = await thread.runner.view(KEY)
+        view = await thread.runner.view_thread(KEY)
         assert view.state.value == {"kept": 1, "steps": [{"done": True}]}
     assert stream == [
         *BEFORE,
@@ -213,7 +213,7 @@ async def test_a13_a_failing_streamer_is_reported_and_the_arguments_are_whole() 
 
     async with strands(agent_of(scripted(), write), behaving(args_streamer=fails)) as thread:
         stream = await thread.say("go")
-        assert "secret reason" not in repr(thread.told)
+        assert "secret reason" not in repr(thread.events)
     pieces = [f"CA tu1 {ARGS[:4]}", HOOK_ERROR % "args_streamer", f"CA tu1 {ARGS[4:]}"]
     assert stream == [*BEFORE, "CS tu1 write < m1", *pieces, *RESULT, "MS", *AFTER]
 
@@ -226,7 +226,7 @@ async def test_a13_every_failing_hook_is_reported_and_none_ends_the_run() -> Non
     model = scripted()
     async with strands(agent_of(model, write), config) as thread:
         stream = await thread.say("go")
-        assert "secret reason" not in repr(thread.told)
+        assert "secret reason" not in repr(thread.events)
     reports = [HOOK_ERROR % hook for hook in ("state_from_result", "custom_result_handler")]
     assert stream == [*BEFORE, *CALL, HOOK_ERROR % "state_from_args", *RESULT, "MS", *reports, *AFTER]
     assert len(model.saw) == 2
@@ -246,11 +246,11 @@ async def test_a13_what_is_no_event_is_reported_and_neither_a_frame_nor_memory_i
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_the_state_reaches_the_model_in_the_users_words(is_async: bool) -> None:
-    def build(given: ag.RunAgentInput, prompt: str) -> str:
-        return f"State: {given.state}\n{prompt}"
+    def build(run_input: ag.RunAgentInput, prompt: str) -> str:
+        return f"State: {run_input.state}\n{prompt}"
 
-    async def later(given: ag.RunAgentInput, prompt: str) -> str:
-        return build(given, prompt)
+    async def later(run_input: ag.RunAgentInput, prompt: str) -> str:
+        return build(run_input, prompt)
 
     model = ScriptedModel(says("a"), says("b"))
     config = StrandsAgentConfig(state_context_builder=later if is_async else build)
@@ -261,7 +261,7 @@ async def test_the_state_reaches_the_model_in_the_users_words(is_async: bool) ->
 
 
 async def test_a_failing_builder_is_reported_and_the_user_is_heard() -> None:
-    def build(given: Any, prompt: str) -> str:
+    def build(run_input: Any, prompt: str) -> str:
         raise RuntimeError("secret reason")
 
     model = ScriptedModel(says("a"))
@@ -278,9 +278,9 @@ async def test_behaviours_serve_frontend_tools_too() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", '{"color": "red"}')))
     async with strands(agent_of(model), config, tools=[TOOL]) as thread:
         stream = await thread.say("red")
-    told = '[{"state_key": "color", "tool": "change_background", "tool_argument": "color"}]'
+    expected = '[{"state_key": "color", "tool": "change_background", "tool_argument": "color"}]'
     assert stream == [
-        f"CUSTOM PredictState {told}",
+        f"CUSTOM PredictState {expected}",
         "CS f1 change_background < m1",
         'CA f1 {"color": "red"}',
         'SS {"color": "red"}',

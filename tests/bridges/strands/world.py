@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 from strands import Agent
 from strands.models.model import Model
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
-from ambient_runner.projections.private_entries import is_kept
+from ambient_runner.projections.private_entries import is_private
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.framing import SNAPSHOT_HERE
+from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner
+from tests.machine_speed import unless_hung
 from tests.world import SETTINGS, events_of, request
 
 CUT: list[e.Event] = []
-"""The end of a run that nobody read to its end."""
+"""The end of a run whose events were not read to their end."""
 STREAMS: list[list[e.Event]] = []
 """Every run of every test here, for the official clients to judge (`tests/e2e/test_strands_streams.py`)."""
 
@@ -56,7 +56,7 @@ class Thread:
     name: str = "t"
     tools: list[e.Tool] = field(default_factory=list)
     count: int = 0
-    told: list[e.Event] = field(default_factory=list)
+    events: list[e.Event] = field(default_factory=list)
     """The events of the last run."""
 
     async def say(self, text: Any, **options: Any) -> list[str]:
@@ -71,18 +71,18 @@ class Thread:
         return await self.run(resume=list(entries), **options)
 
     async def run(self, *messages: e.Message, **options: Any) -> list[str]:
-        with anyio.fail_after(20):
+        with unless_hung():
             context = options.pop("context", [])
-            asked = request(*messages, thread=self.name, **{"tools": self.tools, **options})
-            asked = dataclasses.replace(asked, input=msgspec.structs.replace(asked.input, context=context))
-            started = await self.runner.start(asked)
+            start = request(*messages, thread=self.name, **{"tools": self.tools, **options})
+            start = dataclasses.replace(start, input=msgspec.structs.replace(start.input, context=context))
+            started = await self.runner.start(start)
             await events_of(self.runner, started)
-        self.told = self.runner.taps[self.name]  # type: ignore[attr-defined]
-        return told(self.told)
+        self.events = self.runner.taps[self.name]  # type: ignore[attr-defined]
+        return summarize(self.events)
 
     @property
     def interrupts(self) -> list[e.Interrupt]:
-        end = self.told[-1]
+        end = self.events[-1]
         assert isinstance(end, e.RunFinished)
         assert isinstance(end.outcome, e.Interrupted)
         return end.outcome.interrupts
@@ -112,7 +112,7 @@ async def strands(
 ) -> AsyncGenerator[Thread, None]:
     """A thread on a Runner of its own; with `store` on a file that another one may open later."""
     taps: dict[str, list[e.Event]] = {}
-    hosted = Hosted("agent", StrandsBridge(agent, config), kept=settings.adapters_kept)
+    hosted = AgentHost("agent", StrandsBridge(agent, config), max_adapters=settings.adapters_kept)
     url = f"sqlite:///{store}" if store else "memory://"
     async with open_ledger(url) as ledger, Runner(ledger, {"agent": hosted}, settings, [_tap(taps)]) as runner:
         runner.taps = taps  # type: ignore[attr-defined]
@@ -130,9 +130,9 @@ def _tap(taps: dict[str, list[e.Event]]) -> Any:
             try:
                 async for event in handler(run):
                     messages.apply(event)
-                    is_marker = event == SNAPSHOT_HERE
+                    is_marker = event == SNAPSHOT_MARKER
                     shown = e.MessagesSnapshot(messages=messages.messages()) if is_marker else event
-                    if not is_kept(shown):
+                    if not is_private(shown):
                         seen.append(shown)
                     yield event
                 end = []
@@ -156,7 +156,7 @@ def verify(events: list[e.Event]) -> None:
     verifier.finish()
 
 
-def told(events: list[e.Event]) -> list[str]:
+def summarize(events: list[e.Event]) -> list[str]:
     """The stream in short words: `TC m1 "Hel"`. Ids that were made up are numbered as they come; `@s1` is a subagent's lane."""
     names = _Names()
     return [names.word(event) for event in events if type(event) is not e.RunStarted]

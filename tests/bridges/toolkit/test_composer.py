@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.verify import Verifier
+from tests.hypothesis_profiles import examples
 from tests.protocol.strategies import REMARKS, RUN, TERMINALS, THREAD, Remark, compose, numbered
 
 STARTED = e.RunStarted(thread_id=THREAD, run_id=RUN)
-quick = settings(max_examples=150, deadline=None)
+quick = examples(150)
 
 
 def verify(events: list[e.Event]) -> None:
@@ -52,7 +53,7 @@ def result(tool_call_id: str, message_id: str, content: str = "done") -> e.ToolC
 
 @quick
 @given(REMARKS, TERMINALS)
-def test_whatever_is_said_the_stream_is_legal_and_may_end_at_any_moment(
+def test_any_sequence_of_calls_yields_a_legal_stream_that_may_end_at_any_moment(
     remarks: list[Remark], terminal: e.RunFinished | e.RunError
 ) -> None:
     composer = Composer(numbered())
@@ -160,7 +161,7 @@ def test_a_result_ends_an_open_call_with_the_arguments_it_lacks() -> None:
     ]
 
 
-def test_a_replay_says_nothing_new() -> None:
+def test_a_replay_adds_no_events() -> None:
     c = Composer(numbered())
     c.tool_result("c1", "done", name="look", args="{}")
     assert [
@@ -171,7 +172,7 @@ def test_a_replay_says_nothing_new() -> None:
     ] == []
 
 
-def test_a_complete_text_says_only_what_its_deltas_lacked() -> None:
+def test_a_complete_text_adds_only_what_its_deltas_lacked() -> None:
     c = Composer(numbered())
     assert [
         *c.text("ha", key="k"),
@@ -223,13 +224,13 @@ def test_an_encrypted_value_of_a_call_belongs_to_the_calls_lane() -> None:
 def test_a_subagent_takes_what_it_has_open_with_it() -> None:
     c = Composer(numbered())
     assert [
-        *c.subagent("s1", "helper", description="helps", parent="ghost", parent_tool_call_id="c1"),
-        *c.subagent("s1", "helper"),
-        *c.step("plan", "s1"),
+        *c.start_subagent("s1", "helper", description="helps", parent="ghost", parent_tool_call_id="c1"),
+        *c.start_subagent("s1", "helper"),
+        *c.start_step("plan", "s1"),
         *c.text("x", lane="s1"),
         *c.end_subagent("s1", result={"n": 1}),
         *c.end_subagent("s1"),
-        *c.subagent("s1", "helper"),
+        *c.start_subagent("s1", "helper"),
     ] == [
         e.SubagentStarted(subagent_run_id="s1", name="helper", description="helps", parent_tool_call_id="c1"),
         e.StepStarted(step_name="plan", subagent_run_id="s1"),
@@ -241,13 +242,13 @@ def test_a_subagent_takes_what_it_has_open_with_it() -> None:
 
 def test_a_lane_that_speaks_after_its_subagent_ended_begins_anew() -> None:
     c = Composer(numbered())
-    c.subagent("s1", "helper")
+    c.start_subagent("s1", "helper")
     c.text("x", lane="s1")
     c.end_subagent("s1", error="lost")
     assert [*c.text("y", lane="s1"), *c.end_text("s1")] == text("message-2", "y", lane="s1")
 
 
-def test_state_and_custom_events_are_said_as_they_are() -> None:
+def test_state_and_custom_events_are_emitted_unchanged() -> None:
     c = Composer()
     patch = [{"op": "remove", "path": "/a"}]
     assert [*c.state({"a": 1}), *c.state_delta(patch), *c.state_delta([]), *c.custom("x:y", None)] == [
@@ -287,7 +288,7 @@ def test_a_message_may_have_the_id_its_framework_gave_it_but_only_once() -> None
     ]
 
 
-def test_a_failed_call_says_so_in_the_metadata_of_its_result() -> None:
+def test_a_failed_call_is_marked_in_the_metadata_of_its_result() -> None:
     c = Composer(numbered())
     failed = c.tool_result("c1", "no such city", name="look", is_error=True)[-1]
     assert failed == e.ToolCallResult(
@@ -297,7 +298,7 @@ def test_a_failed_call_says_so_in_the_metadata_of_its_result() -> None:
 
 def test_a_call_of_an_earlier_run_is_answered_without_beginning_again() -> None:
     c = Composer(numbered())
-    c.recall("c1")
+    c.continue_tool_call("c1")
     events = [*c.tool_start("c1", "look"), *c.tool_result("c1", "done", name="look", args="{}"), *c.text("there")]
     events += c.close()
     assert events == [result("c1", "result-1"), *text("message-1", "there")]
@@ -311,7 +312,7 @@ def test_a_provisional_result_gives_way_to_the_next_one() -> None:
     assert c.close() == []
 
 
-def test_a_provisional_result_is_said_at_the_end_unless_the_run_waits_for_an_answer() -> None:
+def test_a_provisional_result_is_emitted_at_the_end_unless_the_run_is_interrupted() -> None:
     question = e.Interrupt(id="i", reason="confirmation")
     asked = e.RunFinished(thread_id=THREAD, run_id=RUN, outcome=e.Interrupted(interrupts=[question]))
     waiting, over = Composer(numbered()), Composer(numbered())
@@ -323,7 +324,7 @@ def test_a_provisional_result_is_said_at_the_end_unless_the_run_waits_for_an_ans
 
 def test_a_subagent_takes_its_provisional_results_with_it() -> None:
     c = Composer(numbered())
-    events = c.subagent("s1", "helper") + c.tool_result("c1", "first", name="look", lane="s1", provisional=True)
+    events = c.start_subagent("s1", "helper") + c.tool_result("c1", "first", name="look", lane="s1", provisional=True)
     events += c.end_subagent("s1")
     assert [type(event) for event in events[-2:]] == [e.ToolCallResult, e.SubagentFinished]
     verify([STARTED, *events, e.RunFinished(thread_id=THREAD, run_id=RUN)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ambient_runner.bridges.toolkit.json_values import json_or_text, json_text, plain, plain_or_name
+from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text, to_json, to_json_or_type_name
 
 
 class Secretive:
@@ -20,7 +20,7 @@ class Secretive:
     __str__ = __repr__
 
 
-@pytest.mark.parametrize("copied", [plain, lambda given: json.loads(json_text(given))], ids=["plain", "json_text"])
+@pytest.mark.parametrize("copied", [to_json, lambda given: json.loads(json_text(given))], ids=["plain", "json_text"])
 def test_what_json_has_no_form_for_is_the_nearest_thing_and_never_its_own_text(copied: Callable[[Any], Any]) -> None:
     given = {
         "when": datetime(2026, 1, 2, tzinfo=UTC),
@@ -54,23 +54,26 @@ def test_a_lone_surrogate_is_replaced_in_json_text(given: Any, text: str) -> Non
 def test_what_contains_itself_is_named_or_refused() -> None:
     given: dict[str, Any] = {}
     given["me"] = [given]
-    assert plain_or_name(given) == "<dict>"
-    assert plain_or_name({"a": 1}) == {"a": 1}
+    assert to_json_or_type_name(given) == "<dict>"
+    assert to_json_or_type_name({"a": 1}) == {"a": 1}
     with pytest.raises(ValueError, match="Circular"):
         json_text(given)
 
 
 def test_the_copy_shares_nothing_with_what_was_given() -> None:
     given: dict[str, Any] = {"list": [1]}
-    copy = plain(given)
+    copy = to_json(given)
     given["list"].append(2)
     assert copy == {"list": [1]}
 
 
+DEEP = "[" * 129 + "]" * 129
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
-    [('{"a": 1}', {"a": 1}), ("3", 3), ("three", "three"), ("", ""), ("[" * 100_000, "[" * 100_000)],
-    ids=["object", "number", "words", "nothing", "too deep"],
+    [('{"a": 1}', {"a": 1}), ("3", 3), ("three", "three"), ("", ""), (DEEP, DEEP), ("[" * 100_000, "[" * 100_000)],
+    ids=["object", "number", "words", "nothing", "too deep", "brackets"],
 )
 def test_text_is_what_it_says_if_it_is_json(text: str, said: Any) -> None:
-    assert json_or_text(text) == said
+    assert parse_json_or_text(text) == said

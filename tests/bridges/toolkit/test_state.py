@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.events import Custom, Event, StateDelta, StateSnapshot, encode_event
-from ambient_runner.protocol.limits import MAX_EVENT
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES
+from tests.hypothesis_profiles import examples
 
-thorough = settings(max_examples=300, deadline=None)
+thorough = examples(300)
 
 
 def hidden(key: str) -> bool:
@@ -29,24 +30,24 @@ def delta(*operations: dict[str, Any]) -> list[Event]:
     return [StateDelta(delta=list(operations))]
 
 
-def test_a_partial_change_is_said_as_the_whole_state() -> None:
+def test_a_partial_change_is_sent_as_a_complete_snapshot() -> None:
     store = StateStore({"a": 1, "_b": 2, "messages": []}, hidden)
-    assert store.merge({"c": 3}) == snapshot({"a": 1, "c": 3})
+    assert store.update_with_snapshot({"c": 3}) == snapshot({"a": 1, "c": 3})
     assert store.value == {"a": 1, "_b": 2, "messages": [], "c": 3}
 
 
-def test_nothing_is_said_that_clients_know_already_or_may_not_see() -> None:
+def test_no_event_is_sent_for_what_clients_have_or_may_not_see() -> None:
     store = StateStore({"a": 1}, hidden)
-    assert store.merge({"a": 1}) == []
-    assert store.merge({"_b": 2}) == []
-    assert store.delta({"a": 1, "_b": 3}) == []
-    assert store.apply([{"op": "test", "path": "/a", "value": 1}]) == []
-    assert store.closing() == []
+    assert store.update_with_snapshot({"a": 1}) == []
+    assert store.update_with_snapshot({"_b": 2}) == []
+    assert store.update_with_patch({"a": 1, "_b": 3}) == []
+    assert store.apply_patch([{"op": "test", "path": "/a", "value": 1}]) == []
+    assert store.snapshot_if_changed() == []
     assert store.value == {"a": 1, "_b": 3}
 
 
-@pytest.mark.parametrize("change", [StateStore.merge, StateStore.delta])
-def test_a_number_that_becomes_a_truth_value_is_said(change: Any) -> None:
+@pytest.mark.parametrize("change", [StateStore.update_with_snapshot, StateStore.update_with_patch])
+def test_a_number_that_becomes_a_boolean_is_sent(change: Any) -> None:
     store = StateStore({"a": 1})
     assert change(store, {"a": 1.0}) == []
     assert [type(event) for event in change(store, {"a": True})] != []
@@ -55,7 +56,7 @@ def test_a_number_that_becomes_a_truth_value_is_said(change: Any) -> None:
 
 def test_a_delta_names_keys_with_escaped_pointers() -> None:
     store = StateStore({"x": 1}, hidden)
-    assert store.delta({"a/b": 1, "m~n": 2, "x": 3, "_y": 4}) == delta(
+    assert store.update_with_patch({"a/b": 1, "m~n": 2, "x": 3, "_y": 4}) == delta(
         {"op": "add", "path": "/a~1b", "value": 1},
         {"op": "add", "path": "/m~0n", "value": 2},
         {"op": "replace", "path": "/x", "value": 3},
@@ -66,38 +67,38 @@ def test_a_delta_names_keys_with_escaped_pointers() -> None:
 def test_a_patch_goes_out_without_what_it_does_to_hidden_keys() -> None:
     store = StateStore({"a": [1], "_b": {}}, hidden)
     add = {"op": "add", "path": "/a/-", "value": 2}
-    assert store.apply([add, {"op": "add", "path": "/_b/c", "value": 3}]) == delta(add)
+    assert store.apply_patch([add, {"op": "add", "path": "/_b/c", "value": 3}]) == delta(add)
     assert store.value == {"a": [1, 2], "_b": {"c": 3}}
 
 
-def test_what_a_patch_brings_out_of_hiding_is_said_as_a_snapshot() -> None:
+def test_a_patch_that_moves_a_hidden_value_is_sent_as_a_snapshot() -> None:
     store = StateStore({"_b": 1}, hidden)
-    assert store.apply([{"op": "copy", "from": "/_b", "path": "/a"}]) == snapshot({"a": 1})
+    assert store.apply_patch([{"op": "copy", "from": "/_b", "path": "/a"}]) == snapshot({"a": 1})
 
 
 @pytest.mark.parametrize("path", ["/nowhere/b", ""])
 def test_a_patch_that_does_not_apply_changes_nothing(path: str) -> None:
     store = StateStore({"a": 1})
     with pytest.raises(PatchConflict):
-        store.apply([{"op": "replace", "path": "/a", "value": 2}, {"op": "add", "path": path, "value": 3}])
+        store.apply_patch([{"op": "replace", "path": "/a", "value": 2}, {"op": "add", "path": path, "value": 3}])
     assert store.value == {"a": 1}
-    assert store.closing() == []
+    assert store.snapshot_if_changed() == []
 
 
-def test_what_is_kept_is_said_with_the_next_thing_or_at_the_end() -> None:
+def test_a_silent_update_is_sent_with_the_next_event_or_at_the_end() -> None:
     store = StateStore({"a": 1})
-    store.keep({"b": 2})
-    assert store.closing() == snapshot({"a": 1, "b": 2})
-    store.keep({"b": 3})
-    assert store.delta({"b": 3, "c": 4}) == snapshot({"a": 1, "b": 3, "c": 4})
-    assert store.closing() == []
+    store.update_silently({"b": 2})
+    assert store.snapshot_if_changed() == snapshot({"a": 1, "b": 2})
+    store.update_silently({"b": 3})
+    assert store.update_with_patch({"b": 3, "c": 4}) == snapshot({"a": 1, "b": 3, "c": 4})
+    assert store.snapshot_if_changed() == []
 
 
 def test_a_value_changed_in_place_is_seen_as_a_change() -> None:
     mine: dict[str, list[int]] = {"a": [1]}
     store = StateStore(mine)
     mine["a"].append(2)
-    assert store.merge(mine) == snapshot({"a": [1, 2]})
+    assert store.update_with_snapshot(mine) == snapshot({"a": [1, 2]})
     mine["a"].append(3)
     assert store.value == {"a": [1, 2]}
 
@@ -107,7 +108,7 @@ def test_what_json_cannot_hold_becomes_something_it_can_and_says_nothing_of_itse
         def __repr__(self) -> str:
             return "token=hunter2"
 
-    (event,) = StateStore().merge({"a": Client(), "b": {1, 2}, "c": float("nan"), "d": b"\xff", 5: (1,)})  # type: ignore[dict-item]
+    (event,) = StateStore().update_with_snapshot({"a": Client(), "b": {1, 2}, "c": float("nan"), "d": b"\xff", 5: (1,)})  # type: ignore[dict-item]
     assert isinstance(event, StateSnapshot)
     assert event.snapshot == {"a": "<Client>", "b": [1, 2], "c": None, "d": "_w==", "5": [1]}
     encode_event(event)
@@ -120,7 +121,7 @@ def test_a_state_that_is_no_object_begins_empty(initial: Any) -> None:
     assert store.snapshot() == StateSnapshot(snapshot={})
 
 
-LONG = "x" * MAX_EVENT
+LONG = "x" * MAX_EVENT_BYTES
 
 
 def followed(client: SharedState, events: list[Event]) -> list[str]:
@@ -128,17 +129,17 @@ def followed(client: SharedState, events: list[Event]) -> list[str]:
     others: list[str] = []
     for event in events:
         if isinstance(event, StateDelta | StateSnapshot):
-            assert len(encode_event(event)) <= MAX_EVENT
+            assert len(encode_event(event)) <= MAX_EVENT_BYTES
             client.apply(event)
         else:
             others.append(event.name if isinstance(event, Custom) else "?")
-    assert client.failed == 0
+    assert client.failed_count == 0
     return others
 
 
-@pytest.mark.parametrize("change", [StateStore.merge, StateStore.delta])
+@pytest.mark.parametrize("change", [StateStore.update_with_snapshot, StateStore.update_with_patch])
 @pytest.mark.parametrize("before", [{}, {"doc": "old", "n": 0}], ids=["new", "known"])
-def test_a_key_too_large_to_be_said_costs_only_itself(change: Any, before: dict[str, Any]) -> None:
+def test_a_key_too_large_for_an_event_is_omitted_alone(change: Any, before: dict[str, Any]) -> None:
     store, client = StateStore(before), SharedState(dict(before))
     assert followed(client, change(store, {"doc": LONG, "n": 1})) == ["ambient:dropped"]
     assert (client.value, store.value["doc"]) == ({"n": 1}, LONG)
@@ -146,46 +147,46 @@ def test_a_key_too_large_to_be_said_costs_only_itself(change: Any, before: dict[
     assert client.value == {"n": 2}
     assert followed(client, change(store, {"doc": "small", "n": 3})) == []
     assert client.value == {"doc": "small", "n": 3}
-    assert store.closing() == []
+    assert store.snapshot_if_changed() == []
 
 
 def test_a_key_that_a_patch_makes_too_large_is_taken_from_clients() -> None:
     store, client = StateStore({"doc": ["a"], "n": 0}), SharedState({"doc": ["a"], "n": 0})
     patch = [{"op": "add", "path": "/doc/-", "value": LONG}, {"op": "replace", "path": "/n", "value": 1}]
-    assert followed(client, store.apply(patch)) == ["ambient:dropped"]
+    assert followed(client, store.apply_patch(patch)) == ["ambient:dropped"]
     assert client.value == {"n": 1}
-    assert followed(client, store.apply([{"op": "remove", "path": "/doc/1"}])) == []
+    assert followed(client, store.apply_patch([{"op": "remove", "path": "/doc/1"}])) == []
     assert client.value == {"doc": ["a"], "n": 1}
 
 
-@pytest.mark.parametrize("change", [StateStore.merge, StateStore.delta])
+@pytest.mark.parametrize("change", [StateStore.update_with_snapshot, StateStore.update_with_patch])
 def test_of_keys_that_are_too_large_together_the_largest_are_left_out(change: Any) -> None:
-    third, half = "x" * (MAX_EVENT // 3), "x" * (MAX_EVENT // 2)
+    third, half = "x" * (MAX_EVENT_BYTES // 3), "x" * (MAX_EVENT_BYTES // 2)
     store, client = StateStore({"a": 1, "b": third}), SharedState({"a": 1, "b": third})
     assert followed(client, change(store, {"c": half, "d": half, "a": 2})) == ["ambient:dropped"]
     assert client.value == {"a": 2, "b": third, "d": half}
-    assert followed(client, store.apply([{"op": "remove", "path": "/d"}])) == []
-    assert (client.value, store.closing()) == ({"a": 2, "b": third, "c": half}, [])
+    assert followed(client, store.apply_patch([{"op": "remove", "path": "/d"}])) == []
+    assert (client.value, store.snapshot_if_changed()) == ({"a": 2, "b": third, "c": half}, [])
 
 
 def test_a_state_that_is_replaced_as_a_whole_is_measured_anew() -> None:
     store, client = StateStore(), SharedState({})
-    followed(client, store.merge({"doc": LONG, "n": 1}))
-    assert followed(client, store.apply([{"op": "replace", "path": "", "value": {"doc": "small"}}])) == []
-    assert followed(client, store.apply([{"op": "replace", "path": "", "value": {"m": LONG[:-9000]}}])) == []
+    followed(client, store.update_with_snapshot({"doc": LONG, "n": 1}))
+    assert followed(client, store.apply_patch([{"op": "replace", "path": "", "value": {"doc": "small"}}])) == []
+    assert followed(client, store.apply_patch([{"op": "replace", "path": "", "value": {"m": LONG[:-9000]}}])) == []
     assert client.value == {"m": LONG[:-9000]}
 
 
 @pytest.mark.parametrize("odd", ["\ud800", 10**30], ids=["lone surrogate", "large integer"])
-def test_what_is_hard_to_write_down_is_told_all_the_same(odd: Any) -> None:
-    assert StateStore().merge({"a": odd}) == snapshot({"a": odd})
+def test_values_that_json_cannot_encode_are_sent_all_the_same(odd: Any) -> None:
+    assert StateStore().update_with_snapshot({"a": odd}) == snapshot({"a": odd})
 
 
-def test_what_is_dropped_is_gone_when_the_next_thing_is_said() -> None:
+def test_a_silent_removal_is_sent_with_the_next_event() -> None:
     store = StateStore({"a": 1, "b": 2})
-    store.drop("b")
-    store.drop("c")
-    assert store.closing() == snapshot({"a": 1})
+    store.remove_silently("b")
+    store.remove_silently("c")
+    assert store.snapshot_if_changed() == snapshot({"a": 1})
 
 
 KEYS = st.sampled_from(["a", "b", "_c", "a/b", "m~n", "messages"])
@@ -203,8 +204,8 @@ OPERATIONS = st.one_of(
 )
 CHANGES = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["merge", "delta", "keep"]), OBJECTS),
-        st.tuples(st.just("apply"), st.lists(OPERATIONS, max_size=3)),
+        st.tuples(st.sampled_from(["update_with_snapshot", "update_with_patch", "update_silently"]), OBJECTS),
+        st.tuples(st.just("apply_patch"), st.lists(OPERATIONS, max_size=3)),
     ),
     max_size=8,
 )
@@ -225,11 +226,11 @@ def test_a_client_that_follows_the_events_has_the_visible_state(initial: dict[st
             encode_event(event)
             client.apply(event)
         assert len(events) <= 1
-        assert client.failed == 0
+        assert client.failed_count == 0
         assert not events or client.value != before
-        if method != "keep" and events:
-            assert store.closing() == []
-    for event in store.closing():
+        if method != "update_silently" and events:
+            assert store.snapshot_if_changed() == []
+    for event in store.snapshot_if_changed():
         client.apply(event)
     assert client.value == {key: item for key, item in store.value.items() if not hidden(key) and key != "messages"}
-    assert store.closing() == []
+    assert store.snapshot_if_changed() == []

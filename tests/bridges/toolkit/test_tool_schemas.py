@@ -7,14 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ambient_runner.bridges.toolkit.tool_schemas import Dialect, clean_schema
+from ambient_runner.bridges.toolkit.tool_schemas import SchemaDialect, clean_schema
+from tests.hypothesis_profiles import examples
 
 NOTHING = {"type": "object", "properties": {}}
-DIALECTS: tuple[Dialect, ...] = ("json", "gemini")
-quick = settings(max_examples=200, deadline=None)
+DIALECTS: tuple[SchemaDialect, ...] = ("json", "gemini")
+quick = examples(200)
 
 
 def gemini(property_schema: Any, **beside: Any) -> Any:
@@ -24,11 +25,11 @@ def gemini(property_schema: Any, **beside: Any) -> Any:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("given", [None, True, [], "x", {}, {"type": "string"}, {"type": ["array", "null"]}], ids=repr)
-def test_what_describes_no_object_becomes_one_without_properties(given: Any, dialect: Dialect) -> None:
+def test_what_describes_no_object_becomes_one_without_properties(given: Any, dialect: SchemaDialect) -> None:
     assert clean_schema(given, dialect=dialect) == NOTHING
 
 
-def test_a_json_schema_stays_but_for_the_words_about_itself() -> None:
+def test_a_json_schema_loses_only_the_keywords_that_identify_it() -> None:
     given = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "x",
@@ -79,7 +80,7 @@ def test_a_json_schema_stays_but_for_the_words_about_itself() -> None:
     ],
     ids=repr,
 )  # fmt: skip
-def test_a_property_is_said_in_the_words_of_gemini(given: Any, cleaned: Any) -> None:
+def test_a_property_is_converted_to_the_gemini_dialect(given: Any, cleaned: Any) -> None:
     assert gemini(given) == cleaned
 
 
@@ -109,6 +110,25 @@ def test_the_variants_of_an_object_are_one_object_with_all_their_properties() ->
     }
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "array"},
+        {"type": ["array", "null"], "items": {"type": "string"}},
+        {"type": "string", "enum": ["x"], "format": "enum"},
+        {"type": "integer", "format": "int32"},
+        {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    ],
+    ids=repr,
+)
+def test_parameters_stay_an_object_whatever_a_part_of_them_claims_to_be(part: Any) -> None:
+    """The result had the words of the other type, such as `items`, under the type object."""
+    cleaned = clean_schema({"properties": {"a": {"type": "boolean"}}, "allOf": [part]}, dialect="gemini")
+    assert cleaned["type"] == "object"
+    assert cleaned["properties"] == {"a": {"type": "boolean"}}
+    assert not {"items", "enum", "format", "anyOf", "nullable"} & set(cleaned)
+
+
 def test_references_that_double_at_every_level_stay_small() -> None:
     levels = {
         f"l{n}": {"type": "object", "properties": {side: {"$ref": f"#/$defs/l{n + 1}"} for side in "ab"}}
@@ -132,6 +152,7 @@ VALUES = st.recursive(
 
 @quick
 @given(VALUES)
+@example({"properties": None, "allOf": [{"type": "array"}]})
 def test_whatever_a_client_declares_google_takes_the_result(schema: Any) -> None:
     types = pytest.importorskip("google.genai.types")
     cleaned = clean_schema(schema, dialect="gemini")
@@ -172,7 +193,7 @@ def strings_under(value: Any, *words: str) -> list[str]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("word", ["$ref", "$dynamicRef", "$recursiveRef", "$schema", "$id"])
 @pytest.mark.parametrize("target", OUTSIDE)
-def test_nothing_in_a_schema_leads_out_of_it(target: str, word: str, dialect: Dialect) -> None:
+def test_nothing_in_a_schema_leads_out_of_it(target: str, word: str, dialect: SchemaDialect) -> None:
     out = {word: target, "description": "d"}
     places = {
         "properties": {"a": out, "const": out, "enum": out, "default": {"type": "array", "items": [out]}},
@@ -208,7 +229,7 @@ def nested(depth: int) -> Any:
     ],
     ids=["deep", "very deep", "many", "words", "names"],
 )
-def test_a_schema_that_is_too_large_or_too_deep_is_one_without_properties(given: Any, dialect: Dialect) -> None:
+def test_a_schema_that_is_too_large_or_too_deep_is_one_without_properties(given: Any, dialect: SchemaDialect) -> None:
     assert clean_schema(given, dialect=dialect) == NOTHING
 
 

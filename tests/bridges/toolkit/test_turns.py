@@ -7,22 +7,22 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.bridges.toolkit.turns import (
     EMPTY_RESULT,
-    NO_RESULT,
+    MISSING_RESULT,
     AssistantTurn,
     Call,
-    Incoming,
+    NewInput,
     Result,
     ResultsTurn,
     SystemTurn,
     Turn,
     UserTurn,
-    incoming,
-    turns,
+    new_input,
+    to_turns,
 )
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -39,8 +39,9 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
+from tests.hypothesis_profiles import examples
 
-thorough = settings(max_examples=400, deadline=None)
+thorough = examples(400)
 
 
 def user(name: str = "u1", text: str = "hi") -> UserMessage:
@@ -56,7 +57,7 @@ def answer(call: str, content: str = "done", name: str = "", **more: Any) -> Too
     return ToolMessage(id=name or f"r-{call}", tool_call_id=call, content=content, **more)
 
 
-def said(ids: str, text: str, *calls: str) -> AssistantTurn:
+def assistant_turn(ids: str, text: str, *calls: str) -> AssistantTurn:
     made = tuple(Call(id=one, name="look", arguments="{}") for one in calls)
     return AssistantTurn(ids=tuple(ids.split()), text=text, calls=made)
 
@@ -70,7 +71,7 @@ def results(*given: Result) -> ResultsTurn:
 
 
 def cancelled(call: str) -> Result:
-    return result(call, NO_RESULT, is_error=True, given=False)
+    return result(call, MISSING_RESULT, is_error=True, is_answered=False)
 
 
 def test_a_whole_conversation() -> None:
@@ -83,48 +84,51 @@ def test_a_whole_conversation() -> None:
         says("m2", "There."),
         user("u2"),
     ]
-    assert turns(messages) == [
+    assert to_turns(messages) == [
         SystemTurn(id="s", text="be brief"),
         UserTurn(id="u1", content="hi"),
-        said("m1", "I will look.", "c1", "c2"),
+        assistant_turn("m1", "I will look.", "c1", "c2"),
         results(result("c1"), result("c2", "late")),
-        said("m2", "There."),
+        assistant_turn("m2", "There."),
         UserTurn(id="u2", content="hi"),
     ]
 
 
 def test_neighbouring_messages_of_the_agent_are_one_turn() -> None:
     messages = [says("m1", "one"), says("m2", None, "c1"), says("m3", "two", "c2"), answer("c2"), answer("c1")]
-    assert turns(messages) == [said("m1 m2 m3", "one\n\ntwo", "c1", "c2"), results(result("c1"), result("c2"))]
+    assert to_turns(messages) == [
+        assistant_turn("m1 m2 m3", "one\n\ntwo", "c1", "c2"),
+        results(result("c1"), result("c2")),
+    ]
 
 
 def test_results_stand_in_the_order_of_their_calls_wherever_they_came() -> None:
     messages = [answer("c2"), user(), says("m1", None, "c1", "c2"), user("u2"), answer("c1")]
-    assert turns(messages) == [
+    assert to_turns(messages) == [
         UserTurn(id="u1", content="hi"),
-        said("m1", "", "c1", "c2"),
+        assistant_turn("m1", "", "c1", "c2"),
         results(result("c1"), result("c2")),
         UserTurn(id="u2", content="hi"),
     ]
 
 
-def test_a_call_nobody_answered_has_a_result_that_says_so() -> None:
+def test_an_unanswered_call_gets_a_placeholder_result() -> None:
     messages = [says("m1", None, "c1", "c2"), answer("c1"), user()]
-    assert turns(messages)[1] == results(result("c1"), cancelled("c2"))
+    assert to_turns(messages)[1] == results(result("c1"), cancelled("c2"))
 
 
 def test_results_of_unknown_calls_are_left_out_and_of_two_the_last_counts() -> None:
     messages = [answer("c9"), says("m1", "a", "c1"), answer("c1", "first"), answer("c9"), answer("c1", "then", "again")]
-    assert turns(messages) == [said("m1", "a", "c1"), results(result("c1", "then"))]
+    assert to_turns(messages) == [assistant_turn("m1", "a", "c1"), results(result("c1", "then"))]
 
 
-def test_a_result_nobody_asked_for_does_not_cut_a_turn_in_two() -> None:
-    assert turns([says("m1", "a"), answer("c9"), says("m2", "b")]) == [said("m1 m2", "a\n\nb")]
+def test_a_result_of_an_unknown_call_does_not_split_a_turn() -> None:
+    assert to_turns([says("m1", "a"), answer("c9"), says("m2", "b")]) == [assistant_turn("m1 m2", "a\n\nb")]
 
 
 def test_a_call_id_that_comes_again_is_the_same_call() -> None:
     messages = [says("m1", None, "c1"), answer("c1"), says("m2", "so", "c1")]
-    assert turns(messages) == [said("m1", "", "c1"), results(result("c1")), said("m2", "so")]
+    assert to_turns(messages) == [assistant_turn("m1", "", "c1"), results(result("c1")), assistant_turn("m2", "so")]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_a_call_id_that_comes_again_is_the_same_call() -> None:
     ids=repr,
 )
 def test_errors_and_empty_results_reach_the_model_as_such(message: ToolMessage, expected: Result) -> None:
-    assert turns([says("m1", None, "c1"), message])[-1] == results(expected)
+    assert to_turns([says("m1", None, "c1"), message])[-1] == results(expected)
 
 
 DEEP = '{"a":' + "[" * 20_000 + "]" * 20_000 + "}"
@@ -155,13 +159,13 @@ HALF_A_CHARACTER = '{"a":"\\ud800"}'
     ["", '{"ci', "[1]", "null", '"x"', "{} {}", '{"a":NaN}', DEEP, RATHER_DEEP, LONG_NUMBER, HALF_A_CHARACTER],
 )
 def test_arguments_that_are_no_json_object_become_an_empty_one(arguments: str) -> None:
-    made = turns([says("m1", None, "c1", arguments=arguments)])[0]
-    assert made == said("m1", "", "c1")
+    made = to_turns([says("m1", None, "c1", arguments=arguments)])[0]
+    assert made == assistant_turn("m1", "", "c1")
 
 
 def test_arguments_stay_as_they_were_written() -> None:
     written = '{ "a":1.0, "b": [true] }'
-    made = turns([says("m1", None, "c1", arguments=written)])[0]
+    made = to_turns([says("m1", None, "c1", arguments=written)])[0]
     assert isinstance(made, AssistantTurn)
     assert made.calls[0].arguments == written
 
@@ -177,7 +181,7 @@ def test_what_is_not_for_the_model_is_left_out() -> None:
         says("m2", ""),
         says("m3", None),
     ]
-    assert turns(messages) == [UserTurn(id="u1", content="hi")]
+    assert to_turns(messages) == [UserTurn(id="u1", content="hi")]
 
 
 CALLS = st.sampled_from(["c1", "c2", "c3"])
@@ -227,7 +231,7 @@ def messages_of(conversation: list[Turn]) -> list[Message]:
                 found += [
                     answer(one.call_id, str(one.content), error="" if one.is_error else None)
                     for one in turn.results
-                    if one.given
+                    if one.is_answered
                 ]
     return found
 
@@ -235,7 +239,7 @@ def messages_of(conversation: list[Turn]) -> list[Message]:
 @thorough
 @given(MESSAGES)
 def test_any_list_of_messages_gives_a_conversation_no_provider_refuses(messages: list[Message]) -> None:
-    made = turns(messages)
+    made = to_turns(messages)
     for turn, following in pairwise([None, *made, None]):
         match turn:
             case AssistantTurn():
@@ -254,25 +258,25 @@ def test_any_list_of_messages_gives_a_conversation_no_provider_refuses(messages:
 
 @thorough
 @given(MESSAGES)
-def test_nothing_anybody_said_is_lost_and_nothing_is_said_twice(messages: list[Message]) -> None:
-    made = turns(messages)
+def test_no_text_is_lost_and_none_is_repeated(messages: list[Message]) -> None:
+    made = to_turns(messages)
     own = [message for message in messages if message.subagent_run_id is None]
     assert [t.id for t in made if isinstance(t, UserTurn)] == [m.id for m in own if isinstance(m, UserMessage)]
     spoken = [t.text for t in made if isinstance(t, AssistantTurn) and t.text]
     assert "\n\n".join(spoken) == "\n\n".join(m.content for m in own if isinstance(m, AssistantMessage) and m.content)
     called = [call.id for t in made if isinstance(t, AssistantTurn) for call in t.calls]
-    asked = [c.id for m in own if isinstance(m, AssistantMessage) for c in m.tool_calls or ()]
-    assert called == list(dict.fromkeys(asked))
+    run_input = [c.id for m in own if isinstance(m, AssistantMessage) for c in m.tool_calls or ()]
+    assert called == list(dict.fromkeys(run_input))
     answered = {m.tool_call_id for m in own if isinstance(m, ToolMessage)}
-    given = {r.call_id for t in made if isinstance(t, ResultsTurn) for r in t.results if r.given}
+    given = {r.call_id for t in made if isinstance(t, ResultsTurn) for r in t.results if r.is_answered}
     assert given == answered & set(called)
 
 
 @thorough
 @given(MESSAGES)
 def test_a_conversation_in_canonical_form_stays_as_it_is(messages: list[Message]) -> None:
-    made = turns(messages)
-    assert turns(messages_of(made)) == made
+    made = to_turns(messages)
+    assert to_turns(messages_of(made)) == made
 
 
 def run(*messages: Message, resume: list[ResumeEntry] | None = None) -> RunAgentInput:
@@ -283,64 +287,64 @@ ASKED: list[Turn] = [UserTurn(id="u1", content="hi")]
 
 
 def test_a_new_user_message_is_what_the_run_is_about() -> None:
-    assert incoming(run(user(), says("m1", "yes?"), user("u2"))) == Incoming(
-        history=[*ASKED, said("m1", "yes?")], user=UserTurn(id="u2", content="hi")
+    assert new_input(run(user(), says("m1", "yes?"), user("u2"))) == NewInput(
+        history=[*ASKED, assistant_turn("m1", "yes?")], user=UserTurn(id="u2", content="hi")
     )
 
 
 def test_of_a_run_with_results_and_a_message_both_are_new_if_that_is_known() -> None:
-    asked = run(user(), says("m1", None, "c1"), answer("c1"), user("u2"))
-    assert incoming(asked, new={"u2"}) == incoming(asked)
-    assert incoming(asked).history == [*ASKED, said("m1", "", "c1"), results(result("c1"))]
-    assert incoming(asked, new={"r-c1", "u2"}) == Incoming(
-        history=[*ASKED, said("m1", "", "c1")], user=UserTurn(id="u2", content="hi"), results=(result("c1"),)
+    run_input = run(user(), says("m1", None, "c1"), answer("c1"), user("u2"))
+    assert new_input(run_input, new_ids={"u2"}) == new_input(run_input)
+    assert new_input(run_input).history == [*ASKED, assistant_turn("m1", "", "c1"), results(result("c1"))]
+    assert new_input(run_input, new_ids={"r-c1", "u2"}) == NewInput(
+        history=[*ASKED, assistant_turn("m1", "", "c1")], user=UserTurn(id="u2", content="hi"), results=(result("c1"),)
     )
 
 
 def test_results_at_the_end_are_what_the_run_is_about_in_the_order_of_their_calls() -> None:
-    asked = run(user(), says("m1", None, "c1", "c2"), answer("c2"), answer("c1"))
-    assert incoming(asked) == Incoming(
-        history=[*ASKED, said("m1", "", "c1", "c2")], results=(result("c1"), result("c2"))
+    run_input = run(user(), says("m1", None, "c1", "c2"), answer("c2"), answer("c1"))
+    assert new_input(run_input) == NewInput(
+        history=[*ASKED, assistant_turn("m1", "", "c1", "c2")], results=(result("c1"), result("c2"))
     )
 
 
 def test_results_that_were_there_before_stay_in_the_history() -> None:
-    asked = run(user(), says("m1", None, "c1", "c2"), answer("c1"), answer("c2"))
-    assert incoming(asked, new={"r-c2"}) == Incoming(
-        history=[*ASKED, said("m1", "", "c1", "c2"), results(result("c1"))], results=(result("c2"),)
+    run_input = run(user(), says("m1", None, "c1", "c2"), answer("c1"), answer("c2"))
+    assert new_input(run_input, new_ids={"r-c2"}) == NewInput(
+        history=[*ASKED, assistant_turn("m1", "", "c1", "c2"), results(result("c1"))], results=(result("c2"),)
     )
 
 
 def test_calls_a_new_message_gave_up_are_cancelled_in_the_history() -> None:
-    found = incoming(run(user(), says("m1", None, "c1"), user("u2")), new={"u2"})
+    found = new_input(run(user(), says("m1", None, "c1"), user("u2")), new_ids={"u2"})
     assert found.history[-1] == results(cancelled("c1"))
 
 
 def test_a_run_that_resumes_is_about_the_answers() -> None:
     resume = [ResumeEntry(interrupt_id="i1", status="resolved", payload=0)]
-    assert incoming(run(user(), resume=resume)) == Incoming(history=ASKED, resume=tuple(resume))
-    both = incoming(run(user(), user("u2"), resume=resume), new={"u2"})
-    assert both == Incoming(history=ASKED, user=UserTurn(id="u2", content="hi"), resume=tuple(resume))
+    assert new_input(run(user(), resume=resume)) == NewInput(history=ASKED, resume=tuple(resume))
+    both = new_input(run(user(), user("u2"), resume=resume), new_ids={"u2"})
+    assert both == NewInput(history=ASKED, user=UserTurn(id="u2", content="hi"), resume=tuple(resume))
 
 
 def test_another_try_at_the_last_message_is_about_that_message() -> None:
-    assert incoming(run(user()), new=()) == Incoming(history=[], user=UserTurn(id="u1", content="hi"))
+    assert new_input(run(user()), new_ids=()) == NewInput(history=[], user=UserTurn(id="u1", content="hi"))
 
 
 def test_what_is_not_for_the_model_does_not_hide_what_is_new() -> None:
-    found = incoming(run(says("m1", "yes?"), user(), ReasoningMessage(id="q", content="x")))
-    assert found == Incoming(history=[said("m1", "yes?")], user=UserTurn(id="u1", content="hi"))
+    found = new_input(run(says("m1", "yes?"), user(), ReasoningMessage(id="q", content="x")))
+    assert found == NewInput(history=[assistant_turn("m1", "yes?")], user=UserTurn(id="u1", content="hi"))
 
 
 @pytest.mark.parametrize("messages", [[], [says("m1", "hello")], [SystemMessage(id="s", content="x")]], ids=repr)
 def test_an_input_with_nothing_new_is_about_nothing(messages: list[Message]) -> None:
-    assert incoming(run(*messages)) == Incoming(history=turns(messages))
+    assert new_input(run(*messages)) == NewInput(history=to_turns(messages))
 
 
 @thorough
 @given(MESSAGES)
 def test_what_is_new_and_what_was_before_are_the_whole_conversation(messages: list[Message]) -> None:
-    found, whole = incoming(run(*messages)), turns(messages)
+    found, whole = new_input(run(*messages)), to_turns(messages)
     kept = [r for t in found.history if isinstance(t, ResultsTurn) for r in t.results]
     every = [r for t in whole if isinstance(t, ResultsTurn) for r in t.results]
     assert sorted([*kept, *found.results], key=every.index) == every

@@ -13,7 +13,7 @@ from ambient_runner import Actor, Settings, Timeouts, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.config import LangfuseSettings, TracingSettings
 from tests.receiver import LANGFUSE_TRACES, Receiver, receiving
-from tests.server.doors import asking, client_of, demo, frames, refused
+from tests.server.demo_server import client_of, demo, error_of, frames, run_body
 
 
 def settings_for(receiver: Receiver | None = None, **more: Any) -> Settings:
@@ -27,16 +27,16 @@ def thumbs(meta: str = "thumbs_up", *, thread: str | None = "t", **payload: Any)
     return {"type": "META", "metaType": meta, "payload": payload, **named}
 
 
-async def said(client: httpx.AsyncClient, text: str = "say hello", **more: Any) -> tuple[str, str]:
+async def run_demo(client: httpx.AsyncClient, text: str = "say hello", **more: Any) -> tuple[str, str]:
     """The trace of a run, and the id of what it said."""
-    events = [event for _, event in frames(await client.post("/", json=asking(text, **more)))]
+    events = [event for _, event in frames(await client.post("/", json=run_body(text, **more)))]
     message = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
     return events[0]["metadata"]["traceId"], message
 
 
 async def test_feedback_is_answered_and_becomes_part_of_the_thread() -> None:
     async with demo() as client:
-        trace, message = await said(client)
+        trace, message = await run_demo(client)
         answer = await client.post(
             "/feedback", json=thumbs("thumbs_down", messageId=message, comment="meh", userId="ann")
         )
@@ -59,8 +59,8 @@ async def test_feedback_is_answered_and_becomes_part_of_the_thread() -> None:
 async def test_langfuse_gets_the_score_of_the_trace_it_has() -> None:
     with receiving() as langfuse:
         async with demo(settings_for(langfuse)) as client:
-            trace, message = await said(client)
-            await said(client, "say more", message="u2")
+            trace, message = await run_demo(client)
+            await run_demo(client, "say more", message="u2")
             answers = [await client.post("/feedback", json=thumbs(messageId=message)) for _ in range(2)]
     assert [answer.json()["event"]["recorded"] for answer in answers] == [True, True]
     assert [(score["traceId"], score["value"], score["name"]) for score in langfuse.scores] == [
@@ -70,19 +70,19 @@ async def test_langfuse_gets_the_score_of_the_trace_it_has() -> None:
     assert trace in {span.trace for span in langfuse.spans(LANGFUSE_TRACES)}
 
 
-async def test_a_langfuse_that_refuses_is_said_to_have_recorded_nothing() -> None:
+async def test_feedback_that_langfuse_refuses_is_reported_as_not_recorded() -> None:
     with receiving(answer=401) as langfuse:
         async with demo(settings_for(langfuse)) as client:
-            await said(client)
+            await run_demo(client)
             answer = await client.post("/feedback", json=thumbs())
     assert (answer.status_code, answer.json()["event"]["recorded"]) == (200, False)
     assert len(langfuse.scores) == 1
 
 
-async def test_the_run_says_its_trace_when_it_is_traced_and_the_clients_can_name_it() -> None:
+async def test_a_traced_run_sends_its_trace_id_and_clients_can_name_it() -> None:
     with receiving() as langfuse:
         async with demo(settings_for(langfuse)) as client:
-            events = [event for _, event in frames(await client.post("/", json=asking("say hi")))]
+            events = [event for _, event in frames(await client.post("/", json=run_body("say hi")))]
             told = [event["value"]["traceId"] for event in events if event.get("name") == "ambient:trace_id"]
             answer = await client.post("/feedback", json=thumbs(traceId=told[0]))
     assert told == [events[0]["metadata"]["traceId"]]
@@ -92,37 +92,37 @@ async def test_the_run_says_its_trace_when_it_is_traced_and_the_clients_can_name
 
 async def test_what_is_wrong_is_refused_in_our_shape() -> None:
     async with demo() as client:
-        await said(client)
+        await run_demo(client)
         bad = thumbs() | {"type": "CUSTOM"}
-        assert refused(await client.post("/feedback", json=bad)) == (400, "invalid_feedback")
-        assert refused(await client.post("/feedback", json=thumbs("shrug"))) == (400, "invalid_feedback")
-        assert refused(await client.post("/feedback", json={"type": "META"})) == (422, "invalid_input")
-        assert refused(await client.post("/feedback", json=thumbs(thread=None))) == (422, "invalid_input")
-        assert refused(await client.post("/feedback", json=thumbs(thread="unknown"))) == (404, "unknown_thread")
-        assert refused(await client.post("/feedback", content=b"{}")) == (415, "wrong_type")
+        assert error_of(await client.post("/feedback", json=bad)) == (400, "invalid_feedback")
+        assert error_of(await client.post("/feedback", json=thumbs("shrug"))) == (400, "invalid_feedback")
+        assert error_of(await client.post("/feedback", json={"type": "META"})) == (422, "invalid_input")
+        assert error_of(await client.post("/feedback", json=thumbs(thread=None))) == (422, "invalid_input")
+        assert error_of(await client.post("/feedback", json=thumbs(thread="unknown"))) == (404, "unknown_thread")
+        assert error_of(await client.post("/feedback", content=b"{}")) == (415, "wrong_type")
         large = thumbs(transcript=["x" * (1 << 20)])
-        assert refused(await client.post("/feedback", json=large)) == (413, "too_large")
+        assert error_of(await client.post("/feedback", json=large)) == (413, "too_large")
         foreign = {"origin": "https://evil.example"}
-        assert refused(await client.post("/feedback", json=thumbs(), headers=foreign)) == (403, "forbidden")
+        assert error_of(await client.post("/feedback", json=thumbs(), headers=foreign)) == (403, "forbidden")
 
 
 async def test_the_thread_is_named_as_in_every_other_request() -> None:
     nameless = {name: value for name, value in thumbs().items() if name != "threadId"}
     async with demo() as client:
-        await said(client)
+        await run_demo(client)
         in_the_body = await client.post("/feedback", json=nameless | {"thread_id": "t"})
         in_the_query = await client.post("/feedback?threadId=t", json=nameless)
         wrong = await client.post("/feedback", json=nameless | {"threadId": "x" * 1000})
     assert (in_the_body.status_code, in_the_query.status_code) == (200, 200)
-    assert refused(wrong) == (422, "invalid_input")
+    assert error_of(wrong) == (422, "invalid_input")
 
 
 async def test_the_session_names_the_thread_where_the_request_does_not() -> None:
     async with demo(settings_for(default_thread="t")) as client:
-        await said(client)
+        await run_demo(client)
         assert (await client.post("/feedback", json=thumbs(thread=None))).status_code == 200
     async with demo() as client:
-        await said(client)
+        await run_demo(client)
         assert (await client.post("/feedback", json=thumbs(thread=None, sessionName="t"))).status_code == 200
 
 
@@ -140,18 +140,18 @@ async def for_several(receiver: Receiver) -> AsyncGenerator[httpx.AsyncClient, N
         yield client
 
 
-async def test_nobody_gives_feedback_on_another_persons_thread_or_trace() -> None:
+async def test_no_user_gives_feedback_on_the_thread_or_trace_of_another() -> None:
     ann, bob = {"x-user": "ann"}, {"x-user": "bob"}
     with receiving() as langfuse:
         async with for_several(langfuse) as client:
-            events = [event for _, event in frames(await client.post("/", json=asking("say hi"), headers=ann))]
+            events = [event for _, event in frames(await client.post("/", json=run_body("say hi"), headers=ann))]
             trace = events[0]["metadata"]["traceId"]
-            assert refused(await client.post("/feedback", json=thumbs(traceId=trace), headers=bob)) == (
+            assert error_of(await client.post("/feedback", json=thumbs(traceId=trace), headers=bob)) == (
                 404,
                 "unknown_thread",
             )
-            await client.post("/", json=asking("say hi"), headers=bob)
+            await client.post("/", json=run_body("say hi"), headers=bob)
             stolen = await client.post("/feedback", json=thumbs(traceId=trace), headers=bob)
             assert (stolen.status_code, stolen.json()["event"]["recorded"]) == (200, False)
-            assert refused(await client.post("/feedback", json=thumbs())) == (401, "unauthorized")
+            assert error_of(await client.post("/feedback", json=thumbs())) == (401, "unauthorized")
     assert langfuse.scores == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.server.doors import refused
+from tests.server.demo_server import error_of
 from tests.server.worker import WorkerBridge
 from tests.services.world import BYTES, ending, server, settings_of, talk
 
 
-async def test_files_are_brought_listed_fetched_and_deleted_and_the_agent_hears_of_them(tmp_path: Path) -> None:
+async def test_files_are_uploaded_listed_downloaded_and_deleted_and_the_agent_is_informed(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
     async with server(bridge, settings_of(tmp_path, default_thread="t")) as client:
         put = await client.post("/files", params={"name": "übersicht.csv"}, content=b"a,b\n", headers=BYTES)
@@ -24,7 +24,7 @@ async def test_files_are_brought_listed_fetched_and_deleted_and_the_agent_hears_
     assert (put.status_code, put.json()["path"], put.json()["size"]) == (201, "übersicht.csv", 4)
     assert [(file["path"], file["size"]) for file in listed] == [("b.txt", 2), ("übersicht.csv", 4)]
     assert fetched.content == b"a,b\n"
-    assert (deleted.json(), refused(gone)) == ({"name": "b.txt", "deleted": True}, (404, "unknown_file"))
+    assert (deleted.json(), error_of(gone)) == ({"name": "b.txt", "deleted": True}, (404, "unknown_file"))
     assert [file["path"] for file in left] == ["übersicht.csv"]
     assert "- b.txt\n- übersicht.csv" in bridge.contexts[0].system_prompt_append
 
@@ -68,12 +68,12 @@ async def test_uploads_are_bytes_with_a_name(tmp_path: Path) -> None:
             for name in ("../x", "a/b", ".hidden", "-x", "a\nb", "x" * 300)
         ]
         listed = (await client.get("/files")).json()
-    assert (refused(nameless), refused(form), refused(packed)) == (
+    assert (error_of(nameless), error_of(form), error_of(packed)) == (
         (422, "invalid_input"),
         (415, "wrong_type"),
         (415, "wrong_type"),
     )
-    assert {refused(one) for one in names} == {(422, "invalid_input")}
+    assert {error_of(one) for one in names} == {(422, "invalid_input")}
     assert listed == {"files": []}
 
 
@@ -88,5 +88,5 @@ async def test_a_name_that_is_no_text_is_listed_all_the_same(tmp_path: Path) -> 
         fetched = await client.get("/artifacts/caf%5Cxe9")
         after = await talk(client, "again", "u2")
     assert [[file["path"] for file in one.json()["files"]] for one in listed] == [["caf\\xe9"]] * 2
-    assert refused(fetched) == (422, "invalid_input")
+    assert error_of(fetched) == (422, "invalid_input")
     assert ending(after) == ("RUN_FINISHED", "success")

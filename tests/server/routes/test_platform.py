@@ -11,10 +11,11 @@ import anyio
 import httpx
 import pytest
 
-from tests.server.doors import refused
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import error_of
 from tests.server.worker import WorkerBridge
 from tests.services.remotes import git, git_server, make_repo
-from tests.services.world import ending, facts, repository, server, settings_of, talk, told
+from tests.services.world import ending, facts, repository, server, settings_of, talk, announcements
 
 
 async def repos(client: httpx.AsyncClient, thread: str = "t") -> list[dict[str, Any]]:
@@ -30,7 +31,7 @@ async def test_a_repository_is_cloned_listed_and_removed(tmp_path: Path) -> None
         listed = await repos(client)
         removed = await client.post("/repos/remove", json={"threadId": "t", "name": "api"})
         gone = await client.post("/repos/remove", json={"threadId": "t", "name": "api"})
-        heard = await facts(client)
+        stored_facts = await facts(client)
         left = await repos(client)
     body = added.json()
     path = Path(body["path"])
@@ -45,9 +46,9 @@ async def test_a_repository_is_cloned_listed_and_removed(tmp_path: Path) -> None
     ]
     assert {"ambient/t", "next", "trunk"} <= set(listed[0]["branches"])
     assert (removed.status_code, removed.json()) == (200, {"message": "Repository removed"})
-    assert refused(gone) == (404, "unknown_repo")
-    told_of = [fact for fact in heard if fact[0] in {"ambient:repo_added", "ambient:repo_removed"}]
-    assert told_of == [
+    assert error_of(gone) == (404, "unknown_repo")
+    repo_facts = [fact for fact in stored_facts if fact[0] in {"ambient:repo_added", "ambient:repo_removed"}]
+    assert repo_facts == [
         ("ambient:repo_added", {"name": "api", "url": origin.as_uri(), "branch": "ambient/t"}),
         ("ambient:repo_removed", {"name": "api"}),
     ]
@@ -64,18 +65,18 @@ async def test_the_thread_is_named_in_the_body_or_the_query_or_is_the_servers_ow
         added = await client.post("/repos/add", json={"url": url})
         mine = (await client.get("/repos/status")).json()["repos"]
         others = await repos(client, "t")
-    assert [refused(one) for one in (*nowhere, wrong, long)] == [(422, "invalid_input")] * 4
+    assert [error_of(one) for one in (*nowhere, wrong, long)] == [(422, "invalid_input")] * 4
     assert (added.status_code, [repo["name"] for repo in mine], others) == (200, ["api"], [])
 
 
 @pytest.mark.parametrize("body", [{}, {"url": ""}, {"url": 7}, {"url": "x", "branch": 1}, {"url": "x", "name": []}])
-async def test_a_body_that_says_too_little_is_refused(tmp_path: Path, body: dict[str, object]) -> None:
+async def test_a_body_without_a_required_member_is_refused(tmp_path: Path, body: dict[str, object]) -> None:
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
-        assert refused(await client.post("/repos/add", json=body)) == (422, "invalid_input")
-        assert refused(await client.post("/repos/add", json=[body])) == (422, "invalid_input")
-        assert refused(await client.post("/repos/add", content=b"{")) == (415, "wrong_type")
-        assert refused(await client.post("/workflow", json=body)) == (422, "invalid_input")
-        assert refused(await client.post("/repos/remove", json=body)) == (422, "invalid_input")
+        assert error_of(await client.post("/repos/add", json=body)) == (422, "invalid_input")
+        assert error_of(await client.post("/repos/add", json=[body])) == (422, "invalid_input")
+        assert error_of(await client.post("/repos/add", content=b"{")) == (415, "wrong_type")
+        assert error_of(await client.post("/workflow", json=body)) == (422, "invalid_input")
+        assert error_of(await client.post("/repos/remove", json=body)) == (422, "invalid_input")
 
 
 @pytest.mark.parametrize("wait", ["", "?wait=0"])
@@ -107,8 +108,8 @@ async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
         for name in ("", ".", "..", "../api", "/tmp", "a/b", "-x"):
             removed = await client.post("/repos/remove", json={"name": name})
             added = await client.post("/repos/add", json={"url": url, "name": name or ".."})
-            assert (refused(removed), refused(added)) == ((422, "invalid_input"), (422, "invalid_input"))
-        assert refused(await client.post("/workflow", json={"gitUrl": url, "path": "../.."})) == (422, "invalid_input")
+            assert (error_of(removed), error_of(added)) == ((422, "invalid_input"), (422, "invalid_input"))
+        assert error_of(await client.post("/workflow", json={"gitUrl": url, "path": "../.."})) == (422, "invalid_input")
         assert [repo["name"] for repo in await repos(client)] == ["api"]
 
 
@@ -116,11 +117,11 @@ async def test_a_name_that_is_taken_is_a_conflict(tmp_path: Path) -> None:
     one, other = (repository(tmp_path / place / "api", {}) for place in ("one", "other"))
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         await client.post("/repos/add", json={"url": one})
-        assert refused(await client.post("/repos/add", json={"url": other})) == (409, "repo_conflict")
+        assert error_of(await client.post("/repos/add", json={"url": other})) == (409, "repo_conflict")
         assert (await client.post("/repos/add", json={"url": other, "name": "second"})).status_code == 200
 
 
-async def test_a_clone_that_fails_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_failed_clone_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, git_schemes=("http",), git_private=True)
     async with server(WorkerBridge(), settings) as client:
         await talk(client, "hello", "u1")
@@ -128,39 +129,39 @@ async def test_a_clone_that_fails_says_so_and_leaves_nothing(tmp_path: Path) -> 
             url = remote.url("nothing.git")
             failed = await client.post("/repos/add", json={"threadId": "t", "url": url})
         listed = await repos(client)
-        heard = await facts(client)
+        stored_facts = await facts(client)
         after = await talk(client, "again", "u2")
-    assert refused(failed) == (502, "repo_missing")
+    assert error_of(failed) == (502, "repo_missing")
     assert [(repo["name"], repo["status"]) for repo in listed] == [("nothing", "failed")]
-    assert heard[-1] == ("ambient:setup_error", {"stage": "repos", "message": failed.json()["error"]["message"]})
-    assert (told(after), ending(after)) == ([], ("RUN_FINISHED", "success"))
+    assert stored_facts[-1] == ("ambient:setup_error", {"stage": "repos", "message": failed.json()["error"]["message"]})
+    assert (announcements(after), ending(after)) == ([], ("RUN_FINISHED", "success"))
 
 
-async def test_a_clone_goes_on_without_the_one_who_asked(tmp_path: Path) -> None:
+async def test_a_clone_continues_after_its_client_disconnects(tmp_path: Path) -> None:
     make_repo(tmp_path / "origin" / "api", {"README": "hi" * 5000})
     settings = settings_of(tmp_path, git_schemes=("http",), git_private=True)
     hold = threading.Event()
-    with anyio.fail_after(60), git_server(tmp_path / "origin", stalled=hold) as remote:
+    with unless_hung(), git_server(tmp_path / "origin", stalled=hold) as remote:
         order = {"threadId": "t", "url": remote.url("api")}
         async with server(WorkerBridge(), settings) as client:
             await talk(client, "hello", "u1")
             async with anyio.create_task_group() as group:
                 group.start_soon(lambda: client.post("/repos/add", json=order))
-                await anyio.to_thread.run_sync(remote.packs_asked.acquire)
+                await anyio.to_thread.run_sync(remote.pack_requests.acquire)
                 group.cancel_scope.cancel()
             under_way = await repos(client)
             at_once = await client.post("/repos/add?wait=0", json={**order, "url": remote.url("api.git")})
             hold.set()
             added = await client.post("/repos/add", json=order)
-            heard = await facts(client)
+            stored_facts = await facts(client)
     assert [(repo["name"], repo["status"]) for repo in under_way] == [("api", "cloning")]
     assert (at_once.status_code, at_once.json()) == (202, {"message": "Repository is being cloned", "name": "api"})
     assert added.status_code == 200
-    assert [name for name, _ in heard].count("ambient:repo_added") == 1
-    steps = [value for name, value in heard if name == "ambient:repo_progress"]
+    assert [name for name, _ in stored_facts].count("ambient:repo_added") == 1
+    steps = [value for name, value in stored_facts if name == "ambient:repo_progress"]
     assert {step["name"] for step in steps} == {"api"}
     assert 1 <= len(steps) <= 40
-    assert not remote.packs_asked.acquire(blocking=False)
+    assert not remote.pack_requests.acquire(blocking=False)
 
 
 async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tm
         await talk(client, "with it", "u2")
         cleared = await choose(gitUrl="")
         nothing = await choose(gitUrl="")
-        heard = await facts(client)
+        stored_facts = await facts(client)
         await talk(client, "without it", "u3")
     about = {"gitUrl": flow, "branch": "", "path": "inner"}
     assert (first.status_code, first.json()) == (200, {"message": "Workflow updated", **about})
@@ -192,9 +193,9 @@ async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tm
     none = {"gitUrl": "", "branch": "", "path": ""}
     assert cleared.json() == {"message": "Workflow updated", **none}
     assert nothing.json() == {"message": "No workflow is active", **none}
-    assert [value for name, value in heard if name == "ambient:workflow_changed"] == [
+    assert [value for name, value in stored_facts if name == "ambient:workflow_changed"] == [
         {**about, "name": "Triage", "description": "Sorts."},
         {"gitUrl": "", "branch": "", "path": "", "name": "", "description": ""},
     ]
-    assert [value["stage"] for name, value in heard if name == "ambient:setup_error"] == ["workflow", "workflow"]
+    assert [value["stage"] for name, value in stored_facts if name == "ambient:setup_error"] == ["workflow", "workflow"]
     assert [Path(child[1]).name for child in bridge.children] == ["artifacts", "inner", "artifacts"]

@@ -8,7 +8,7 @@ import logging
 import httpx
 import pytest
 
-from tests.server.doors import asking, demo, frames, refused
+from tests.server.demo_server import demo, error_of, frames, run_body
 
 
 def sentence(response: httpx.Response) -> str:
@@ -17,16 +17,16 @@ def sentence(response: httpx.Response) -> str:
 
 async def test_a_slash_at_the_end_of_an_agents_address_changes_nothing() -> None:
     async with demo() as client:
-        response = await client.post("/agents/other/", json=asking("say hi"))
+        response = await client.post("/agents/other/", json=run_body("say hi"))
         threads = (await client.get("/thread/list")).json()["threads"]
     assert (response.status_code, [thread["agent"] for thread in threads]) == (200, ["other"])
 
 
 @pytest.mark.parametrize("content", [b"{}", b"not json", b""])
-async def test_an_unknown_agent_is_said_before_anything_about_the_body(content: bytes) -> None:
+async def test_an_unknown_agent_is_reported_before_any_error_in_the_body(content: bytes) -> None:
     async with demo() as client:
         response = await client.post("/agents/nobody", content=content)
-    assert refused(response) == (404, "unknown_agent")
+    assert error_of(response) == (404, "unknown_agent")
 
 
 async def test_a_body_without_messages_is_refused_with_one_that_is_taken() -> None:
@@ -35,18 +35,18 @@ async def test_a_body_without_messages_is_refused_with_one_that_is_taken() -> No
         said = sentence(response)
         example = json.loads(said[said.index("{") : said.rindex("}") + 1])
         taken = await client.post("/", json=example)
-    assert refused(response) == (422, "invalid_input")
+    assert error_of(response) == (422, "invalid_input")
     assert taken.status_code == 200
 
 
-async def test_a_role_nobody_knows_is_the_reason_why_there_is_nothing_to_answer() -> None:
+async def test_a_message_with_an_unknown_role_is_named_when_there_is_nothing_to_answer() -> None:
     strange = {"id": "u2", "role": "usr", "content": "say hi"}
     async with demo() as client:
         first = await client.post("/", json={"messages": [strange]})
-        await client.post("/", json=asking("say hi"))
+        await client.post("/", json=run_body("say hi"))
         later = await client.post("/", json={"threadId": "t", "messages": [strange]})
     for response in (first, later):
-        assert refused(response) == (422, "invalid_input")
+        assert error_of(response) == (422, "invalid_input")
         assert "messages[0] was left out" in sentence(response)
         assert "'usr'" in sentence(response)
 
@@ -54,19 +54,19 @@ async def test_a_role_nobody_knows_is_the_reason_why_there_is_nothing_to_answer(
 async def test_a_refusal_without_such_a_message_speaks_of_none() -> None:
     async with demo() as client:
         response = await client.post("/", json={"messages": [], "mood": "good"})
-    assert refused(response) == (422, "invalid_input")
+    assert error_of(response) == (422, "invalid_input")
     assert "left out" not in sentence(response)
 
 
-async def test_an_id_the_thread_has_goes_back_to_that_message_and_the_log_says_so(
+async def test_a_known_message_id_rewinds_the_thread_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "ambient_runner")
     async with demo() as client:
-        await client.post("/", json=asking("say one"))
-        await client.post("/", json=asking("say two", message="u2"))
+        await client.post("/", json=run_body("say one"))
+        await client.post("/", json=run_body("say two", message="u2"))
         assert _rewinds(caplog) == []
-        again = frames(await client.post("/", json=asking("say other")))
+        again = frames(await client.post("/", json=run_body("say other")))
         messages = (await client.get("/message_snapshot/t")).json()["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"]
     assert [message["content"] for message in messages] == ["say one", "one"]
@@ -90,8 +90,8 @@ async def test_ids_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize("path", ["/chat", "/docs", "/threads", "/repos/status"])
-async def test_who_looks_in_the_wrong_place_is_told_where_runs_start(path: str) -> None:
+async def test_a_request_to_an_unknown_route_gets_the_routes_that_start_runs(path: str) -> None:
     async with demo() as client:
         response = await client.get(path)
-    assert refused(response) == (404, "not_found")
+    assert error_of(response) == (404, "not_found")
     assert "`POST /`" in sentence(response)

@@ -8,9 +8,10 @@ import pytest
 
 from ambient_runner import create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.ledger.base import RUNTIME, Fact, ThreadKey
+from ambient_runner.ledger.records import RUNTIME, Fact, ThreadKey
 from ambient_runner.protocol.events import RunStarted, encode_event
-from tests.server.doors import SETTINGS, asking, client_of, demo, refused
+from ambient_runner.server.runtime import ServerRuntime
+from tests.server.demo_server import SETTINGS, client_of, demo, error_of, run_body
 
 
 @asynccontextmanager
@@ -19,11 +20,12 @@ async def with_threads(count: int) -> AsyncGenerator[httpx.AsyncClient, None]:
     app = create_app(SETTINGS, {"demo": DemoBridge()})
     begun = Fact(owner=RUNTIME, kind="", body=encode_event(RunStarted(thread_id="t", run_id="r")))
     async with client_of(app) as client:
-        ledger = (await app.state.ambient.runner()).ledger
+        runtime: ServerRuntime = app.state.ambient
+        ledger = (await runtime.ensure_runner()).ledger
         for number in range(count):
-            async with await ledger.acquire(ThreadKey("default", "local", str(number)), "k") as writer:
-                await writer.begin([begun], run_id="r", agent="demo", claim=None)
-                await writer.finish()
+            async with await ledger.acquire_lease(ThreadKey("default", "local", str(number)), "k") as writer:
+                await writer.begin_run([begun], run_id="r", agent="demo", claim=None)
+                await writer.finish_run()
         yield client
 
 
@@ -58,7 +60,7 @@ async def test_a_limit_above_the_largest_page_gives_several_pages() -> None:
 @pytest.mark.parametrize("name", ["limit", "before"])
 async def test_a_page_that_is_not_a_number_is_refused(name: str, number: str) -> None:
     async with demo() as client:
-        assert refused(await client.get("/thread/list", params={name: number})) == (422, "invalid_input")
+        assert error_of(await client.get("/thread/list", params={name: number})) == (422, "invalid_input")
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,11 @@ async def test_a_page_that_is_not_a_number_is_refused(name: str, number: str) ->
 )
 async def test_what_is_not_a_patch_is_refused_and_changes_nothing(body: bytes) -> None:
     async with demo() as client:
-        await client.post("/", json=asking("state"))
+        await client.post("/", json=run_body("state"))
         before = (await client.get("/state_snapshot/t")).json()
         answer = await client.patch("/state/t", content=body, headers={"Content-Type": "application/json"})
         after = (await client.get("/state_snapshot/t")).json()
-    assert refused(answer) == (400, "invalid_patch")
+    assert error_of(answer) == (400, "invalid_patch")
     assert after == before
 
 
@@ -105,7 +107,7 @@ async def test_a_patch_nested_as_deep_as_a_body_may_be_is_taken() -> None:
     for _ in range(40):
         value = [value]
     async with demo() as client:
-        await client.post("/", json=asking("state"))
+        await client.post("/", json=run_body("state"))
         answer = await client.patch("/state/t", json=[{"op": "add", "path": "/note", "value": value}])
     assert answer.status_code == 200
     assert answer.json()["snapshot"]["note"] == value
@@ -125,26 +127,26 @@ async def test_a_patch_nested_as_deep_as_a_body_may_be_is_taken() -> None:
 )
 async def test_a_patch_cannot_make_the_state_anything_but_an_object(operations: list[dict[str, object]]) -> None:
     async with demo() as client:
-        await client.post("/", json=asking("hello", state={"note": "mine"}))
+        await client.post("/", json=run_body("hello", state={"note": "mine"}))
         answer = await client.patch("/state/t", json=operations)
         after = (await client.get("/state_snapshot/t")).json()
         again = await client.patch("/state/t", json=[{"op": "add", "path": "/more", "value": 1}])
-    assert refused(answer) == (409, "patch_conflict")
+    assert error_of(answer) == (409, "patch_conflict")
     assert after["snapshot"] == {"note": "mine"}
     assert again.json()["snapshot"] == {"note": "mine", "more": 1}
 
 
 async def test_a_patch_of_the_whole_state_may_give_another_object() -> None:
     async with demo() as client:
-        await client.post("/", json=asking("hello", state={"note": "mine"}))
+        await client.post("/", json=run_body("hello", state={"note": "mine"}))
         answer = await client.patch("/state/t", json=[{"op": "replace", "path": "", "value": {"other": 1}}])
     assert answer.json()["snapshot"] == {"other": 1}
 
 
 async def test_a_list_that_a_client_sent_as_state_is_patched_as_a_list() -> None:
     async with demo() as client:
-        await client.post("/", json=asking("hello", state=[1]))
+        await client.post("/", json=run_body("hello", state=[1]))
         answer = await client.patch("/state/t", json=[{"op": "add", "path": "/-", "value": 2}])
         text = await client.patch("/state/t", json=[{"op": "replace", "path": "", "value": "x"}])
     assert answer.json()["snapshot"] == [1, 2]
-    assert refused(text) == (409, "patch_conflict")
+    assert error_of(text) == (409, "patch_conflict")

@@ -1,4 +1,4 @@
-"""Git as a child process: what it is given, where a login goes, and what its failures say."""
+"""Git as a child process: its environment, its logins, and the errors for its failures."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import anyio.to_thread
 import pytest
 
 from ambient_runner.config import git_environment
-from ambient_runner.errors import GitUnavailable, LoginNeeded, RepoMissing, RepoMoved, ServiceError
-from ambient_runner.services.workspaces.clone_sources import Source
-from ambient_runner.services.workspaces.git import Git, Remote
-from ambient_runner.services.workspaces.git_logins import Login
+from ambient_runner.errors import GitUnavailable, RepoAuthRequired, RepoNotFound, RepoRedirected, ServiceError
+from ambient_runner.services.workspaces.clone_sources import CloneSource
+from ambient_runner.services.workspaces.git import Git, GitRemote
+from ambient_runner.services.workspaces.git_logins import GitLogin
+from tests.machine_speed import unless_hung
 from tests.services.remotes import PATH, GitServer, git, git_server, make_repo
 
-GIT = Git(base=PATH)
-TOKEN = "a-token-nobody-sees"
+GIT = Git(base_environment=PATH)
+TOKEN = "a-secret-token"
 
 
-def source_of(server: GitServer, name: str = "app/.git", host: str = "127.0.0.1") -> Source:
-    return Source(url=server.url(name, host), scheme="http", host=host, port=server.port, addresses=("127.0.0.1",))
+def source_of(server: GitServer, name: str = "app/.git", host: str = "127.0.0.1") -> CloneSource:
+    return CloneSource(url=server.url(name, host), scheme="http", host=host, port=server.port, addresses=("127.0.0.1",))
 
 
-def login_at(server: GitServer, host: str = "127.0.0.1") -> Login:
-    return Login(place=f"http://{host}:{server.port}", user="oauth2", token=TOKEN)
+def login_at(server: GitServer, host: str = "127.0.0.1") -> GitLogin:
+    return GitLogin(origin=f"http://{host}:{server.port}", user="oauth2", token=TOKEN)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def served(tmp_path: Path) -> Path:
 async def test_git_gets_a_few_fixed_variables_and_nothing_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-server")
     own = {**PATH, "SSL_CERT_FILE": "/certs", "GIT_SSH_COMMAND": "evil", "LD_PRELOAD": "evil", "BOT_TOKEN": "x"}
-    git = Git(base=git_environment(own))
+    git = Git(base_environment=git_environment(own))
     printed = await git.run("-c", "alias.show-all=!env", "show-all")
     found = dict(line.split("=", 1) for line in printed.splitlines())
     # What git and the shell add themselves is theirs to choose.
@@ -65,7 +66,7 @@ async def test_git_gets_a_few_fixed_variables_and_nothing_of_this_process(monkey
 async def test_a_login_is_given_to_its_own_host(served: Path) -> None:
     with git_server(served, login=f"oauth2:{TOKEN}") as server:
         refs = await GIT.run(
-            "ls-remote", "--", source_of(server).url, remote=Remote(source=source_of(server), login=login_at(server))
+            "ls-remote", "--", source_of(server).url, remote=GitRemote(source=source_of(server), login=login_at(server))
         )
         assert "refs/heads/trunk" in refs
         assert server.logins == {f"oauth2:{TOKEN}"}
@@ -76,32 +77,32 @@ async def test_a_host_that_is_not_the_logins_own_gets_nothing_even_when_it_asks(
     with git_server(served, login="any:one") as server:
         source = source_of(server, host=host)
         with pytest.raises(ServiceError):
-            await GIT.run("ls-remote", "--", source.url, remote=Remote(source=source, login=login_at(server)))
-        assert {asked for _, asked, _ in server.asked} == {f"{host}:{server.port}"}
+            await GIT.run("ls-remote", "--", source.url, remote=GitRemote(source=source, login=login_at(server)))
+        assert {asked for _, asked, _ in server.requests} == {f"{host}:{server.port}"}
         assert server.logins == set()
 
 
 async def test_a_redirect_is_not_followed_and_takes_no_login_along(served: Path) -> None:
     with git_server(served) as other, git_server(served, redirect=f"http://127.0.0.1:{other.port}") as server:
-        with pytest.raises(RepoMoved):
+        with pytest.raises(RepoRedirected):
             await GIT.run(
                 "ls-remote",
                 "--",
                 source_of(server).url,
-                remote=Remote(source=source_of(server), login=login_at(server)),
+                remote=GitRemote(source=source_of(server), login=login_at(server)),
             )
-        assert other.asked == []
+        assert other.requests == []
 
 
 async def test_the_token_is_on_no_command_line(served: Path) -> None:
     held = threading.Event()
     with git_server(served, stalled=held) as server:
         async with anyio.create_task_group() as tasks:
-            remote = Remote(source=source_of(server), login=login_at(server))
+            remote = GitRemote(source=source_of(server), login=login_at(server))
             into = served / "clone"
             tasks.start_soon(lambda: GIT.run("clone", "--", server.url("app/.git"), str(into), remote=remote))
-            with anyio.fail_after(20):
-                await anyio.to_thread.run_sync(server.packs_asked.acquire)
+            with unless_hung():
+                await anyio.to_thread.run_sync(server.pack_requests.acquire)
             commands = {path: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_readable(path)}
             assert any(str(into).encode() in command for command in commands.values())
             assert not any(TOKEN.encode() in command for command in commands.values())
@@ -125,14 +126,14 @@ async def test_being_cancelled_ends_git_and_what_it_started(served: Path) -> Non
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(
                 lambda: GIT.run(
-                    "clone", "--", server.url("app/.git"), str(into), remote=Remote(source=source_of(server))
+                    "clone", "--", server.url("app/.git"), str(into), remote=GitRemote(source=source_of(server))
                 )
             )
-            with anyio.fail_after(20):
-                await anyio.to_thread.run_sync(server.packs_asked.acquire)
+            with unless_hung():
+                await anyio.to_thread.run_sync(server.pack_requests.acquire)
             running = [os.pidfd_open(pid) for pid in processes_about(str(into), str(server.port))]
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with unless_hung():
             for process in running:
                 await anyio.wait_readable(process)  # it is when the process has ended
                 os.close(process)
@@ -155,7 +156,7 @@ def processes_about(*words: str) -> list[int]:
 
 async def test_git_itself_refuses_a_protocol_that_was_not_asked_for(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", {"a": "1"})
-    remote = Remote(source=Source(url="https://host/x", scheme="https", host="host", port=443))
+    remote = GitRemote(source=CloneSource(url="https://host/x", scheme="https", host="host", port=443))
     for allowed in (remote, None):
         for url in (f"ext::touch {tmp_path}/made", f"file://{repo}", str(repo)):
             with pytest.raises(ServiceError):
@@ -170,10 +171,12 @@ async def test_ssh_gets_no_key_but_the_granted_agents_and_connects_where_was_che
         '#!/bin/sh\nprintf "%s\\n" "$@" > ' + shlex.quote(str(tmp_path / "seen")) + "\nexit 255\n"
     )
     (tools / "ssh").chmod(0o755)
-    source = Source(url="git@host.example:a/b", scheme="ssh", host="host.example", port=22, addresses=("192.0.2.7",))
+    source = CloneSource(
+        url="git@host.example:a/b", scheme="ssh", host="host.example", port=22, addresses=("192.0.2.7",)
+    )
     with pytest.raises(ServiceError):
-        await Git(base={"PATH": f"{tools}:{os.environ['PATH']}"}).run(
-            "ls-remote", "--", source.url, remote=Remote(source=source, agent="/granted/agent")
+        await Git(base_environment={"PATH": f"{tools}:{os.environ['PATH']}"}).run(
+            "ls-remote", "--", source.url, remote=GitRemote(source=source, ssh_agent="/granted/agent")
         )
     seen = (tmp_path / "seen").read_text().splitlines()
     assert seen[:2] == ["-F", "/dev/null"]
@@ -189,13 +192,13 @@ async def test_ssh_gets_no_key_but_the_granted_agents_and_connects_where_was_che
 
 
 async def test_without_a_granted_agent_ssh_uses_none() -> None:
-    remote = Remote(source=Source(url="git@h:a", scheme="ssh", host="h", port=22))
-    assert "-oIdentityAgent=none" in shlex.split(remote.variables()["GIT_SSH_COMMAND"])
+    remote = GitRemote(source=CloneSource(url="git@h:a", scheme="ssh", host="h", port=22))
+    assert "-oIdentityAgent=none" in shlex.split(remote.environment_variables()["GIT_SSH_COMMAND"])
 
 
 @pytest.mark.parametrize(
     ("name", "login", "error"),
-    [("nothing-here", "", RepoMissing), ("app/.git", "other:one", LoginNeeded)],
+    [("nothing-here", "", RepoNotFound), ("app/.git", "other:one", RepoAuthRequired)],
 )
 async def test_a_failure_says_what_to_do_and_nothing_of_the_url(
     served: Path, name: str, login: str, error: type[ServiceError]
@@ -203,25 +206,25 @@ async def test_a_failure_says_what_to_do_and_nothing_of_the_url(
     with git_server(served, login=login) as server:
         source = source_of(server, name)
         with pytest.raises(error) as failed:
-            await GIT.run("ls-remote", "--", source.url, remote=Remote(source=source, login=login_at(server)))
+            await GIT.run("ls-remote", "--", source.url, remote=GitRemote(source=source, login=login_at(server)))
         assert source.url not in failed.value.message
         assert TOKEN not in failed.value.message
 
 
-async def test_a_missing_git_is_said_to_be_missing(tmp_path: Path) -> None:
+async def test_a_missing_git_is_reported(tmp_path: Path) -> None:
     with pytest.raises(GitUnavailable):
-        await Git(base={"PATH": str(tmp_path)}).run("--version")
+        await Git(base_environment={"PATH": str(tmp_path)}).run("--version")
 
 
-async def test_what_git_says_for_a_reason_we_do_not_know_is_for_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_git_output_goes_to_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
     """Its words went to the client, and much of them is the other side's to say."""
-    remote = Remote(
-        source=Source(url="https://host/x", scheme="https", host="host", port=443),
-        login=Login(place="https://host", user="oauth2", token=TOKEN),
+    remote = GitRemote(
+        source=CloneSource(url="https://host/x", scheme="https", host="host", port=443),
+        login=GitLogin(origin="https://host", user="oauth2", token=TOKEN),
     )
-    said = f"fatal: words of a stranger about https://host/x and {TOKEN}"
+    stderr = f"fatal: words of a stranger about https://host/x and {TOKEN}"
     with pytest.raises(ServiceError) as failed, caplog.at_level(logging.WARNING):
-        await GIT.run("-c", f"alias.fail=!echo {shlex.quote(said)} >&2; exit 1", "fail", remote=remote)
+        await GIT.run("-c", f"alias.fail=!echo {shlex.quote(stderr)} >&2; exit 1", "fail", remote=remote)
     assert "stranger" not in failed.value.message
     assert "words of a stranger about the repository and ***" in caplog.text
     assert TOKEN not in caplog.text
@@ -241,8 +244,8 @@ async def test_no_program_of_a_repositorys_own_configuration_runs(tmp_path: Path
     (repo / ".git/hooks").mkdir(exist_ok=True)
     (repo / ".git/hooks/post-checkout").symlink_to(script)
     git(repo, "config", "core.fsmonitor", str(script))
-    await GIT.run("checkout", "-q", "-b", "other", folder=repo)
-    await GIT.run("status", folder=repo)
+    await GIT.run("checkout", "-q", "-b", "other", cwd=repo)
+    await GIT.run("status", cwd=repo)
     assert git(repo, "symbolic-ref", "--short", "HEAD") == "other"
     assert not made.exists()
     for args in (["checkout", "-q", "-b", "third"], ["status"]):  # plain git would have run each of them

@@ -10,16 +10,16 @@ import pytest
 
 from ambient_runner.errors import ServiceError
 from ambient_runner.services.workspaces.manifest import (
-    Record,
     RepoEntry,
     Rubric,
     WorkflowConfig,
     WorkflowEntry,
-    read_record,
-    write_record,
+    WorkspaceManifest,
+    read_manifest,
+    write_manifest,
 )
 
-FULL = Record(
+FULL = WorkspaceManifest(
     repos=(
         RepoEntry(name="app", folder="app-2", url="https://host/app", branch="trunk", branches=("dev", "trunk")),
         RepoEntry(name="empty", folder="empty", url="https://host/empty"),
@@ -35,9 +35,9 @@ FULL = Record(
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read_record(tmp_path) == Record()
-    write_record(tmp_path, FULL)
-    assert read_record(tmp_path) == FULL
+    assert read_manifest(tmp_path) == WorkspaceManifest()
+    write_manifest(tmp_path, FULL)
+    assert read_manifest(tmp_path) == FULL
     assert [path.name for path in tmp_path.iterdir()] == ["workspace.json"]
 
 
@@ -57,15 +57,15 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
     ids=lambda text: ascii(text[:40]),
 )
-def test_a_record_that_cannot_be_trusted_is_an_error_and_never_an_empty_one(tmp_path: Path, text: str) -> None:
+def test_a_damaged_manifest_is_an_error_and_never_an_empty_one(tmp_path: Path, text: str) -> None:
     (tmp_path / "workspace.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ServiceError) as failed:
-        read_record(tmp_path)
+        read_manifest(tmp_path)
     assert str(tmp_path) not in failed.value.message
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe"])
-def test_something_else_in_the_records_place_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_something_else_in_place_of_the_manifest_is_an_error(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "workspace.json"
     match kind:
         case "link":
@@ -78,25 +78,25 @@ def test_something_else_in_the_records_place_is_an_error(tmp_path: Path, kind: s
         case _:
             os.mkfifo(place)
     with pytest.raises(ServiceError):
-        read_record(tmp_path)
+        read_manifest(tmp_path)
 
 
 def test_a_record_of_a_size_nobody_has_written_is_an_error(tmp_path: Path) -> None:
     """It was read to the limit and no further, and what was cut off was never missed."""
     (tmp_path / "workspace.json").write_bytes(msgspec.json.encode(FULL) + b" " * (8 << 20))
     with pytest.raises(ServiceError):
-        read_record(tmp_path)
+        read_manifest(tmp_path)
 
 
 def test_writing_that_fails_keeps_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_record(tmp_path, FULL)
+    write_manifest(tmp_path, FULL)
 
     def full_disk(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError):
-        write_record(tmp_path, Record())
+        write_manifest(tmp_path, WorkspaceManifest())
     monkeypatch.undo()
-    assert read_record(tmp_path) == FULL
+    assert read_manifest(tmp_path) == FULL
     assert [path.name for path in tmp_path.iterdir()] == ["workspace.json"]

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from ambient_runner.errors import Draining, InvalidInput, RepoConflict, ServiceError, UnknownRepo
-from ambient_runner.services.workspaces.repos import Added, Removed, RepoStatus
+from ambient_runner.services.workspaces.repos import AddedRepo, RemovedRepo, RepoStatus
+from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB, Steps, asked_for_a_pack, git, git_server
 from tests.services.world import EMPTY, World, world
 
@@ -35,7 +36,7 @@ async def test_status_tells_all_without_the_network(tmp_path: Path) -> None:
         with git_server(tmp_path / "srv") as server:
             url = server.url("app/.git")
             added = await it.add(url, name="app")
-            requests = len(server.asked)
+            requests = len(server.requests)
         git(added.path, "checkout", "-q", "-b", "mine")
         assert await it.repos.status(ANN) == [
             RepoStatus(
@@ -48,7 +49,7 @@ async def test_status_tells_all_without_the_network(tmp_path: Path) -> None:
         ]
         git(added.path, "checkout", "-q", "--detach")
         assert [repo.current_active_branch for repo in await it.repos.status(ANN)] == [""]
-        assert len(server.asked) == requests
+        assert len(server.requests) == requests
         assert await it.repos.status(BOB) == []
         assert not (tmp_path / "root/default/bob").exists()
 
@@ -58,7 +59,7 @@ async def test_adding_it_again_changes_nothing(tmp_path: Path) -> None:
         url = it.make()
         first = await it.add(url)
         (first.path / "a.txt").write_text("my work")
-        assert await it.add(url + ".git" if url.endswith("/") else url + "/") == Added(
+        assert await it.add(url + ".git" if url.endswith("/") else url + "/") == AddedRepo(
             name="app", path=first.path, newly_cloned=False, branch="ambient/trip"
         )
         assert (first.path / "a.txt").read_text() == "my work"
@@ -74,7 +75,7 @@ async def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         assert [repo.name for repo in await it.repos.status(ANN)] == ["app"]
 
 
-async def test_removing_what_is_not_there_is_said(tmp_path: Path) -> None:
+async def test_removing_an_unknown_repository_is_refused(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         for thread in (ANN, BOB):
             with pytest.raises(UnknownRepo):
@@ -99,7 +100,7 @@ async def test_a_failed_clone_leaves_nothing_but_what_it_says(tmp_path: Path) ->
             with pytest.raises(InvalidInput):
                 await it.add(server.url("app/.git"), name="app", branch="no-such-branch")
             assert it.inside() == EMPTY
-        assert await it.repos.remove(ANN, "gone") == Removed(name="gone")
+        assert await it.repos.remove(ANN, "gone") == RemovedRepo(name="gone")
         assert [repo.name for repo in await it.repos.status(ANN)] == ["app"]
 
 
@@ -117,7 +118,7 @@ async def test_a_removed_repository_stays_under_a_running_agent_and_goes_before_
     async with world(tmp_path) as it:
         added = await it.add(it.make())
         running = await it.prepare(ANN)
-        assert await it.repos.remove(ANN, "app") == Removed(name="app")
+        assert await it.repos.remove(ANN, "app") == RemovedRepo(name="app")
         assert await it.repos.status(ANN) == []
         assert (running.cwd_path / "a.txt").read_text() == "hello"
         following = await it.prepare(ANN)
@@ -142,17 +143,17 @@ async def test_it_can_be_added_again_while_the_removed_one_is_still_in_use(tmp_p
         assert not first.path.exists()
 
 
-async def test_who_asks_twice_joins_the_clone_and_who_leaves_does_not_end_it(tmp_path: Path) -> None:
+async def test_a_second_request_joins_the_clone_and_a_disconnect_does_not_end_it(tmp_path: Path) -> None:
     held = threading.Event()
     async with world(tmp_path) as it:
         it.make()
         with git_server(tmp_path / "srv", stalled=held) as server:
             url = server.url("app/.git")
-            answers: list[Added] = []
+            answers: list[AddedRepo] = []
             first, second = Steps(), Steps()
 
             async def ask(steps: Steps) -> None:
-                answers.append(await it.add(url, name="app", progress=steps))
+                answers.append(await it.add(url, name="app", on_progress=steps))
 
             async with anyio.create_task_group() as leaving:
                 leaving.start_soon(ask, first)
@@ -166,9 +167,11 @@ async def test_who_asks_twice_joins_the_clone_and_who_leaves_does_not_end_it(tmp
                 await anyio.wait_all_tasks_blocked()
                 held.set()
             assert [answer.newly_cloned for answer in answers] == [True]
-            assert len([path for path, _, _ in server.asked if "info/refs" in path]) == 2  # ls-remote and clone, once
-        assert second.told == []  # whoever follows the thread hears it from the first
-        assert (first.told[-1].phase, first.told[-1].percent) == ("done", 100)
+            assert (
+                len([path for path, _, _ in server.requests if "info/refs" in path]) == 2
+            )  # ls-remote and clone, once
+        assert second.steps == []  # subscribers of the thread get it from the first
+        assert (first.steps[-1].phase, first.steps[-1].percent) == ("done", 100)
 
 
 async def test_removing_calls_off_a_clone_that_is_under_way(tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ async def test_removing_calls_off_a_clone_that_is_under_way(tmp_path: Path) -> N
 
                 tasks.start_soon(ask)
                 await asked_for_a_pack(server)
-                assert await it.repos.remove(ANN, "app") == Removed(name="app")
+                assert await it.repos.remove(ANN, "app") == RemovedRepo(name="app")
             assert it.inside() == EMPTY
             assert await it.repos.status(ANN) == []
 
@@ -201,13 +204,13 @@ async def test_forgetting_a_thread_ends_its_clones_and_erases_everything_of_it(t
 
                 tasks.start_soon(ask)
                 await asked_for_a_pack(server)
-                with anyio.fail_after(20):
-                    await it.workspaces.forget(ANN)
+                with unless_hung():
+                    await it.workspaces.erase_thread(ANN)
         assert not (tmp_path / "root/default/ann/trip").exists()
         assert list((tmp_path / "root/.trash").iterdir()) == []
         assert await it.repos.status(ANN) == []
         assert (kept.path / "a.txt").exists()
-        await it.workspaces.forget(ANN)
+        await it.workspaces.erase_thread(ANN)
 
 
 async def test_leaving_the_server_ends_clones_and_leaves_nothing(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ async def test_leaving_the_server_ends_clones_and_leaves_nothing(tmp_path: Path)
                 with pytest.raises(Draining):
                     await it.add(server.url("app/.git"), name="app")
 
-            with anyio.fail_after(20):
+            with unless_hung():
                 async with it.workspaces:
                     tasks.start_soon(ask)
                     await asked_for_a_pack(server)
@@ -235,8 +238,8 @@ async def test_one_thread_has_only_so_many_clones_waiting(tmp_path: Path) -> Non
             async with anyio.create_task_group() as tasks:
                 clones = [Steps() for _ in range(10)]
                 for number, steps in enumerate(clones):
-                    tasks.start_soon(partial(it.add, server.url("app/.git"), name=f"n{number}", progress=steps))
-                with anyio.fail_after(20):
+                    tasks.start_soon(partial(it.add, server.url("app/.git"), name=f"n{number}", on_progress=steps))
+                with unless_hung():
                     for steps in clones:
                         await steps.begun.wait()
                 with pytest.raises(RepoConflict):
@@ -245,7 +248,7 @@ async def test_one_thread_has_only_so_many_clones_waiting(tmp_path: Path) -> Non
         assert {repo.status for repo in await it.repos.status(ANN)} == {"ready"}
 
 
-async def test_a_repository_whose_folder_is_gone_says_so_and_can_be_added_again(tmp_path: Path) -> None:
+async def test_a_repository_whose_folder_is_missing_is_failed_and_can_be_added_again(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make()
         added = await it.add(url)

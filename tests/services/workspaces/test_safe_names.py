@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ambient_runner.errors import InvalidInput
-from ambient_runner.services.workspaces.safe_names import check_branch, check_name, folder_name, name_of, thread_branch
+from ambient_runner.services.workspaces.safe_names import (
+    check_branch,
+    check_name,
+    folder_name,
+    repo_name_from_url,
+    thread_branch,
+)
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 HARD = [
@@ -166,10 +172,10 @@ def test_what_is_no_name_for_a_repository_is_refused(name: str) -> None:
     ],
 )
 def test_a_repository_is_named_by_the_last_part_of_its_url(url: str, name: str) -> None:
-    assert name_of(url) == name
+    assert repo_name_from_url(url) == name
 
 
 @pytest.mark.parametrize("url", ["https://host/..", "https://host/.git", "https://host/-x", "https://host/%2e%2e"])
-def test_a_url_that_gives_no_name_says_so(url: str) -> None:
+def test_a_url_without_a_repository_name_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput):
-        name_of(url)
+        repo_name_from_url(url)

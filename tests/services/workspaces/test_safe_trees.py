@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ambient_runner.services.workspaces import safe_trees
-from ambient_runner.services.workspaces.safe_trees import DEEPEST, is_within, remove_tree
+from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_within, remove_tree
 
-PLENTY = {"most_bytes": 1 << 20, "most_files": 1 << 20}
+PLENTY = {"max_bytes": 1 << 20, "max_files": 1 << 20}
 
 
 def deep(folder: Path, levels: int, name: str = "d" * 50) -> None:
@@ -47,7 +47,7 @@ def test_removing_a_wide_tree_follows_no_link_and_opens_what_was_closed(tmp_path
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept", "outside"]
 
 
-def test_a_link_in_a_trees_place_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_tree_is_removed_and_its_target_stays(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "tree").symlink_to(tmp_path / "outside")
     assert remove_tree(tmp_path / "tree")
@@ -55,7 +55,7 @@ def test_a_link_in_a_trees_place_goes_and_what_it_leads_to_stays(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
 
 
-def test_what_cannot_be_removed_is_told_and_does_not_save_the_rest(
+def test_what_cannot_be_removed_is_logged_and_the_rest_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = tmp_path / "tree"
@@ -75,18 +75,18 @@ def test_what_cannot_be_removed_is_told_and_does_not_save_the_rest(
 
 
 def test_a_deep_tree_is_too_large(tmp_path: Path) -> None:
-    for name, levels in (("fits", DEEPEST - 1), ("deep", DEEPEST + 2)):
+    for name, levels in (("fits", MAX_DEPTH - 1), ("deep", MAX_DEPTH + 2)):
         (tmp_path / name).mkdir()
         deep(tmp_path / name, levels, "d")
-    assert is_within(tmp_path / "fits", **PLENTY)
-    assert not is_within(tmp_path / "deep", **PLENTY)
+    assert is_tree_within(tmp_path / "fits", **PLENTY)
+    assert not is_tree_within(tmp_path / "deep", **PLENTY)
 
 
 def test_a_tree_too_long_to_be_named_is_too_large(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     deep(tree, 60, "d" * 200)
-    assert not is_within(tree, **PLENTY)
+    assert not is_tree_within(tree, **PLENTY)
     assert remove_tree(tree)
 
 
@@ -98,6 +98,6 @@ def test_use_counts_files_folders_and_links_but_nothing_behind_links(tmp_path: P
     (tree / "a/file").write_bytes(b"x" * 100)
     (tree / "link").symlink_to(outside)
     room = 100 + len(str(outside))
-    assert is_within(tree, most_bytes=room, most_files=3)
-    assert not is_within(tree, most_bytes=room - 1, most_files=3)
-    assert not is_within(tree, most_bytes=room, most_files=2)
+    assert is_tree_within(tree, max_bytes=room, max_files=3)
+    assert not is_tree_within(tree, max_bytes=room - 1, max_files=3)
+    assert not is_tree_within(tree, max_bytes=room, max_files=2)

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import pytest
 
-from ambient_runner.errors import InvalidInput, TooLarge, UnknownFile
-from ambient_runner.ledger.base import ThreadKey
-from ambient_runner.services.workspaces.uploads import FileInfo, Files
+from ambient_runner.errors import InvalidInput, PayloadTooLarge, UnknownFile
+from ambient_runner.ledger.records import ThreadKey
+from ambient_runner.services.workspaces.uploads import FileInfo, WorkspaceFiles
 from ambient_runner.services.workspaces.workspaces import Workspaces
+from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB
 
 
@@ -26,38 +26,38 @@ async def data(*chunks: bytes) -> AsyncIterator[bytes]:
 class World:
     def __init__(self, folder: Path, **options: int) -> None:
         self.workspaces = Workspaces(folder / "root")
-        self.files = Files(self.workspaces, **options)
+        self.files = WorkspaceFiles(self.workspaces, **options)
         self.path = folder / "root/default/ann/trip"
         self.artifacts = self.path / "artifacts"
 
     async def read(self, path: str, thread: ThreadKey = ANN) -> bytes:
-        with anyio.fail_after(10):
-            async with self.files.artifact(thread, path) as opened:
+        with unless_hung():
+            async with self.files.open_artifact(thread, path) as opened:
                 async with aclosing(opened.chunks()) as chunks:
                     return b"".join([chunk async for chunk in chunks])
 
 
 async def test_an_upload_is_stored_listed_read_and_deleted(tmp_path: Path) -> None:
     it = World(tmp_path)
-    saved = await it.files.save(ANN, "My résumé (2).pdf", data(b"one", b"", b"two"))
+    saved = await it.files.save_upload(ANN, "My résumé (2).pdf", data(b"one", b"", b"two"))
     assert (saved.path, saved.size) == ("My résumé (2).pdf", 6)
-    assert await it.files.uploads(ANN) == [saved]
-    async with it.files.upload(ANN, saved.path) as opened:
+    assert await it.files.list_uploads(ANN) == [saved]
+    async with it.files.open_upload(ANN, saved.path) as opened:
         assert opened.info == saved
         async with aclosing(opened.chunks()) as chunks:
             assert [chunk async for chunk in chunks] == [b"onetwo"]
     assert (await it.workspaces.prepare(ANN)).uploads.joinpath(saved.path).read_bytes() == b"onetwo"
-    await it.files.delete(ANN, saved.path)
-    assert await it.files.uploads(ANN) == []
+    await it.files.delete_upload(ANN, saved.path)
+    assert await it.files.list_uploads(ANN) == []
     with pytest.raises(UnknownFile):
-        await it.files.delete(ANN, saved.path)
+        await it.files.delete_upload(ANN, saved.path)
 
 
 async def test_an_upload_replaces_one_of_the_same_name_in_either_form(tmp_path: Path) -> None:
     it = World(tmp_path)
-    await it.files.save(ANN, "caf\u00e9", data(b"old"))
-    saved = await it.files.save(ANN, "cafe\u0301", data(b"newer"))
-    assert await it.files.uploads(ANN) == [saved]
+    await it.files.save_upload(ANN, "caf\u00e9", data(b"old"))
+    saved = await it.files.save_upload(ANN, "cafe\u0301", data(b"newer"))
+    assert await it.files.list_uploads(ANN) == [saved]
     assert saved.size == 5
 
 
@@ -87,27 +87,27 @@ async def test_an_upload_replaces_one_of_the_same_name_in_either_form(tmp_path: 
 async def test_an_upload_has_one_plain_name(tmp_path: Path, name: str) -> None:
     it = World(tmp_path)
     with pytest.raises(InvalidInput):
-        await it.files.save(ANN, name, data(b"x"))
+        await it.files.save_upload(ANN, name, data(b"x"))
     with pytest.raises(InvalidInput):
-        await it.files.delete(ANN, name)
+        await it.files.delete_upload(ANN, name)
     with pytest.raises(InvalidInput):
-        async with it.files.upload(ANN, name):
+        async with it.files.open_upload(ANN, name):
             raise NotImplementedError
     assert not (tmp_path / "root").exists()
 
 
 async def test_an_upload_that_is_too_large_or_cut_short_leaves_the_old_one(tmp_path: Path) -> None:
     it = World(tmp_path, max_bytes=10)
-    await it.files.save(ANN, "a", data(b"0123456789"))
-    with pytest.raises(TooLarge):
-        await it.files.save(ANN, "a", data(b"0123456789", b"x"))
+    await it.files.save_upload(ANN, "a", data(b"0123456789"))
+    with pytest.raises(PayloadTooLarge):
+        await it.files.save_upload(ANN, "a", data(b"0123456789", b"x"))
 
     async def cut() -> AsyncIterator[bytes]:
         yield b"half"
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        await it.files.save(ANN, "a", cut())
+        await it.files.save_upload(ANN, "a", cut())
     assert (it.path / "file-uploads/a").read_bytes() == b"0123456789"
     assert list((it.path / ".ambient/tmp").iterdir()) == []
 
@@ -115,10 +115,10 @@ async def test_an_upload_that_is_too_large_or_cut_short_leaves_the_old_one(tmp_p
 async def test_there_is_an_end_to_uploads(tmp_path: Path) -> None:
     it = World(tmp_path, max_files=2)
     for name in ("a", "b", "a"):
-        await it.files.save(ANN, name, data(b"x"))
-    with pytest.raises(TooLarge):
-        await it.files.save(ANN, "c", data(b"x"))
-    assert [info.path for info in await it.files.uploads(ANN)] == ["a", "b"]
+        await it.files.save_upload(ANN, name, data(b"x"))
+    with pytest.raises(PayloadTooLarge):
+        await it.files.save_upload(ANN, "c", data(b"x"))
+    assert [info.path for info in await it.files.list_uploads(ANN)] == ["a", "b"]
 
 
 async def test_an_upload_never_writes_through_a_link(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_an_upload_never_writes_through_a_link(tmp_path: Path) -> None:
     await it.workspaces.prepare(ANN)
     (tmp_path / "outside").write_text("keep")
     (it.path / "file-uploads/a").symlink_to(tmp_path / "outside")
-    await it.files.save(ANN, "a", data(b"new"))
+    await it.files.save_upload(ANN, "a", data(b"new"))
     assert (tmp_path / "outside").read_text() == "keep"
     assert (it.path / "file-uploads/a").read_bytes() == b"new"
 
@@ -139,12 +139,12 @@ async def test_artifacts_are_listed_by_path_and_read(tmp_path: Path) -> None:
     (it.artifacts / "b/deep/.c").write_text("second")
     os.utime(it.artifacts / "a.txt", (5, 5))
     os.utime(it.artifacts / "b/deep/.c", (6, 6))
-    assert await it.files.artifacts(ANN) == [
+    assert await it.files.list_artifacts(ANN) == [
         FileInfo(path="a.txt", size=5, modified=5.0),
         FileInfo(path="b/deep/.c", size=6, modified=6.0),
     ]
     assert await it.read("b/deep/.c") == b"second"
-    assert await it.files.artifacts(BOB) == []
+    assert await it.files.list_artifacts(BOB) == []
     with pytest.raises(UnknownFile):
         await it.read("a.txt", BOB)
 
@@ -204,7 +204,7 @@ async def test_links_pipes_devices_and_folders_are_neither_listed_nor_read(
         ):
             with pytest.raises(UnknownFile):
                 await it.read(path)
-    assert [info.path for info in await it.files.artifacts(ANN)] == ["plain"]
+    assert [info.path for info in await it.files.list_artifacts(ANN)] == ["plain"]
 
 
 async def test_a_folder_replaced_by_a_link_shows_and_loses_nothing_of_where_it_leads(tmp_path: Path) -> None:
@@ -215,11 +215,11 @@ async def test_a_folder_replaced_by_a_link_shows_and_loses_nothing_of_where_it_l
     for folder in (workspace.uploads, workspace.artifacts):
         folder.rmdir()
         folder.symlink_to(tmp_path / "outside")
-    assert (await it.files.uploads(ANN), await it.files.artifacts(ANN)) == ([], [])
+    assert (await it.files.list_uploads(ANN), await it.files.list_artifacts(ANN)) == ([], [])
     with pytest.raises(UnknownFile):
         await it.read("secret")
     with pytest.raises(UnknownFile):
-        await it.files.delete(ANN, "secret")
+        await it.files.delete_upload(ANN, "secret")
     assert (tmp_path / "outside/secret").read_text() == "secret"
 
 
@@ -228,7 +228,7 @@ async def test_a_file_that_grows_while_it_is_read_ends_where_it_ended(tmp_path: 
     await it.workspaces.prepare(ANN)
     (it.artifacts / "log").write_bytes(b"x" * 100_000)
     size = 0
-    async with it.files.artifact(ANN, "log") as opened:
+    async with it.files.open_artifact(ANN, "log") as opened:
         async with aclosing(opened.chunks()) as chunks:
             async for chunk in chunks:
                 size += len(chunk)
@@ -238,11 +238,11 @@ async def test_a_file_that_grows_while_it_is_read_ends_where_it_ended(tmp_path: 
 
 
 async def test_what_is_too_large_to_send_is_not_sent(tmp_path: Path) -> None:
-    it = World(tmp_path, max_read=1000)
+    it = World(tmp_path, max_read_bytes=1000)
     await it.workspaces.prepare(ANN)
     with (it.artifacts / "sparse").open("wb") as file:
         file.truncate(1001)
-    with pytest.raises(TooLarge):
+    with pytest.raises(PayloadTooLarge):
         await it.read("sparse")
 
 
@@ -251,16 +251,16 @@ async def test_of_very_many_artifacts_the_first_are_listed(tmp_path: Path) -> No
     await it.workspaces.prepare(ANN)
     for name in "dcba":
         (it.artifacts / name).write_text(name)
-    assert [info.path for info in await it.files.artifacts(ANN)] == ["a", "b", "c"]
+    assert [info.path for info in await it.files.list_artifacts(ANN)] == ["a", "b", "c"]
 
 
 async def test_nobodys_files_are_made_by_asking_for_them(tmp_path: Path) -> None:
     it = World(tmp_path)
-    assert await it.files.uploads(ANN) == []
+    assert await it.files.list_uploads(ANN) == []
     with pytest.raises(UnknownFile):
         await it.read("a")
     with pytest.raises(UnknownFile):
-        await it.files.delete(ANN, "a")
+        await it.files.delete_upload(ANN, "a")
     assert not (tmp_path / "root").exists()
 
 
@@ -271,7 +271,10 @@ async def test_names_that_are_no_text_are_listed_so_that_they_can_be_read(tmp_pa
     for folder in (workspace.artifacts, workspace.uploads):
         for name in (b"caf\xe9", b"plain", "größe".encode()):
             Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text("x")
-    found = [[info.path for info in files] for files in (await it.files.artifacts(ANN), await it.files.uploads(ANN))]
+    found = [
+        [info.path for info in files]
+        for files in (await it.files.list_artifacts(ANN), await it.files.list_uploads(ANN))
+    ]
     assert [sorted(names) for names in found] == [["caf\\xe9", "größe", "plain"]] * 2
     with pytest.raises(InvalidInput):
         await it.read("caf\\xe9")

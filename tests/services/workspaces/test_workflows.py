@@ -16,11 +16,12 @@ import anyio.to_thread
 import pytest
 
 from ambient_runner.errors import Forbidden, InvalidInput, RepoConflict, ServiceError
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.manifest import Rubric, WorkflowConfig
-from ambient_runner.services.workspaces.workflows import Changed, Workflows
+from ambient_runner.services.workspaces.workflows import WorkflowChange, Workflows
 from ambient_runner.services.workspaces.workspaces import Workspaces
+from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB, HERE, NOTHING, PATH, Steps, git, git_server, make_repo
 
 CONFIG = {
@@ -43,17 +44,17 @@ FILES = {".ambient/ambient.json": json.dumps(CONFIG), ".ambient/rubric.md": "# B
 class World:
     def __init__(self, folder: Path, *, rules: SourceRules = HERE) -> None:
         self.folder = folder
-        self.workspaces = Workspaces(folder / "root", rules=rules, base=PATH)
+        self.workspaces = Workspaces(folder / "root", rules=rules, git_environment=PATH)
         self.workflows = Workflows(self.workspaces)
         self.prepare = self.workspaces.prepare
 
     def make(self, name: str = "flows", files: Mapping[str, str] = FILES, **options: Any) -> str:
         return str(make_repo(self.folder / "srv" / name, files, **options))
 
-    async def change(self, url: str, thread: ThreadKey = ANN, **options: Any) -> Changed:
-        with anyio.fail_after(60):
+    async def change(self, url: str, thread: ThreadKey = ANN, **options: Any) -> WorkflowChange:
+        with unless_hung():
             job = await self.workflows.change(thread, url, **{"environment": NOTHING, **options})
-            return await job.outcome()
+            return await job.wait_for_result()
 
 
 @asynccontextmanager
@@ -67,7 +68,7 @@ async def test_the_next_run_works_in_the_chosen_workflow(tmp_path: Path) -> None
     async with world(tmp_path) as it:
         url = it.make()
         steps = Steps()
-        assert await it.change(url, progress=steps) == Changed(
+        assert await it.change(url, on_progress=steps) == WorkflowChange(
             outcome="updated", url=f"file://{url}", branch="", path="", config=TRIAGE
         )
         workspace = await it.prepare(ANN)
@@ -76,7 +77,7 @@ async def test_the_next_run_works_in_the_chosen_workflow(tmp_path: Path) -> None
         assert workspace.workflow.config == TRIAGE
         assert workspace.add_dirs == (workspace.artifacts, workspace.uploads)
         assert git(workspace.cwd_path, "symbolic-ref", "HEAD") == "refs/heads/ambient/trip"
-        assert steps.told[-1].phase == "done"
+        assert steps.steps[-1].phase == "done"
 
 
 async def test_the_same_again_is_already_active_and_another_branch_or_path_is_not(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ async def test_the_same_again_is_already_active_and_another_branch_or_path_is_no
         assert (await it.prepare(ANN)).cwd_path.parts[-2:] == ("inner", "deep")
 
 
-async def test_a_workflow_of_the_same_name_is_fetched_beside_the_one_in_use(tmp_path: Path) -> None:
+async def test_a_workflow_of_the_same_name_is_fetched_next_to_the_one_in_use(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make(branches=("dev",))
         await it.change(url)
@@ -248,29 +249,29 @@ async def test_local_folders_need_to_be_allowed(tmp_path: Path) -> None:
                 await it.change(refused)
 
 
-async def test_another_change_waits_for_the_one_under_way_and_the_same_one_joins_it(tmp_path: Path) -> None:
+async def test_another_change_is_refused_while_one_runs_and_the_same_one_joins_it(tmp_path: Path) -> None:
     held = threading.Event()
     async with world(tmp_path) as it:
         it.make()
         other = it.make("other")
         with git_server(tmp_path / "srv", stalled=held) as server:
             url = server.url("flows/.git")
-            answers: list[Changed] = []
+            answers: list[WorkflowChange] = []
 
             async def ask() -> None:
                 answers.append(await it.change(url))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
-                with anyio.fail_after(30):
-                    await anyio.to_thread.run_sync(server.packs_asked.acquire)
+                with unless_hung():
+                    await anyio.to_thread.run_sync(server.pack_requests.acquire)
                 with pytest.raises(RepoConflict):
                     await it.change(other)
                 tasks.start_soon(ask)
                 await anyio.wait_all_tasks_blocked()
                 held.set()
             assert [answer.outcome for answer in answers] == ["updated", "updated"]
-            assert len([path for path, _, _ in server.asked if "info/refs" in path]) == 2
+            assert len([path for path, _, _ in server.requests if "info/refs" in path]) == 2
 
 
 async def test_forgetting_a_thread_calls_its_change_off(tmp_path: Path) -> None:
@@ -284,9 +285,9 @@ async def test_forgetting_a_thread_calls_its_change_off(tmp_path: Path) -> None:
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
-                with anyio.fail_after(30):
-                    await anyio.to_thread.run_sync(server.packs_asked.acquire)
-                    await it.workspaces.forget(ANN)
+                with unless_hung():
+                    await anyio.to_thread.run_sync(server.pack_requests.acquire)
+                    await it.workspaces.erase_thread(ANN)
         assert not (tmp_path / "root/default/ann/trip").exists()
 
 
@@ -321,5 +322,5 @@ async def test_a_folder_that_holds_the_workspaces_or_is_among_them_is_no_workflo
         await it.prepare(ANN)
         with pytest.raises(Forbidden):
             await it.change(f"file://{(base / place).resolve()}")
-        (base / "beside").mkdir()
-        assert (await it.change(f"file://{base / 'beside'}")).outcome == "updated"
+        (base / "outside").mkdir()
+        assert (await it.change(f"file://{base / 'outside'}")).outcome == "updated"

@@ -10,11 +10,12 @@ import anyio
 import pytest
 
 from ambient_runner.errors import ConfigError, ServiceError
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.services.workspaces import layout as folder_module
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.layout import CANNOT_WRITE
 from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
+from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB
 from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import unerasable
@@ -94,7 +95,7 @@ async def test_a_workspace_with_something_else_in_a_folders_place_is_refused(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-async def test_a_root_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+async def test_a_root_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ServiceError) as failed:
         await Workspaces(tmp_path / "file" / "root").prepare(ANN)
@@ -122,7 +123,7 @@ async def test_a_damaged_record_is_an_error_and_the_files_stay(tmp_path: Path) -
     assert (workspace.artifacts / "work.txt").read_text() == "work"
 
 
-async def test_what_a_dead_process_left_over_is_cleaned_up_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+async def test_leftovers_of_a_dead_process_are_removed_and_work_of_a_live_one_is_not(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
     own = (await workspaces.prepare(ANN)).path / ".ambient"
     (own / "tmp/left/tree").mkdir(parents=True)
@@ -131,8 +132,8 @@ async def test_what_a_dead_process_left_over_is_cleaned_up_and_what_a_living_one
     (own.parent / "workflows/never-named").mkdir()
     (tmp_path / "outside").mkdir()
     (own / "tmp/link").symlink_to(tmp_path / "outside")
-    folder = await workspaces.opened(ANN)
-    async with folder.scratch() as held:
+    folder = await workspaces.open_layout(ANN)
+    async with folder.scratch_folder() as held:
         (held / "x").write_text("mine")
         await workspaces.prepare(ANN)
         assert [path.name for path in (own / "tmp").iterdir()] == [held.name]
@@ -160,21 +161,21 @@ async def test_a_lock_that_is_something_else_is_an_error_and_nothing_is_written_
     assert not (tmp_path / "made").exists()
 
 
-async def test_a_lock_that_somebody_keeps_is_waited_for_and_then_said(
+async def test_a_lock_that_stays_taken_is_waited_for_and_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
     own = (await workspaces.prepare(ANN)).path / ".ambient"
     with (own / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        monkeypatch.setattr(folder_module, "_LOCK_SECONDS", 0.1)
-        with anyio.fail_after(10):
+        monkeypatch.setattr(folder_module, "_LOCK_TIMEOUT", 0.1)
+        with unless_hung():
             with pytest.raises(ServiceError):
                 await workspaces.prepare(ANN)
     await workspaces.prepare(ANN)
 
 
-async def test_forgetting_erases_one_thread_and_follows_no_link(tmp_path: Path) -> None:
+async def test_erasing_a_thread_follows_no_link_and_touches_no_other(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
     ann, bob = await workspaces.prepare(ANN), await workspaces.prepare(BOB)
     (tmp_path / "outside").mkdir()
@@ -183,7 +184,7 @@ async def test_forgetting_erases_one_thread_and_follows_no_link(tmp_path: Path) 
     (ann.artifacts / "closed").mkdir()
     (ann.artifacts / "closed/file").write_text("x")
     (ann.artifacts / "closed").chmod(0o500)
-    await workspaces.forget(ANN)
+    await workspaces.erase_thread(ANN)
     assert not ann.path.exists()
     assert bob.path.is_dir()
     assert (tmp_path / "outside/keep").read_text() == "x"
@@ -201,19 +202,19 @@ async def test_an_erasure_that_a_crash_cut_short_is_finished_by_the_next_process
 async def test_many_changes_at_once_lose_none(tmp_path: Path) -> None:
     """Each reads, adds and writes: without the lock they would overwrite each other."""
     workspaces = Workspaces(tmp_path / "root")
-    folder = await workspaces.opened(ANN)
+    folder = await workspaces.open_layout(ANN)
 
     def add(number: int) -> None:
-        folder.write(folder_module.Record(stale=(*folder.read().stale, f"n{number}")))
+        folder.write_manifest(folder_module.WorkspaceManifest(stale=(*folder.read_manifest().stale, f"n{number}")))
 
     async def change(number: int) -> None:
-        await folder.locked(lambda: add(number))
+        await folder.run_locked(lambda: add(number))
 
-    with anyio.fail_after(30):
+    with unless_hung():
         async with anyio.create_task_group() as tasks:
             for number in range(20):
                 tasks.start_soon(change, number)
-    assert sorted((await folder.record()).stale) == sorted(f"n{number}" for number in range(20))
+    assert sorted((await folder.load_manifest()).stale) == sorted(f"n{number}" for number in range(20))
 
 
 @pytest.mark.parametrize("place", [".", "..", "artifacts", ".ambient", "repos"])
@@ -224,9 +225,9 @@ async def test_a_thread_with_a_link_in_a_folders_place_can_be_erased(tmp_path: P
     path.rename(tmp_path / "aside")
     (tmp_path / "outside/trip").mkdir(parents=True)
     path.symlink_to(tmp_path / "outside")
-    assert await workspaces.holds(ANN)
-    await workspaces.forget(ANN)
-    assert not await workspaces.holds(ANN)
+    assert await workspaces.has_files(ANN)
+    await workspaces.erase_thread(ANN)
+    assert not await workspaces.has_files(ANN)
     assert (tmp_path / "outside/trip").is_dir()
     assert list((tmp_path / "root/.trash").iterdir()) == []
     await workspaces.prepare(ANN)
@@ -237,7 +238,7 @@ async def test_a_trash_that_is_a_link_is_replaced_and_not_followed(tmp_path: Pat
     made = await workspaces.prepare(ANN)
     (tmp_path / "outside/kept").mkdir(parents=True)
     (tmp_path / "root/.trash").symlink_to(tmp_path / "outside")
-    await workspaces.forget(ANN)
+    await workspaces.erase_thread(ANN)
     assert not made.path.exists()
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
 
@@ -247,7 +248,7 @@ async def test_a_deep_workspace_is_erased_and_harms_nobody(tmp_path: Path) -> No
     workspaces = Workspaces(tmp_path / "root")
     made = await workspaces.prepare(ANN)
     deep(made.artifacts, 1500)
-    await workspaces.forget(ANN)
+    await workspaces.erase_thread(ANN)
     assert list((tmp_path / "root/.trash").iterdir()) == []
     (tmp_path / "root/.trash/left").mkdir()
     deep(tmp_path / "root/.trash/left", 1500)
@@ -255,13 +256,13 @@ async def test_a_deep_workspace_is_erased_and_harms_nobody(tmp_path: Path) -> No
     assert list((tmp_path / "root/.trash").iterdir()) == []
 
 
-async def test_what_cannot_be_erased_is_said_and_the_rest_of_the_trash_goes(tmp_path: Path) -> None:
+async def test_what_cannot_be_erased_is_reported_and_the_rest_of_the_trash_goes(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "root")
     made = await workspaces.prepare(ANN)
     (made.artifacts / "stuck").write_text("x")
     with unerasable("stuck"):
         with pytest.raises(ServiceError):
-            await workspaces.forget(ANN)
+            await workspaces.erase_thread(ANN)
         for name in ("0", "other", "zz"):
             (tmp_path / "root/.trash" / name).mkdir()
         assert (await Workspaces(tmp_path / "root").prepare(BOB)).path.is_dir()

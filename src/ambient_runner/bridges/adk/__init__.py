@@ -1,6 +1,7 @@
-"""Google ADK agents: `ADKBridge(agent)`. Nothing of the SDK is imported until one is made.
+"""Google ADK agents: `ADKBridge(agent)`. The SDK is imported only when a bridge is created.
 
-`bridge.py` owns the SDK's services. For each run `job.py` says what is to be done, `sync.py` and `sessions.py` keep ADK's session in step
-with the thread, `run.py` runs it and `translate.py` turns its events into AG-UI. `questions.py` knows the questions ADK puts to a person,
-`plugin.py` is our hand inside a run, `hooks.py` and `stages.py` are a user's.
+`bridge.py` owns the SDK's services and `adapter.py` serves one thread. For each run, `run_input.py` builds the input for ADK,
+`session_sync.py` and `sessions.py` synchronize ADK's session with the thread, `run.py` executes it, `translate.py` translates its events to
+AG-UI, `outcome.py` builds the terminal event and `memory.py` the data for the next run. `interrupts.py` converts interrupts,
+`instrumentation.py` is the plugin inserted into a run, and `hooks.py` and `event_hooks.py` call the user's hooks.
 """

@@ -1,7 +1,7 @@
-"""Tools of the client, as the model sees them: declared with the client's own schema, executed by nobody here.
+"""The client's tools as ADK tools: declared with the client's schema, executed by the client.
 
-ADK calls a tool long-running when its result comes from outside. A client's tool is exactly that: calling it gives nothing, and the run
-pauses until the client sends the result.
+They are ADK's long-running tools, whose results come from outside: a call returns nothing, and the run pauses until the client sends the
+result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from google.adk.tools import BaseTool
 from google.genai import types
 
-from ambient_runner.bridges.adk.interrupts import INTERNAL, QUESTIONS
+from ambient_runner.bridges.adk.interrupts import INTERNAL_TOOLS, INTERRUPT_CALLS
 from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["ClientTool", "callable_tools", "offer"]
+__all__ = ["ClientTool", "callable_tools", "offer_tools"]
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_RESERVED = QUESTIONS | INTERNAL | {"transfer_to_agent"}
-"""Calls that mean something to ADK itself."""
+_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_RESERVED = INTERRUPT_CALLS | INTERNAL_TOOLS | {"transfer_to_agent"}
+"""Tool names with a special meaning in ADK."""
 
 
 class ClientTool(BaseTool):
@@ -50,17 +50,17 @@ class ClientTool(BaseTool):
 
 
 def callable_tools(tools: Sequence[Tool]) -> list[ClientTool]:
-    """Those of the client's tools that the model can call. The log names the others."""
-    fit = [tool for tool in tools if _NAME.fullmatch(tool.name) and tool.name not in _RESERVED]
-    unfit = [tool.name[:64] for tool in tools if tool not in fit]
-    if unfit:
+    """Return the client's tools that the model can call. The others are logged."""
+    valid = [tool for tool in tools if _TOOL_NAME.fullmatch(tool.name) and tool.name not in _RESERVED]
+    invalid = [tool.name[:64] for tool in tools if tool not in valid]
+    if invalid:
         logger.warning(
-            "Tools of a client were left out, a name is 1 to 64 letters, digits, _, . or - and none of ADK's: %r",
-            unfit[:10],
+            "Ignored client tools with invalid names %r. Use 1 to 64 letters, digits, _, . or -, and no name that ADK reserves.",
+            invalid[:10],
         )
-    return [ClientTool(tool) for tool in fit]
+    return [ClientTool(tool) for tool in valid]
 
 
-def offer(request: LlmRequest, tools: Sequence[ClientTool]) -> None:
-    """Add the client's tools to what the model may call. A tool of the agent itself keeps its name."""
+def offer_tools(request: LlmRequest, tools: Sequence[ClientTool]) -> None:
+    """Add the client's tools to a model request. A tool of the agent with the same name takes precedence."""
     request.append_tools([tool for tool in tools if tool.name not in request.tools_dict])

@@ -1,4 +1,4 @@
-"""Settings of an ADK agent behind this server, as value objects: services and run configuration, where a request belongs, its lock."""
+"""Settings of an ADK agent as value objects: ADK's services and run configuration, the identity of a request, and its session lock."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "ConfigContext", "InputTransformer", "RunnerConfig", "SessionLockConfig"]
 
 HIDDEN = frozenset({"app:*", "user:*", "temp:*", "_*"})
-"""State that belongs to the app, the user, one invocation or ADK itself: clients neither see nor write it."""
+"""Patterns of state keys that belong to the app, the user, one invocation or ADK itself. Clients can neither read nor write them."""
 
 Extractor = Callable[["RunAgentInput", "Request"], "str | Awaitable[str]"]
-"""Says something about a request, plain or async."""
+"""Extracts a string from a request. A plain or async function."""
 StateExtractor = Callable[["RunAgentInput", "Request"], "dict[str, Any] | Awaitable[dict[str, Any]]"]
 InputTransformer = Callable[["RunAgentInput", dict[str, str]], "RunAgentInput | Awaitable[RunAgentInput]"]
-"""Changes what a run is about. It gets the input and the calls that wait, id to tool name; it may answer those and no others."""
+"""Transforms the input of a run. Receives the input and the pending calls (tool name by call id). It may answer only these calls."""
 
 
 @dataclass(kw_only=True)
 class RunnerConfig:
-    """ADK's services and run configuration. What is not given is kept in memory, unless `use_in_memory_services` is off."""
+    """ADK's services and run configuration. A missing service is replaced by an in-memory one, unless `use_in_memory_services` is off."""
 
     use_in_memory_services: bool = True
     run_config: RunConfig | None = None
@@ -43,8 +43,8 @@ class RunnerConfig:
     credential_service: BaseCredentialService | None = None
     plugins: list[BasePlugin] = field(default_factory=list["BasePlugin"])
 
-    def sessions(self) -> BaseSessionService:
-        """The session service. Raises: ConfigError when none is given and memory will not do."""
+    def get_session_service(self) -> BaseSessionService:
+        """Return the session service. Raises: ConfigError when there is none and `use_in_memory_services` is off."""
         from google.adk.sessions import InMemorySessionService
 
         if self.session_service is None:
@@ -52,22 +52,22 @@ class RunnerConfig:
             self.session_service = InMemorySessionService()
         return self.session_service
 
-    def artifacts(self) -> BaseArtifactService | None:
+    def get_artifact_service(self) -> BaseArtifactService | None:
         from google.adk.artifacts import InMemoryArtifactService
 
         if self.artifact_service is None and self.use_in_memory_services:
             self.artifact_service = InMemoryArtifactService()
         return self.artifact_service
 
-    def memories(self) -> BaseMemoryService | None:
+    def get_memory_service(self) -> BaseMemoryService | None:
         from google.adk.memory import InMemoryMemoryService
 
         if self.memory_service is None and self.use_in_memory_services:
             self.memory_service = InMemoryMemoryService()
         return self.memory_service
 
-    def runs(self) -> RunConfig:
-        """How runs go: streamed, unless something else is asked for."""
+    def get_run_config(self) -> RunConfig:
+        """Return ADK's run configuration. By default it streams."""
         from google.adk.agents import RunConfig
 
         return self.run_config or RunConfig.model_validate({"streaming_mode": "sse"})
@@ -79,10 +79,10 @@ class RunnerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLockConfig:
-    """How long a request waits for a thread that another one has.
+    """Time a request waits for a thread with an active run.
 
-    It tries again `lock_retry_times` times, each time after `lock_retry_interval` seconds at most: it goes on as soon as the thread is
-    free. A run that has had the thread for longer than `lock_timeout` seconds makes way; None lets it finish.
+    The request retries `lock_retry_times` times, after at most `lock_retry_interval` seconds each, and starts as soon as the thread is
+    free. A run that has held the thread for more than `lock_timeout` seconds is stopped; with None it may finish.
     """
 
     lock_timeout: float | None = 300.0
@@ -92,35 +92,35 @@ class SessionLockConfig:
 
 @dataclass(kw_only=True)
 class ConfigContext:
-    """Where a request belongs: fixed values, or functions of the input and the request, plain or async."""
+    """Identity of a request: fixed values, or plain or async functions of the input and the request."""
 
     user_id: str | Extractor
     app_name: str | Extractor = "default"
     session_id: str | Extractor | None = None
-    """The thread; the input's own `threadId` when nothing is given."""
+    """Thread id. Defaults to the input's `threadId`."""
     extract_initial_state: StateExtractor | None = None
-    """The state a run begins with; the input's own when nothing is given."""
+    """Initial state of a run. Defaults to the input's state."""
     convert_run_agent_input: InputTransformer | None = None
     session_lock_config: SessionLockConfig = field(default_factory=SessionLockConfig)
     event_source_response_mode: bool = False
-    """Whether frames also have an `event:` line."""
+    """True adds an `event:` line to each SSE frame."""
 
-    async def identify(self, posted: RunAgentInput, request: Request) -> tuple[str, str, str]:
-        """App name, user id and thread id of a request. Raises: Unauthorized when any of them is missing."""
+    async def identify_request(self, run_input: RunAgentInput, request: Request) -> tuple[str, str, str]:
+        """Return app name, user id and thread id of a request. Raises: Unauthorized when any of them is missing."""
         return (
-            await _extracted(self.app_name, posted, request),
-            await _extracted(self.user_id, posted, request),
-            await _extracted(self.session_id or posted.thread_id, posted, request),
+            await _extract_value(self.app_name, run_input, request),
+            await _extract_value(self.user_id, run_input, request),
+            await _extract_value(self.session_id or run_input.thread_id, run_input, request),
         )
 
-    async def initial_state(self, posted: RunAgentInput, request: Request) -> Any:
+    async def initial_state(self, run_input: RunAgentInput, request: Request) -> Any:
         if self.extract_initial_state is None:
-            return posted.state
-        return await call_hook(self.extract_initial_state, posted, request)
+            return run_input.state
+        return await call_hook(self.extract_initial_state, run_input, request)
 
 
-async def _extracted(source: str | Extractor, posted: RunAgentInput, request: Request) -> str:
-    found: Any = source if isinstance(source, str) else await call_hook(source, posted, request)
-    if not isinstance(found, str) or not found:
+async def _extract_value(source: str | Extractor, run_input: RunAgentInput, request: Request) -> str:
+    value: Any = source if isinstance(source, str) else await call_hook(source, run_input, request)
+    if not isinstance(value, str) or not value:
         raise Unauthorized
-    return found
+    return value

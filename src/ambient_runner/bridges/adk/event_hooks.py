@@ -1,4 +1,4 @@
-"""The hooks that deal with ADK's own events: on time, as the event handler leaves them, translated, and the state at the end."""
+"""Hooks on ADK's own events: timeouts, the event handler, the translate handler and the final state snapshot."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from ambient_runner.bridges.adk.hooks import made
+from ambient_runner.bridges.adk.hooks import instantiate_handler
 from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, stream_hook, try_hook, try_stream
-from ambient_runner.projections.private_entries import is_kept
-from ambient_runner.protocol.agui_models import coerce
+from ambient_runner.projections.private_entries import is_private
+from ambient_runner.protocol.agui_models import coerce_event
 from ambient_runner.protocol.events import Custom, StateDelta, StateSnapshot
 from ambient_runner.runs.isolate import isolate
 
@@ -24,123 +24,124 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event
 
-__all__ = ["Stages"]
+__all__ = ["EventHooks"]
 
 
-class Stages:
-    """The hooks of one run that deal with ADK's own events. What a handler itself says of the state goes through `state`."""
+class EventHooks:
+    """Hooks of one run on ADK's own events. State events of a handler are applied to `state`."""
 
     def __init__(self, context: HandlerContext, state: StateStore) -> None:
-        self._store = state
-        self._events = made(context.adk_event_handler)
-        self._timeout = made(context.adk_event_timeout_handler)
-        self._translate = made(context.translate_handler)
-        self._state = made(context.agui_state_snapshot_handler)
-        self._troubles: list[Event] = []
-        self.is_late = False
-        """Whether time was up: ADK's session then lacks what was said instead."""
+        self._state = state
+        self._event_handler = instantiate_handler(context.adk_event_handler)
+        self._timeout_handler = instantiate_handler(context.adk_event_timeout_handler)
+        self._translate_handler = instantiate_handler(context.translate_handler)
+        self._state_handler = instantiate_handler(context.agui_state_snapshot_handler)
+        self._errors: list[Event] = []
+        self.has_timed_out = False
+        """True after a timeout. The fallback events are not in ADK's session."""
 
-    def troubles(self) -> list[Event]:
-        """What to tell clients of hooks that failed since the last time."""
-        told, self._troubles = self._troubles, []
-        return told
+    def take_errors(self) -> list[Event]:
+        """Return the error events of hooks that failed since the last call."""
+        errors, self._errors = self._errors, []
+        return errors
 
     def adk_events(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
-        """ADK's events on time, each as the event handler leaves it."""
-        timed = source if self._timeout is None else self._on_time(source)
-        return timed if self._events is None else self._handled(timed)
+        """Return ADK's events with the timeouts and the event handler applied."""
+        timed = source if self._timeout_handler is None else self._apply_timeouts(source)
+        return timed if self._event_handler is None else self._apply_event_handler(timed)
 
-    async def translated(self, event: AdkEvent, default: Callable[[AdkEvent], list[Event]]) -> list[Event]:
-        """The AG-UI events of one ADK event: the handler's own, then the default ones unless it says otherwise."""
-        said: list[Event] = []
+    async def translate_event(self, event: AdkEvent, default: Callable[[AdkEvent], list[Event]]) -> list[Event]:
+        """Return the AG-UI events of one ADK event: the handler's own, then the default ones unless the handler skips them."""
+        translated: list[Event] = []
         with isolate("running the hook translate_handler"):
-            async with aclosing(stream_hook(self._translate.translate, event)) as answers:
+            async with aclosing(stream_hook(self._translate_handler.translate, event)) as answers:
                 async for answer in answers:
-                    said += self._own(answer)
+                    translated += self._handler_events(answer)
                     if answer.is_retune:
-                        return said
+                        return translated
                     if answer.is_replace and answer.adk_event is not None:
                         event = answer.adk_event
-            return [*said, *default(event)]
-        self._troubles.append(hook_error("translate_handler"))
-        return [*said, *default(event)]
+            return [*translated, *default(event)]
+        self._errors.append(hook_error("translate_handler"))
+        return [*translated, *default(event)]
 
-    def _own(self, answer: TranslateEvent) -> list[Event]:
-        """What a handler says itself. Raises: ValueError for what would pass as the adapter's own memory; PatchConflict."""
+    def _handler_events(self, answer: TranslateEvent) -> list[Event]:
+        """Return the handler's own AG-UI event. Raises: ValueError for the reserved `ambient:memory`; PatchConflict."""
         if answer.agui_event is None:
             return []
-        event = coerce(answer.agui_event)
-        if is_kept(event):
-            raise ValueError("ambient:memory is not for handlers")
+        event = coerce_event(answer.agui_event)
+        if is_private(event):
+            raise ValueError("A translate_handler must not send ambient:memory; the name is reserved.")
         match event:
             case StateSnapshot(snapshot=dict()):
-                return self._store.merge(cast("dict[str, Any]", event.snapshot))
+                return self._state.update_with_snapshot(cast("dict[str, Any]", event.snapshot))
             case StateDelta(delta=patch):
-                return self._store.apply(patch)
+                return self._state.apply_patch(patch)
             case _:
                 return [event]
 
     @property
     def has_state_handler(self) -> bool:
-        return self._state is not None
+        return self._state_handler is not None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the default translation is all there is."""
-        return self._translate is None
+    def uses_default_translation(self) -> bool:
+        """True if there is no translate handler."""
+        return self._translate_handler is None
 
-    async def state(self, snapshot: Any) -> Any:
-        """The final state as clients get it; None for no snapshot."""
-        if self._state is None:
+    async def final_state(self, snapshot: Any) -> Any:
+        """Return the final state for clients; None for no snapshot."""
+        if self._state_handler is None:
             return snapshot
-        changed, troubles = await try_hook("agui_state_snapshot_handler", self._state.process, snapshot)
-        self._troubles += troubles
-        return snapshot if troubles else changed
+        changed, errors = await try_hook("agui_state_snapshot_handler", self._state_handler.process, snapshot)
+        self._errors += errors
+        return snapshot if errors else changed
 
-    async def _handled(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
+    async def _apply_event_handler(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
         async with aclosing(source) as events:
             async for event in events:
-                for answer in await self._answers(event):
+                for answer in await self._call_event_handler(event):
                     yield answer
 
-    async def _answers(self, event: AdkEvent) -> list[AdkEvent]:
-        """What the event handler makes of an event; the event itself if it fails."""
-        given = [one async for one in try_stream("adk_event_handler", self._events.process, event) if one is not None]
-        troubles = [one for one in given if isinstance(one, Custom)]
-        self._troubles += troubles
-        return [event] if troubles else given
+    async def _call_event_handler(self, event: AdkEvent) -> list[AdkEvent]:
+        """Return the events the event handler makes of an event; the event itself if the handler fails."""
+        stream = try_stream("adk_event_handler", self._event_handler.process, event)
+        answers = [answer async for answer in stream if answer is not None]
+        errors = [answer for answer in answers if isinstance(answer, Custom)]
+        self._errors += errors
+        return [event] if errors else answers
 
-    async def _on_time(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
-        """The events that come in time. Only the agent is timed, not whoever reads: nothing is yielded inside a timeout."""
-        total = await call_hook(self._timeout.get_timeout)
-        each = getattr(self._timeout, "get_event_timeout", None)
+    async def _apply_timeouts(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
+        """Yield events until a timeout, then the fallback. The consumer's time does not count: nothing is yielded inside a timeout."""
+        total = await call_hook(self._timeout_handler.get_timeout)
+        get_event_timeout = getattr(self._timeout_handler, "get_event_timeout", None)
         deadline = None if total is None else time.monotonic() + total
         async with aclosing(source) as events:
             while True:
-                patience = await call_hook(each) if each is not None else None
-                event = await _next(events, _shortest(deadline, patience))
-                if event is _LATE:
-                    self.is_late = True
+                event_timeout = await call_hook(get_event_timeout) if get_event_timeout is not None else None
+                event = await _next_event(events, _shortest_timeout(deadline, event_timeout))
+                if event is _TIMED_OUT:
+                    self.has_timed_out = True
                     break
                 if event is _DONE:
                     return
                 yield event
-        async with aclosing(stream_hook(self._timeout.process_timeout_fallback)) as fallback:
+        async with aclosing(stream_hook(self._timeout_handler.process_timeout_fallback)) as fallback:
             async for event in fallback:
                 if event is not None:
                     yield event
 
 
-_LATE: Any = object()
+_TIMED_OUT: Any = object()
 _DONE: Any = object()
 
 
-async def _next(events: AsyncGenerator[Any, None], seconds: float | None) -> Any:
+async def _next_event(events: AsyncGenerator[Any, None], seconds: float | None) -> Any:
     with anyio.move_on_after(seconds):
         return await anext(events, _DONE)
-    return _LATE
+    return _TIMED_OUT
 
 
-def _shortest(deadline: float | None, patience: float | None) -> float | None:
-    left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-    return min((one for one in (left, patience) if one is not None), default=None)
+def _shortest_timeout(deadline: float | None, event_timeout: float | None) -> float | None:
+    run_timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    return min((seconds for seconds in (run_timeout, event_timeout) if seconds is not None), default=None)

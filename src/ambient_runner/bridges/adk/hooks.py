@@ -1,7 +1,7 @@
-"""A user's hooks around an ADK run. They are stages of the one pipeline every run goes through, not a second one beside it.
+"""Hooks of the user around an ADK run.
 
-Those that deal with ADK's own events stand inside the adapter (`stages.py`); those that see AG-UI events are middleware (`watched`). A
-handler is a class, made anew for each run, or an object; a method may be plain, async, a generator or an async generator.
+Hooks on ADK's own events run inside the adapter (`event_hooks.py`); hooks on AG-UI events are middleware (`hook_middleware`). A handler is
+a class, instantiated for each run, or an object; a method may be plain, async, a generator or an async generator.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, stream_hook
 from ambient_runner.errors import RunnerError
-from ambient_runner.projections.private_entries import is_kept
-from ambient_runner.protocol.agui_models import coerce, input_to_agui, to_agui
+from ambient_runner.projections.private_entries import is_private
+from ambient_runner.protocol.agui_models import coerce_event, input_to_agui, to_agui
 from ambient_runner.protocol.events import MessagesSnapshot, RunError
 from ambient_runner.runs.isolate import isolate
 
@@ -29,29 +29,30 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HandlerContext",
+    "HookRequest",
     "InputInfo",
     "TranslateEvent",
-    "Visit",
-    "info_of",
-    "made",
+    "current_hook_request",
+    "hook_middleware",
+    "input_info",
+    "instantiate_handler",
     "record_input",
-    "recorded",
-    "visiting",
-    "watched",
+    "record_output",
 ]
 
 
 @dataclass(kw_only=True)
 class HandlerContext:
-    """The hooks of a run, in the order they are met. Each is a class with these methods, or an object that has them.
+    """Hooks of a run, in the order of their calls. Each is a class with these methods, or an object that has them.
 
-    - `session_lock_handler`: `lock(info) -> bool`, `unlock(info)`, `get_locked_message(info)`; asked before our own lock, once per server.
+    - `session_lock_handler`: `lock(info) -> bool`, `unlock(info)`, `get_locked_message(info)`; called before our own lock. One instance
+      per server.
     - `in_out_record_handler`: `input_record(info)`, `output_record(event)`, `output_catch_and_change(event) -> event`.
-    - `adk_event_handler`: `process(event)` gives the ADK events to go on with.
+    - `adk_event_handler`: `process(event)` returns the ADK events to continue with.
     - `adk_event_timeout_handler`: `get_timeout()` for the run, optionally `get_event_timeout()` for each event, in seconds;
-      `process_timeout_fallback()` gives the ADK events to go on with when time is up.
-    - `translate_handler`: `translate(event)` gives TranslateEvents, before the default translation.
-    - `agui_event_handler`: `process(event)` gives the AG-UI events to go on with.
+      `process_timeout_fallback()` returns the ADK events to continue with after a timeout.
+    - `translate_handler`: `translate(event)` returns TranslateEvents, before the default translation.
+    - `agui_event_handler`: `process(event)` returns the AG-UI events to continue with.
     - `agui_state_snapshot_handler`: `process(state) -> state | None`, once at the end.
     """
 
@@ -66,9 +67,9 @@ class HandlerContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateEvent:
-    """What a translate handler says about an ADK event.
+    """Result of a translate handler for one ADK event.
 
-    `agui_event` is sent. `is_retune` ends here: the default translation is left out. `is_replace` lets it go on with `adk_event`.
+    `agui_event` is sent. `is_retune` skips the default translation. `is_replace` translates `adk_event` instead.
     """
 
     agui_event: Any = None
@@ -79,7 +80,7 @@ class TranslateEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputInfo:
-    """A request as hooks see it. `request` is the HTTP request, where there is one."""
+    """A request for hooks. `request` is the HTTP request, if there is one."""
 
     agui_content: RunAgentInput
     app_name: str
@@ -90,44 +91,44 @@ class InputInfo:
 
 
 @dataclass(kw_only=True, slots=True)
-class Visit:
-    """What a door has already done for the run it is about to start."""
+class HookRequest:
+    """Hook data that a route has prepared for the run it starts."""
 
     info: InputInfo
     recorder: Any = None
 
 
-visiting: ContextVar[Visit | None] = ContextVar("ambient_adk_visit", default=None)
-"""Set by a door around the start of a run, and seen in the run's task."""
+current_hook_request: ContextVar[HookRequest | None] = ContextVar("ambient_adk_hook_request", default=None)
+"""Set by a route while it starts a run; the run's task inherits it."""
 
 
-def made(handler: Any) -> Any:
-    """The handler for one run: a class is instantiated, anything else is used as it is."""
+def instantiate_handler(handler: Any) -> Any:
+    """Return the handler for one run: an instance if it is a class, otherwise the object itself."""
     return handler() if inspect.isclass(handler) else handler
 
 
-def watched(context: HandlerContext, info: Callable[[Run], InputInfo]) -> list[Middleware]:
-    """The hooks that see AG-UI events, as middleware: the event handler, then the recorder, for every event of a run."""
+def hook_middleware(context: HandlerContext, create_info: Callable[[Run], InputInfo]) -> list[Middleware]:
+    """Return the hooks on AG-UI events as middleware. Each event of a run passes the event handler, then the recorder."""
     if context.agui_event_handler is None and context.in_out_record_handler is None:
         return []
 
-    def wrap(handler: RunHandler) -> RunHandler:
+    def wrap_handler(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
-            visit = visiting.get()
-            recorder = visit.recorder if visit else await _recorder(context, info(run))
-            process = made(context.agui_event_handler)
-            async with aclosing(_ended(handler(run))) as events:
+            request = current_hook_request.get()
+            recorder = request.recorder if request else await _create_recorder(context, create_info(run))
+            event_handler = instantiate_handler(context.agui_event_handler)
+            async with aclosing(_with_failure_event(handler(run))) as events:
                 async for event in events:
-                    for answer in await _processed(process, event):
-                        yield await recorded(recorder, answer)
+                    for answer in await _process_event(event_handler, event):
+                        yield await record_output(recorder, answer)
 
         return handle
 
-    return [wrap]
+    return [wrap_handler]
 
 
-async def _ended(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """The events of a run, a failure included: hooks may want to say it in their own words. It is raised all the same, for the log."""
+async def _with_failure_event(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """Yield the events of a run, and a failure as RUN_ERROR, so that hooks can change it. The failure is raised again for the log."""
     async with aclosing(events):
         try:
             async for event in events:
@@ -138,48 +139,48 @@ async def _ended(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, N
 
 
 def _is_private(event: Event) -> bool:
-    """What is no word of the agent: its memory, and the place where a snapshot is folded when it is read."""
-    return isinstance(event, MessagesSnapshot) or is_kept(event)
+    """Return True if hooks must not see the event: the agent's memory, and the marker of a messages snapshot."""
+    return isinstance(event, MessagesSnapshot) or is_private(event)
 
 
-async def _recorder(context: HandlerContext, info: InputInfo) -> Any:
-    """A recorder for a run that came through no door of its own."""
-    recorder = made(context.in_out_record_handler)
+async def _create_recorder(context: HandlerContext, info: InputInfo) -> Any:
+    """Return a recorder for a run that no ADK route has started."""
+    recorder = instantiate_handler(context.in_out_record_handler)
     await record_input(recorder, info)
     return recorder
 
 
 async def record_input(recorder: Any, info: InputInfo) -> None:
-    """Let the recorder see a request."""
+    """Pass a request to the recorder."""
     if recorder is not None:
         with isolate("running the hook in_out_record_handler"):
             await call_hook(recorder.input_record, info)
 
 
-async def _processed(handler: Any, event: Event) -> list[Event]:
-    """What the handler makes of an event. One that fails is reported, and the event goes on as it was."""
+async def _process_event(handler: Any, event: Event) -> list[Event]:
+    """Return the events the handler makes of an event. If it fails, return the event and an `ambient:hook_error`."""
     if handler is None or _is_private(event):
         return [event]
     with isolate("running the hook agui_event_handler"):
         answers = stream_hook(handler.process, to_agui(event))
-        return [coerce(answer) async for answer in answers if answer is not None]
+        return [coerce_event(answer) async for answer in answers if answer is not None]
     return [event, hook_error("agui_event_handler")]
 
 
-async def recorded(recorder: Any, event: Event) -> Event:
-    """The event as the recorder leaves it. One that fails changes nothing."""
+async def record_output(recorder: Any, event: Event) -> Event:
+    """Return the event as the recorder changes it; unchanged if the recorder fails."""
     if recorder is None or _is_private(event):
         return event
     with isolate("running the hook in_out_record_handler"):
         model = to_agui(event)
         await call_hook(recorder.output_record, model)
         changed = await call_hook(recorder.output_catch_and_change, model)
-        return event if changed is None or changed is model else coerce(changed)
+        return event if changed is None or changed is model else coerce_event(changed)
     return event
 
 
-def info_of(run: Run, app_name: str) -> InputInfo:
-    """What hooks are told of a run that came through no door of theirs."""
+def input_info(run: Run, app_name: str) -> InputInfo:
+    """Return the input info of a run that no ADK route has started."""
     return InputInfo(
         agui_content=input_to_agui(run.input),
         app_name=app_name,

@@ -1,6 +1,6 @@
-"""Questions an ADK agent puts to a person: a tool to confirm, a credential, an input. Each is a call ADK makes to the client itself.
+"""Interrupts of an ADK agent, both ways: a tool to confirm, a credential, an input. ADK makes each as a function call of its own.
 
-For clients they are AG-UI interrupts with a schema of the answer; an answer becomes the function response ADK waits for. Pure.
+Clients get them as AG-UI interrupts with a response schema; an answer becomes the function response ADK waits for. Pure.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import ResumeEntry
 
 __all__ = [
-    "CANCELLED",
-    "CREDENTIAL",
-    "INTERNAL",
-    "QUESTIONS",
+    "CANCELLED_RESPONSE",
+    "CREDENTIAL_CALL",
+    "INTERNAL_TOOLS",
+    "INTERRUPT_CALLS",
     "answer_part",
-    "asked_about",
-    "call_question",
+    "client_call_interrupt",
     "has_secrets",
     "interrupt_of",
     "is_provisional",
-    "without_secrets",
+    "strip_secrets",
+    "target_call_id",
 ]
 
-CONFIRM, CREDENTIAL, INPUT = "adk_request_confirmation", "adk_request_credential", "adk_request_input"
-QUESTIONS = frozenset({CONFIRM, CREDENTIAL, INPUT})
-"""Names of the calls that are questions. They are never shown as tool calls."""
-INTERNAL = frozenset({"set_model_response", "finish_task"})
-"""Tools by which ADK's own agents hand over what they made."""
+CONFIRMATION_CALL = "adk_request_confirmation"
+CREDENTIAL_CALL = "adk_request_credential"
+INPUT_CALL = "adk_request_input"
+INTERRUPT_CALLS = frozenset({CONFIRMATION_CALL, CREDENTIAL_CALL, INPUT_CALL})
+"""Names of the calls that are interrupts. Clients never get them as tool calls."""
+INTERNAL_TOOLS = frozenset({"set_model_response", "finish_task"})
+"""Tools with which ADK's own agents return their output."""
 
 _CONFIRMATION_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -49,19 +51,21 @@ _CREDENTIAL_SCHEMA: dict[str, Any] = {
     },
     "required": ["authResponseUri"],
 }
-CANCELLED = {"error": "This was cancelled by the user."}
+CANCELLED_RESPONSE = {"error": "This was cancelled by the user."}
 _SECRETS = ("rawAuthCredential", "exchangedAuthCredential")
 
 
-def interrupt_of(question: types.FunctionCall, lane: str | None = None) -> Interrupt:
-    """The question as clients see it. Nothing of a credential's configuration is in it but where to sign in."""
-    args = question.args or {}
-    make = {CONFIRM: _confirmation, CREDENTIAL: _credential}.get(question.name or "", _input)
-    return make(question.id or "", args, lane)
+def interrupt_of(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
+    """Return the AG-UI interrupt of a call. Of a credential's configuration it contains only the sign-in address and the scheme."""
+    args = call.args or {}
+    build = {CONFIRMATION_CALL: _confirmation_interrupt, CREDENTIAL_CALL: _credential_interrupt}.get(
+        call.name or "", _input_interrupt
+    )
+    return build(call.id or "", args, lane)
 
 
-def call_question(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
-    """A client's own call that waits beside a question: one outcome cannot hold both, so it is asked for in the same way."""
+def client_call_interrupt(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
+    """Return a client tool call as an interrupt, for a run that also has other interrupts: an outcome has one kind only."""
     return Interrupt(
         id=call.id or "",
         reason="tool_call",
@@ -71,60 +75,60 @@ def call_question(call: types.FunctionCall, lane: str | None = None) -> Interrup
     )
 
 
-def asked_about(question: types.FunctionCall) -> str | None:
-    """The id of the call a question is about; None for a question of its own."""
-    args = question.args or {}
-    about = _object(args.get("originalFunctionCall")).get("id") or args.get("functionCallId")
-    return about if isinstance(about, str) else None
+def target_call_id(call: types.FunctionCall) -> str | None:
+    """Return the id of the call an interrupt is about; None for an interrupt without a call."""
+    args = call.args or {}
+    call_id = _as_object(args.get("originalFunctionCall")).get("id") or args.get("functionCallId")
+    return call_id if isinstance(call_id, str) else None
 
 
 def is_provisional(event: AdkEvent, call_id: str) -> bool:
-    """Whether this result only says that a person is asked first. The real one comes when they have answered."""
+    """Return True if this response only announces an interrupt. The real one follows after the answer."""
     return call_id in event.actions.requested_tool_confirmations or call_id in event.actions.requested_auth_configs
 
 
 def answer_part(call: types.FunctionCall, entry: ResumeEntry) -> types.Part:
-    """The answer as the function response ADK waits for. Only a plain yes confirms; a cancelled question is a no."""
-    return response_part(call.id or "", call.name or "", _answer(call, entry))
+    """Return the answer as the function response ADK waits for. Only an explicit true confirms; a cancelled interrupt does not."""
+    return response_part(call.id or "", call.name or "", _answer_value(call, entry))
 
 
-def _answer(call: types.FunctionCall, entry: ResumeEntry) -> dict[str, Any]:
+def _answer_value(call: types.FunctionCall, entry: ResumeEntry) -> dict[str, Any]:
     payload = entry.payload if entry.status == "resolved" else None
-    if call.name == CONFIRM:
-        return _confirmed(payload)
-    if call.name == CREDENTIAL:
-        return _signed_in(call.args or {}, payload)
+    if call.name == CONFIRMATION_CALL:
+        return _confirmation_answer(payload)
+    if call.name == CREDENTIAL_CALL:
+        return _credential_answer(call.args or {}, payload)
     if entry.status == "cancelled":
-        return CANCELLED
+        return CANCELLED_RESPONSE
     return cast("dict[str, Any]", payload) if isinstance(payload, dict) else {"result": payload}
 
 
-def without_secrets(args: dict[str, Any]) -> dict[str, Any]:
-    """A credential request's arguments, fit to be kept: without what the app authenticates itself with."""
+def strip_secrets(args: dict[str, Any]) -> dict[str, Any]:
+    """Return a credential request's arguments without the app's own credentials, so that they can be stored."""
     config = args.get("authConfig")
     if not isinstance(config, dict):
         return args
-    kept = {name: value for name, value in cast("dict[str, Any]", config).items() if name not in _SECRETS}
-    return {**args, "authConfig": kept}
+    public = {name: value for name, value in cast("dict[str, Any]", config).items() if name not in _SECRETS}
+    return {**args, "authConfig": public}
 
 
 def has_secrets(args: dict[str, Any]) -> bool:
-    """Whether a credential request can still be answered: after a restart it is known only `without_secrets`."""
-    return any(name in _object(args.get("authConfig")) for name in _SECRETS)
+    """Return True if a credential request can still be answered. After a restart only its form `without_secrets` is left."""
+    return any(name in _as_object(args.get("authConfig")) for name in _SECRETS)
 
 
-def _confirmation(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
-    original, confirmation = _object(args.get("originalFunctionCall")), _object(args.get("toolConfirmation"))
+def _confirmation_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
+    original, confirmation = _as_object(args.get("originalFunctionCall")), _as_object(args.get("toolConfirmation"))
     tool = str(original.get("name", "the tool"))
     hint = confirmation.get("hint")
     metadata: dict[str, Any] = {"toolName": tool, "toolArguments": original.get("args") or {}}
     if confirmation.get("payload") is not None:
         metadata["payload"] = confirmation["payload"]
-    default = not hint or "FunctionResponse" in str(hint)  # ADK's own hint speaks to programmers
+    is_default = not hint or "FunctionResponse" in str(hint)  # ADK's default hint is meant for programmers
     return Interrupt(
         id=name,
         reason="confirmation",
-        message=f"Allow the call of {tool}?" if default else str(hint),
+        message=f"Allow the call of {tool}?" if is_default else str(hint),
         tool_call_id=cast("str | None", original.get("id")),
         response_schema=_CONFIRMATION_SCHEMA,
         metadata=metadata,
@@ -132,10 +136,10 @@ def _confirmation(name: str, args: dict[str, Any], lane: str | None) -> Interrup
     )
 
 
-def _credential(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
-    config = _object(args.get("authConfig"))
-    oauth = _object(_object(config.get("exchangedAuthCredential")).get("oauth2"))
-    scheme = _object(config.get("authScheme"))
+def _credential_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
+    config = _as_object(args.get("authConfig"))
+    oauth = _as_object(_as_object(config.get("exchangedAuthCredential")).get("oauth2"))
+    scheme = _as_object(config.get("authScheme"))
     metadata = {"authUri": oauth.get("authUri"), "scheme": scheme.get("type")}
     return Interrupt(
         id=name,
@@ -148,7 +152,7 @@ def _credential(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
     )
 
 
-def _input(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
+def _input_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
     schema, payload = args.get("response_schema", args.get("responseSchema")), args.get("payload")
     message = args.get("message")
     return Interrupt(
@@ -161,20 +165,20 @@ def _input(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
     )
 
 
-def _confirmed(payload: Any) -> dict[str, Any]:
-    given = _object(payload)
-    yes = payload is True or given.get("confirmed") is True or given.get("approved") is True
-    return {"confirmed": yes} | ({"payload": given["payload"]} if given.get("payload") is not None else {})
+def _confirmation_answer(payload: Any) -> dict[str, Any]:
+    answer = _as_object(payload)
+    is_confirmed = payload is True or answer.get("confirmed") is True or answer.get("approved") is True
+    return {"confirmed": is_confirmed} | ({"payload": answer["payload"]} if answer.get("payload") is not None else {})
 
 
-def _signed_in(args: dict[str, Any], payload: Any) -> dict[str, Any]:
-    """The request's own configuration with the person's answer in it, which is what ADK exchanges for a token."""
-    given, config = _object(payload), _object(args.get("authConfig"))
-    exchanged = _object(config.get("exchangedAuthCredential"))
-    answer = {name: value for name in ("authResponseUri", "redirectUri") if isinstance(value := given.get(name), str)}
-    oauth = {**_object(exchanged.get("oauth2")), **answer}
+def _credential_answer(args: dict[str, Any], payload: Any) -> dict[str, Any]:
+    """Return the request's configuration with the user's answer, which ADK exchanges for a token."""
+    fields, config = _as_object(payload), _as_object(args.get("authConfig"))
+    exchanged = _as_object(config.get("exchangedAuthCredential"))
+    answer = {name: value for name in ("authResponseUri", "redirectUri") if isinstance(value := fields.get(name), str)}
+    oauth = {**_as_object(exchanged.get("oauth2")), **answer}
     return {**config, "exchangedAuthCredential": {**exchanged, "oauth2": oauth}}
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Conversation content, both ways: our turns, results and media as ADK `Content`, and what an ADK tool gave as ours. Pure."""
+"""Message content, both ways: turns, results and media as ADK `Content`, and responses of ADK tools as AG-UI content. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from google.genai import types
 
-from ambient_runner.bridges.toolkit.content import unreadable
-from ambient_runner.bridges.toolkit.json_values import json_or_text, json_text
+from ambient_runner.bridges.toolkit.content import attachment_placeholder
+from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -20,7 +20,7 @@ from ambient_runner.protocol.events import (
     TextPart,
     UrlSource,
     VideoPart,
-    words_of,
+    content_as_text,
 )
 
 if TYPE_CHECKING:
@@ -34,27 +34,32 @@ __all__ = [
     "is_failure",
     "is_too_deep",
     "parts_of",
+    "response_content",
     "response_part",
     "result_part",
-    "shown_result",
     "text_part",
     "user_content",
 ]
 
-_MEDIA: dict[str, type[ImagePart | AudioPart | VideoPart]] = {
+_MEDIA_PARTS: dict[str, type[ImagePart | AudioPart | VideoPart]] = {
     "image": ImagePart,
     "audio": AudioPart,
     "video": VideoPart,
 }
-_DEEPEST = 200
-_MIME = {ImagePart: "image/png", AudioPart: "audio/wav", VideoPart: "video/mp4", DocumentPart: "application/pdf"}
+_MAX_DEPTH = 200  # levels of nesting
+_DEFAULT_MIME_TYPES = {
+    ImagePart: "image/png",
+    AudioPart: "audio/wav",
+    VideoPart: "video/mp4",
+    DocumentPart: "application/pdf",
+}
 
 
 def parts_of(content: Content) -> list[types.Part]:
-    """The parts of a user message. An attachment that cannot be handed over is named in words."""
+    """Return the parts of a user message. An attachment that ADK cannot take becomes a text placeholder."""
     if isinstance(content, str):
         return [types.Part(text=content)]
-    return [_part(one) for one in content]
+    return [_content_part(part) for part in content]
 
 
 def user_content(parts: Iterable[types.Part]) -> types.Content:
@@ -62,47 +67,47 @@ def user_content(parts: Iterable[types.Part]) -> types.Content:
 
 
 def text_part(text: str, signature: str | None = None) -> types.Part:
-    return types.Part(text=text, thought_signature=_decoded(signature))
+    return types.Part(text=text, thought_signature=_decode_base64(signature))
 
 
 def call_part(call: Call, signature: str | None = None) -> types.Part:
     arguments = cast("dict[str, Any]", json.loads(call.arguments))
-    made = types.FunctionCall(id=call.id, name=call.name, args=arguments)
-    return types.Part(function_call=made, thought_signature=_decoded(signature))
+    function_call = types.FunctionCall(id=call.id, name=call.name, args=arguments)
+    return types.Part(function_call=function_call, thought_signature=_decode_base64(signature))
 
 
 def result_part(result: Result) -> types.Part:
-    """A result as the model gets it: an object as it is, anything else under `result`, a failure under `error`."""
-    return response_part(result.call_id, result.name, _response(result))
+    """Return a result for the model: an object as it is, anything else under `result`, an error under `error`."""
+    return response_part(result.call_id, result.name, _response_value(result))
 
 
 def response_part(call_id: str, name: str, response: dict[str, Any]) -> types.Part:
     return types.Part(function_response=types.FunctionResponse(id=call_id, name=name, response=response))
 
 
-def shown_result(response: types.FunctionResponse) -> Content:
-    """What a tool gave, for clients: text stays text, anything else is JSON, media are parts."""
-    text = _shown(response.response)
-    media = [part for one in response.parts or () if (part := _media(one)) is not None]
+def response_content(response: types.FunctionResponse) -> Content:
+    """Return a tool's response for clients: text stays text, anything else is JSON, media are parts."""
+    text = _response_text(response.response)
+    media = [part for adk_part in response.parts or () if (part := _media_part(adk_part)) is not None]
     return [TextPart(text=text), *media] if media else text
 
 
 def is_failure(response: types.FunctionResponse) -> bool:
-    """Whether a tool says that it failed, as ADK and we put it."""
+    """Return True if the response is an error: an object with the single key `error`."""
     return response.response is not None and response.response.keys() == {"error"}
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether a value has so many levels that whoever copies or writes it may run out of stack. One that contains itself has."""
+    """Return True if copying or encoding the value could exceed the recursion limit, as with a value that contains itself."""
     layer = [value]
-    for _ in range(_DEEPEST):
-        layer = list({id(item): item for one in layer for item in _items(one)}.values())
+    for _ in range(_MAX_DEPTH):
+        layer = list({id(item): item for parent in layer for item in _child_values(parent)}.values())
         if not layer:
             return False
     return True
 
 
-def _items(value: Any) -> Iterable[Any]:
+def _child_values(value: Any) -> Iterable[Any]:
     match value:
         case dict():
             return cast("dict[Any, Any]", value).values()
@@ -112,57 +117,57 @@ def _items(value: Any) -> Iterable[Any]:
             return ()
 
 
-def _part(part: ContentPart) -> types.Part:
+def _content_part(part: ContentPart) -> types.Part:
     if isinstance(part, TextPart):
         return types.Part(text=part.text)
-    mime = part.source.mime_type or _MIME[type(part)]
+    mime = part.source.mime_type or _DEFAULT_MIME_TYPES[type(part)]
     match part.source:
         case DataSource(value=value):
-            made = _inline(value, mime)
+            native = _inline_part(value, mime)
         case UrlSource(value=value) | FileSource(value=value):
-            made = _linked(value, mime)
-    return made or types.Part(text=unreadable(part))
+            native = _file_part(value, mime)
+    return native or types.Part(text=attachment_placeholder(part))
 
 
-def _linked(address: str, mime: str) -> types.Part | None:
-    """A file for the provider to fetch. Other addresses, such as gs://, would be read with this server's rights."""
+def _file_part(address: str, mime: str) -> types.Part | None:
+    """Return a file for the provider to fetch; None for other schemes. A gs:// URL would be read with this server's credentials."""
     if not address.lower().startswith(("https://", "http://")):
         return None
     return types.Part(file_data=types.FileData(file_uri=address, mime_type=mime))
 
 
-def _inline(value: str, mime: str) -> types.Part | None:
-    data = _decoded(value)
+def _inline_part(value: str, mime: str) -> types.Part | None:
+    data = _decode_base64(value)
     return None if data is None else types.Part(inline_data=types.Blob(data=data, mime_type=mime))
 
 
-def _decoded(value: str | None) -> bytes | None:
-    """The bytes of base64 text; None for anything else."""
+def _decode_base64(value: str | None) -> bytes | None:
+    """Return the bytes of base64 text; None for anything else."""
     try:
         return None if value is None else base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         return None
 
 
-def _response(result: Result) -> dict[str, Any]:
-    text = words_of(result.content)  # of media only that there were some: a function response holds JSON
+def _response_value(result: Result) -> dict[str, Any]:
+    text = content_as_text(result.content)  # media become placeholders: a function response contains JSON only
     if result.is_error:
         return {"error": text}
-    value = json_or_text(text)
+    value = parse_json_or_text(text)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
 
 
-def _shown(response: dict[str, Any] | None) -> str:
+def _response_text(response: dict[str, Any] | None) -> str:
     if response is None:
         return "null"
     value: Any = response["result"] if response.keys() == {"result"} else response
     return value if isinstance(value, str) else json_text(value)
 
 
-def _media(part: types.FunctionResponsePart) -> ContentPart | None:
+def _media_part(part: types.FunctionResponsePart) -> ContentPart | None:
     blob = part.inline_data
     if blob is None or blob.data is None:
         return None
     source = DataSource(value=base64.b64encode(blob.data).decode(), mime_type=blob.mime_type or "")
-    kind = _MEDIA.get((blob.mime_type or "").partition("/")[0], DocumentPart)
+    kind = _MEDIA_PARTS.get((blob.mime_type or "").partition("/")[0], DocumentPart)
     return kind(source=source)

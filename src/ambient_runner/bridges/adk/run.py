@@ -1,25 +1,22 @@
-"""One run in the making: its translator, its runner, what it says while it goes on and how it ends."""
+"""AdkRun: one run of an ADK agent, from its input to its terminal event. `adapter.py` drives it."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.adk.instrumentation import PAUSED, RunPlugin
-from ambient_runner.bridges.adk.interrupts import call_question, interrupt_of
-from ambient_runner.bridges.adk.sessions import Sessions, paused_invocation
+from ambient_runner.bridges.adk.config import HIDDEN
+from ambient_runner.bridges.adk.event_hooks import EventHooks
+from ambient_runner.bridges.adk.instrumentation import PAUSED_KEY, RunPlugin
+from ambient_runner.bridges.adk.memory import SessionMemory
+from ambient_runner.bridges.adk.outcome import build_terminal
+from ambient_runner.bridges.adk.run_input import build_adk_input
+from ambient_runner.bridges.adk.sessions import ThreadSession
 from ambient_runner.bridges.adk.translate import Translator
-from ambient_runner.bridges.toolkit.turns import calls_of
-from ambient_runner.errors import BridgeError
-from ambient_runner.protocol.events import (
-    Cancelled,
-    Interrupted,
-    RunError,
-    RunFinished,
-    StateSnapshot,
-    Success,
-    ToolMessage,
-)
+from ambient_runner.bridges.toolkit.state import StateStore
+from ambient_runner.bridges.toolkit.turns import collect_tool_calls
+from ambient_runner.projections.state import is_hidden
+from ambient_runner.protocol.events import Cancelled, RunFinished, StateSnapshot, ToolMessage
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,120 +26,106 @@ if TYPE_CHECKING:
     from google.genai import types
 
     from ambient_runner.bridges.adk.bridge import ADKBridge
-    from ambient_runner.bridges.adk.event_hooks import Stages
-    from ambient_runner.bridges.adk.run_input import Job
-    from ambient_runner.bridges.adk.sessions import Place
-    from ambient_runner.bridges.toolkit.state import StateStore
-    from ambient_runner.protocol.events import Event, Interrupt, RunAgentInput, Terminal
+    from ambient_runner.bridges.adk.run_input import AdkInput, RunContext
+    from ambient_runner.bridges.adk.sessions import SessionLocation
+    from ambient_runner.protocol.events import Event, RunAgentInput, Terminal
 
 __all__ = ["AdkRun"]
 
 
 class AdkRun:
-    """Made for one run, with everything that lasts as long as it does."""
+    """One run and the objects that live as long as it does. Call `events` first, then `finish`; then `terminal` is set."""
+
+    terminal: Terminal
+    _adk_input: AdkInput
 
     def __init__(
-        self, bridge: ADKBridge, posted: RunAgentInput, state: StateStore, place: Place, instructions: list[str]
+        self, bridge: ADKBridge, run_input: RunAgentInput, location: SessionLocation, instructions: list[str]
     ) -> None:
-        self.state = state
+        self._run_input = run_input
+        self._location = location
+        self._state = StateStore(run_input.state, lambda key: is_hidden(key, HIDDEN))
+        self._hooks = EventHooks(bridge.handlers, self._state)
         self.translator = Translator(
-            bridge.root.name, state, structured=bridge.structured, known=_unanswered_calls(posted)
+            bridge.root.name,
+            self._state,
+            structured_agents=bridge.structured_agents,
+            known_call_ids=_unanswered_calls(run_input),
         )
-        plugin = RunPlugin(
-            posted.tools,
+        self._plugin = RunPlugin(
+            run_input.tools,
             self.translator.is_halted,
-            place.session,
+            location.session,
             agents=bridge.client_tools_for,
             instructions=instructions,
         )
-        self._plugin = plugin
-        self._runner = bridge.runner(place, plugin)
-        self._run_config = bridge.config.runs()
-        self._posted = posted
-        self._place = place
-        self.sessions = Sessions(self._runner, place, bridge.root.name, keeps_cuts=not bridge.owns_sessions)
+        self._runner = bridge.create_runner(location, self._plugin)
+        self._run_config = bridge.config.get_run_config()
+        self._session = ThreadSession(self._runner, location, bridge.root.name, keeps_rewound=not bridge.owns_sessions)
 
-    async def events(self, job: Job, stages: Stages, abort: asyncio.Event) -> AsyncGenerator[Event, None]:
-        """Run ADK and translate what it says, until it ends or has to wait for someone."""
-        self._plugin.instruct(job.instructions)
-        self._plugin.reserve(job.known_calls)
-        feed = self.translator.feed
-        for message in job.messages:
-            async with aclosing(stages.adk_events(self._start(message, job, abort))) as events:
-                async for event in events:
-                    if _is_paused(event):
-                        if event.branch is None:
+    @property
+    def updates_memory(self) -> bool:
+        """True if the session at the end of this run is the one to continue: it was neither cancelled nor timed out, nor failed."""
+        has_finished = isinstance(self.terminal, RunFinished) and not isinstance(self.terminal.outcome, Cancelled)
+        return has_finished and not self._hooks.has_timed_out
+
+    async def events(self, context: RunContext, abort: asyncio.Event) -> AsyncGenerator[Event, None]:
+        """Run ADK and yield its translated events, until it ends or waits for the client."""
+        self._adk_input = adk_input = await build_adk_input(context, self._session, self._state)
+        for event in adk_input.first_events:
+            yield event
+        self._plugin.add_instructions(adk_input.instructions)
+        self._plugin.reserve_call_ids(adk_input.known_calls)
+        hooks, feed = self._hooks, self.translator.feed
+        for message in adk_input.messages:
+            async with aclosing(hooks.adk_events(self._start_adk(message, abort))) as natives:
+                async for native in natives:
+                    if _is_paused(native):
+                        if native.branch is None:
                             return
                         continue
-                    for said in feed(event) if stages.is_plain else await stages.translated(event, feed):
-                        yield said
+                    is_default = hooks.uses_default_translation
+                    for event in feed(native) if is_default else await hooks.translate_event(native, feed):
+                        yield event
 
-    def _start(self, message: types.Content, job: Job, abort: asyncio.Event) -> AsyncGenerator[AdkEvent, None]:
-        context = [*(self._run_config.model_input_context or []), *job.context]
+    async def finish(self) -> AsyncGenerator[Event, None]:
+        """Set the terminal event, close what is open and yield the last events before it."""
+        self.terminal = build_terminal(self._run_input, self._adk_input, self.translator)
+        for event in (*self._hooks.take_errors(), *self.translator.close(self.terminal)):
+            yield event
+        for event in await self._final_state_events():
+            yield event
+
+    async def dump_memory(self) -> dict[str, Any] | None:
+        """Return the data the next run needs; None when the session has no events."""
+        memory = SessionMemory.from_session(await self._session.load(), self._adk_input.user_message_id)
+        return None if memory is None else memory.to_stored()
+
+    def _start_adk(self, message: types.Content, abort: asyncio.Event) -> AsyncGenerator[AdkEvent, None]:
+        adk_input = self._adk_input
+        context = [*(self._run_config.model_input_context or []), *adk_input.context]
         return self._runner.run_async(
-            user_id=self._place.user,
-            session_id=self._place.session,
+            user_id=self._location.user,
+            session_id=self._location.session,
             new_message=message,
-            state_delta=(job.state_delta or None) if message is job.messages[0] else None,
+            state_delta=(adk_input.state_delta or None) if message is adk_input.messages[0] else None,
             run_config=self._run_config.model_copy(update={"model_input_context": context or None}),
             abort_signal=abort,
         )
 
-    def ending(self, job: Job) -> Terminal:
-        """How the run ends, as the translator and what is left open say."""
-        said, usage = self.translator, self.translator.usage.tokens
-        if said.aborted:
-            return self._finished(outcome=Cancelled(), usage=usage)
-        if said.failure is not None:
-            return RunError(message=_calm(said.failure), code=_code(said.failure), usage=usage)
-        interrupts = self._interrupts()
-        if interrupts:
-            return self._finished(outcome=Interrupted(interrupts=interrupts), usage=usage)
-        open_calls = [*job.still_open, *said.pending]
-        return self._finished(
-            outcome=Success(pending_tool_call_ids=open_calls or None), usage=usage, result=said.result
-        )
-
-    async def last_state(self, stages: Stages) -> list[Event]:
-        """The whole state at the end, when it has changed or a handler wants to say something about it."""
-        if not (self.translator.state_changed or stages.has_state_handler):
-            return self.state.closing()
-        snapshot = await stages.state(self.state.snapshot().snapshot)
-        return [*stages.troubles(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
-
-    async def memory(self, job: Job) -> dict[str, Any] | None:
-        session = await self.sessions.get()
-        if session is None or not session.events:
-            return None
-        paused = paused_invocation(session, job.since)
-        kept: dict[str, Any] = {"last": session.events[-1].id, "since": job.since}
-        return kept if paused is None else {**kept, "paused": {"since": paused.since, "events": paused.events}}
-
-    def _interrupts(self) -> list[Interrupt]:
-        questions = [interrupt_of(one.call, one.lane) for one in self.translator.questions.values()]
-        if not questions:
-            return []
-        return [*questions, *(call_question(one.call, one.lane) for one in self.translator.pending.values())]
-
-    def _finished(self, **said: Any) -> RunFinished:
-        return RunFinished(thread_id=self._posted.thread_id, run_id=self._posted.run_id, **said)
+    async def _final_state_events(self) -> list[Event]:
+        """Return the final state snapshot if the state has changed or a handler processes it."""
+        if not (self.translator.has_state_changed or self._hooks.has_state_handler):
+            return self._state.snapshot_if_changed()
+        snapshot = await self._hooks.final_state(self._state.snapshot().snapshot)
+        return [*self._hooks.take_errors(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
 
 
-def _unanswered_calls(posted: RunAgentInput) -> set[str]:
-    """Calls of earlier runs whose results may come now. One that has its result is over, whoever uses its id again."""
-    answered = {message.tool_call_id for message in posted.messages if isinstance(message, ToolMessage)}
-    return {call.id for call in calls_of(posted.messages)} - answered
+def _unanswered_calls(run_input: RunAgentInput) -> set[str]:
+    """Return the ids of calls of earlier runs that have no result yet. The id of an answered call may be used again."""
+    answered = {message.tool_call_id for message in run_input.messages if isinstance(message, ToolMessage)}
+    return {call.id for call in collect_tool_calls(run_input.messages)} - answered
 
 
 def _is_paused(event: AdkEvent) -> bool:
-    return event.custom_metadata is not None and PAUSED in event.custom_metadata
-
-
-def _code(code: str) -> str:
-    """A model's own code where it is one, such as SAFETY."""
-    return code if code.isascii() and code.replace("_", "").isupper() else BridgeError.code
-
-
-def _calm(code: str) -> str:
-    known = _code(code)
-    return f"The model ended its answer ({known})." if known == code else BridgeError().message
+    return event.custom_metadata is not None and PAUSED_KEY in event.custom_metadata

@@ -1,4 +1,4 @@
-"""What one run has to do: what is new in its input, put in the words ADK expects, on a session that is in step with the thread."""
+"""Input of one ADK run: the new part of the RunAgentInput as ADK contents, for a session that is synchronized with the thread."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from msgspec.structs import replace
 
 from ambient_runner.bridges.adk.config import HIDDEN
 from ambient_runner.bridges.adk.interrupts import (
-    CANCELLED,
-    CREDENTIAL,
-    QUESTIONS,
+    CANCELLED_RESPONSE,
+    CREDENTIAL_CALL,
+    INTERRUPT_CALLS,
     answer_part,
-    asked_about,
     has_secrets,
+    target_call_id,
 )
 from ambient_runner.bridges.adk.messages import (
     is_failure,
     parts_of,
+    response_content,
     response_part,
     result_part,
-    shown_result,
     user_content,
 )
 from ambient_runner.bridges.adk.session_sync import live_events
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.composer import random_id
-from ambient_runner.bridges.toolkit.turns import SystemTurn, calls_of, incoming
-from ambient_runner.errors import BridgeError, NothingToResume
+from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, new_input
+from ambient_runner.errors import BridgeError, InterruptNotOpen
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.agui_models import input_from_agui, input_to_agui
 from ambient_runner.protocol.events import AssistantMessage, ToolCallResult, ToolMessage, UserMessage
@@ -40,130 +40,139 @@ if TYPE_CHECKING:
     from google.genai import types
 
     from ambient_runner.bridges.adk.config import InputTransformer
-    from ambient_runner.bridges.adk.session_sync import Memory
-    from ambient_runner.bridges.adk.sessions import Sessions
+    from ambient_runner.bridges.adk.memory import SessionMemory
+    from ambient_runner.bridges.adk.sessions import ThreadSession
     from ambient_runner.bridges.toolkit.state import StateStore
-    from ambient_runner.bridges.toolkit.turns import Incoming, Result
+    from ambient_runner.bridges.toolkit.turns import NewInput, Result
     from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput
 
-__all__ = ["Asked", "Job", "prepare"]
+__all__ = ["AdkInput", "RunContext", "build_adk_input"]
 
-_LOST = {"error": "The sign-in was interrupted. Ask for it again."}
+_SIGN_IN_LOST = {"error": "The sign-in was interrupted. Ask for it again."}
 
 
 @dataclass(kw_only=True, slots=True)
-class Job:
-    """ADK is run with each of `messages`, one after the other; without any the run ends at once, because calls still wait."""
+class AdkInput:
+    """ADK is run with each of `messages` in order. Without messages the run ends at once, because calls still wait."""
 
     messages: list[types.Content] = field(default_factory=list["types.Content"])
-    since: str
-    """The newest user message."""
+    user_message_id: str
+    """Id of the newest user message."""
     state_delta: dict[str, Any]
     instructions: list[str] = field(default_factory=list[str])
     context: list[types.Content] = field(default_factory=list["types.Content"])
-    opening: list[Event] = field(default_factory=list["Event"])
-    """What to tell clients first."""
+    first_events: list[Event] = field(default_factory=list["Event"])
+    """Events to send before the first event of ADK."""
     known_calls: set[str] = field(default_factory=set[str])
-    """Every call of the conversation so far, also of what a rewind has cut."""
-    still_open: list[str] = field(default_factory=list[str])
-    """Calls that wait although others of their turn have been answered."""
+    """Ids of all calls of the conversation so far, including rewound ones."""
+    unanswered_ids: list[str] = field(default_factory=list[str])
+    """Ids of calls that still wait although other calls of their turn have results."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a run is asked for, and what is known of its thread. Without a server nobody says what was `accepted`."""
+class RunContext:
+    """Input of a run and the known facts about its thread. `new_ids` is None without a server."""
 
-    posted: RunAgentInput
-    memory: Memory | None
+    run_input: RunAgentInput
+    memory: SessionMemory | None
     is_continuation: bool
-    accepted: Collection[str] | None
+    new_ids: Collection[str] | None
     convert: InputTransformer | None
 
 
-async def prepare(asked: Asked, sessions: Sessions, state: StateStore) -> Job:
-    """The run's job, with its session opened and in step."""
-    posted = replace(asked.posted, messages=_one_voice(asked.posted.messages))
-    converted, answered = await _converted(posted, asked.convert)
-    news = incoming(converted, new=None if asked.accepted is None else {*asked.accepted, *answered})
-    wanted = _visible(posted.state)
-    session = await sessions.open(
-        news.history,
-        asked.memory,
-        wanted,
-        is_continuation=asked.is_continuation,
-        spoken={m.id: m for m in posted.messages if isinstance(m, AssistantMessage)},
+async def build_adk_input(context: RunContext, sessions: ThreadSession, state: StateStore) -> AdkInput:
+    """Open and synchronize the session, and return the input for ADK."""
+    run_input = replace(context.run_input, messages=_merge_subagent_messages(context.run_input.messages))
+    transformed, answered = await _transform_input(run_input, context.convert)
+    incoming = new_input(transformed, new_ids=None if context.new_ids is None else {*context.new_ids, *answered})
+    client_state = _visible_state(run_input.state)
+    session = await sessions.open_synced(
+        incoming.history,
+        context.memory,
+        client_state,
+        is_continuation=context.is_continuation,
+        assistant_messages={m.id: m for m in run_input.messages if isinstance(m, AssistantMessage)},
     )
-    had = _visible(session.state)
-    if asked.memory is None:
-        # What a session knew before is news to the client; later on, a key that is missing was removed.
-        state.keep({key: value for key, value in had.items() if key not in wanted})
-    job = Job(
-        since=next((m.id for m in reversed(posted.messages) if isinstance(m, UserMessage)), ""),
-        state_delta=_state_delta(had, wanted, follows=asked.memory is not None),
-        instructions=[turn.text for turn in news.history if isinstance(turn, SystemTurn)],
-        context=_context(posted),
-        opening=[_told(one) for one in news.results if one.call_id in answered.values()],
-        known_calls=sessions.known_calls | {call.id for call in calls_of(posted.messages)},
+    session_state = _visible_state(session.state)
+    if context.memory is None:
+        # In the first run the client does not know the session's keys yet. Later, a missing key was removed by the client.
+        state.update_silently({key: value for key, value in session_state.items() if key not in client_state})
+    adk_input = AdkInput(
+        user_message_id=next((m.id for m in reversed(run_input.messages) if isinstance(m, UserMessage)), ""),
+        state_delta=_state_delta(session_state, client_state, is_continuation=context.memory is not None),
+        instructions=[turn.text for turn in incoming.history if isinstance(turn, SystemTurn)],
+        context=_context_contents(run_input),
+        first_events=[_result_event(result) for result in incoming.results if result.call_id in answered.values()],
+        known_calls=sessions.known_calls | {call.id for call in collect_tool_calls(run_input.messages)},
     )
-    await _decide(job, news, session, sessions)
-    return job
+    await _choose_messages(adk_input, incoming, session, sessions)
+    return adk_input
 
 
-async def _decide(job: Job, news: Incoming, session: Session, sessions: Sessions) -> None:
-    waiting = _waiting(session)
-    if news.user is not None:
-        asked = [waiting[entry.interrupt_id].call for entry in news.resume if entry.interrupt_id in waiting]
-        await sessions.give_up(session, news.history, {asked_about(one) for one in asked})
-    parts = [*_answers(session, waiting, news, job), *(result_part(one) for one in news.results)]
-    if news.user is not None:
-        words = user_content(parts_of(news.user.content))
-        acts = any(entry.status == "resolved" for entry in news.resume)
-        beside, last = _split(parts) if acts else (parts, [])
-        await sessions.put(session, beside)
-        job.messages = [user_content(last), words] if last else [words]
+async def _choose_messages(adk_input: AdkInput, incoming: NewInput, session: Session, sessions: ThreadSession) -> None:
+    open_calls = _open_calls(session)
+    if incoming.user is not None:
+        resumed = [open_calls[entry.interrupt_id].call for entry in incoming.resume if entry.interrupt_id in open_calls]
+        await sessions.append_abandoned_results(session, incoming.history, {target_call_id(call) for call in resumed})
+    parts = [
+        *_answer_parts(session, open_calls, incoming, adk_input),
+        *(result_part(result) for result in incoming.results),
+    ]
+    if incoming.user is not None:
+        user_message = user_content(parts_of(incoming.user.content))
+        has_answer = any(entry.status == "resolved" for entry in incoming.resume)
+        appended, last = _split_parts(parts) if has_answer else (parts, [])
+        await sessions.append_responses(session, appended)
+        adk_input.messages = [user_content(last), user_message] if last else [user_message]
         return
     if not parts:
         raise BridgeError("There is nothing to answer: the last message is not from the user.")
-    given = {part.function_response.id for part in parts if part.function_response}
-    turns = {one.invocation for call_id, one in waiting.items() if call_id in given}
-    job.still_open = [name for name, one in waiting.items() if name not in given and one.invocation in turns]
-    beside, last = (parts, []) if job.still_open else _split(parts)
-    await sessions.put(session, beside)
-    job.messages = [user_content(last)] if last else []
+    answered = {part.function_response.id for part in parts if part.function_response}
+    invocations = {pending.invocation for call_id, pending in open_calls.items() if call_id in answered}
+    adk_input.unanswered_ids = [
+        call_id
+        for call_id, pending in open_calls.items()
+        if call_id not in answered and pending.invocation in invocations
+    ]
+    appended, last = (parts, []) if adk_input.unanswered_ids else _split_parts(parts)
+    await sessions.append_responses(session, appended)
+    adk_input.messages = [user_content(last)] if last else []
 
 
-def _split(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[types.Part]]:
-    """What goes into the session first, and what ADK is run with.
+def _split_parts(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[types.Part]]:
+    """Return the parts to append to the session first, and the parts to run ADK with.
 
-    It keeps the whole message that answers a question from the model, so results beside the answer go before it.
+    ADK hides the whole message that answers an interrupt from the model, so results in the same request are appended before it.
     """
-    answers = [part for part in parts if part.function_response and part.function_response.name in QUESTIONS]
-    last = [part for part in answers if not _is_lost(part)] or [part for part in parts if part not in answers]
+    answers = [part for part in parts if part.function_response and part.function_response.name in INTERRUPT_CALLS]
+    last = [part for part in answers if not _is_lost_sign_in(part)] or [part for part in parts if part not in answers]
     return [part for part in parts if part not in last], last
 
 
-def _answers(session: Session, waiting: Mapping[str, _OpenCall], news: Incoming, job: Job) -> list[types.Part]:
-    """The answers to open questions; those ADK will not repeat are said to clients first.
+def _answer_parts(
+    session: Session, open_calls: Mapping[str, _OpenCall], incoming: NewInput, adk_input: AdkInput
+) -> list[types.Part]:
+    """Return the answers to open interrupts. Answers that ADK will not echo are added to `first_events`.
 
-    Raises: NothingToResume when ADK knows no such question.
+    Raises: InterruptNotOpen when ADK has no such interrupt.
     """
     parts: list[types.Part] = []
-    for entry in news.resume:
-        if entry.interrupt_id not in waiting:
-            raise NothingToResume
-        call = waiting[entry.interrupt_id].call
+    for entry in incoming.resume:
+        if entry.interrupt_id not in open_calls:
+            raise InterruptNotOpen
+        call = open_calls[entry.interrupt_id].call
         args = call.args or {}
         part = answer_part(call, entry)
-        if call.name == CREDENTIAL and not has_secrets(args):
-            # ADK would call the tool again on this answer, without what it asked for: the model has to.
-            lost = asked_about(call) or ""
-            parts.append(response_part(lost, _name_of(session, lost), _LOST))
-            part = response_part(call.id or "", CREDENTIAL, _LOST)
-            job.opening.append(_said(lost, part))
-        elif call.name not in QUESTIONS:
-            job.opening.append(_said(call.id or "", part))
-        elif entry.status == "cancelled" and news.user is not None:
-            parts += _given_up(session, call, job)
+        if call.name == CREDENTIAL_CALL and not has_secrets(args):
+            # On this answer ADK would call the tool again without the credential. An error makes the model call it again.
+            target_id = target_call_id(call) or ""
+            parts.append(response_part(target_id, _call_name(session, target_id), _SIGN_IN_LOST))
+            part = response_part(call.id or "", CREDENTIAL_CALL, _SIGN_IN_LOST)
+            adk_input.first_events.append(_response_event(target_id, part))
+        elif call.name not in INTERRUPT_CALLS:
+            adk_input.first_events.append(_response_event(call.id or "", part))
+        elif entry.status == "cancelled" and incoming.user is not None:
+            parts += _cancel_target_call(session, call, adk_input)
         parts.append(part)
     return parts
 
@@ -174,8 +183,8 @@ class _OpenCall:
     invocation: str
 
 
-def _waiting(session: Session) -> dict[str, _OpenCall]:
-    """Calls of the session that wait for someone outside."""
+def _open_calls(session: Session) -> dict[str, _OpenCall]:
+    """Return the long-running calls of the session that have no response, by id."""
     live = live_events(session.events)
     answered = {response.id for event in live for response in event.get_function_responses()}
     return {
@@ -186,65 +195,70 @@ def _waiting(session: Session) -> dict[str, _OpenCall]:
     }
 
 
-def _given_up(session: Session, question: types.FunctionCall, job: Job) -> list[types.Part]:
-    """The end of the call a question was about, when its person has gone on to something else: nobody will run it."""
-    call_id = asked_about(question)
+def _cancel_target_call(session: Session, interrupt_call: types.FunctionCall, adk_input: AdkInput) -> list[types.Part]:
+    """Return a cancelled response for the call an interrupt is about. The user has sent a new message, so it will not run."""
+    call_id = target_call_id(interrupt_call)
     if call_id is None:
         return []
-    part = response_part(call_id, _name_of(session, call_id), CANCELLED)
-    job.opening.append(_said(call_id, part))
+    part = response_part(call_id, _call_name(session, call_id), CANCELLED_RESPONSE)
+    adk_input.first_events.append(_response_event(call_id, part))
     return [part]
 
 
-def _is_lost(part: types.Part) -> bool:
-    return part.function_response is not None and part.function_response.response == _LOST
+def _is_lost_sign_in(part: types.Part) -> bool:
+    return part.function_response is not None and part.function_response.response == _SIGN_IN_LOST
 
 
-def _name_of(session: Session, call_id: str) -> str:
+def _call_name(session: Session, call_id: str) -> str:
     calls = (call for event in session.events for call in event.get_function_calls())
     return next((call.name or "" for call in calls if call.id == call_id), "")
 
 
-async def _converted(posted: RunAgentInput, convert: InputTransformer | None) -> tuple[RunAgentInput, dict[str, str]]:
-    """The input as the transformer leaves it, and the results it gave: message to call. Only calls that wait can be answered."""
+async def _transform_input(
+    run_input: RunAgentInput, convert: InputTransformer | None
+) -> tuple[RunAgentInput, dict[str, str]]:
+    """Return the transformed input, and the call id by message id of the results it adds. Only pending calls can be answered."""
     if convert is None:
-        return posted, {}
-    pending = _calls_of_last_turn(posted.messages)
-    changed = input_from_agui(await call_hook(convert, input_to_agui(posted), dict(pending)))
-    known = {message.id for message in posted.messages}
+        return run_input, {}
+    pending = _calls_of_last_turn(run_input.messages)
+    changed = input_from_agui(await call_hook(convert, input_to_agui(run_input), dict(pending)))
+    known_ids = {message.id for message in run_input.messages}
     results = [
         message
         for message in changed.messages
-        if isinstance(message, ToolMessage) and message.id not in known and message.tool_call_id in pending
+        if isinstance(message, ToolMessage) and message.id not in known_ids and message.tool_call_id in pending
     ]
-    newest = posted.messages[-1] if posted.messages else None
-    kept = [m for m in posted.messages if m is not newest or not isinstance(m, UserMessage)]
-    asked = next((m for m in changed.messages if isinstance(newest, UserMessage) and m.id == newest.id), None)
-    messages = [*kept, *results, *([asked] if asked is not None else [])]
-    return replace(posted, messages=messages, context=changed.context), {one.id: one.tool_call_id for one in results}
+    newest = run_input.messages[-1] if run_input.messages else None
+    earlier = [m for m in run_input.messages if m is not newest or not isinstance(m, UserMessage)]
+    user = next((m for m in changed.messages if isinstance(newest, UserMessage) and m.id == newest.id), None)
+    messages = [*earlier, *results, *([user] if user is not None else [])]
+    call_ids = {message.id: message.tool_call_id for message in results}
+    return replace(run_input, messages=messages, context=changed.context), call_ids
 
 
 def _calls_of_last_turn(messages: Sequence[Message]) -> dict[str, str]:
-    """The calls of the newest turn that nobody has answered, id to tool name."""
+    """Return the unanswered calls of the newest turn: tool name by call id."""
     answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.tool_calls), None)
     calls = (last.tool_calls or []) if last else []
     return {
-        call.id: call.function.name for call in calls if call.id not in answered and call.function.name not in QUESTIONS
+        call.id: call.function.name
+        for call in calls
+        if call.id not in answered and call.function.name not in INTERRUPT_CALLS
     }
 
 
-def _told(result: Result) -> ToolCallResult:
-    return _result(result.call_id, result.content, is_error=result.is_error)
+def _result_event(result: Result) -> ToolCallResult:
+    return _tool_call_result(result.call_id, result.content, is_error=result.is_error)
 
 
-def _said(call_id: str, part: types.Part) -> ToolCallResult:
-    given = part.function_response
-    assert given is not None
-    return _result(call_id, shown_result(given), is_error=is_failure(given))
+def _response_event(call_id: str, part: types.Part) -> ToolCallResult:
+    response = part.function_response
+    assert response is not None
+    return _tool_call_result(call_id, response_content(response), is_error=is_failure(response))
 
 
-def _result(call_id: str, content: Content, *, is_error: bool) -> ToolCallResult:
+def _tool_call_result(call_id: str, content: Content, *, is_error: bool) -> ToolCallResult:
     return ToolCallResult(
         message_id=random_id("result"),
         tool_call_id=call_id,
@@ -254,37 +268,45 @@ def _result(call_id: str, content: Content, *, is_error: bool) -> ToolCallResult
     )
 
 
-def _one_voice(messages: Sequence[Message]) -> list[Message]:
-    """What agents said beside the main one is part of the conversation: a model may be asked about it.
+def _merge_subagent_messages(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with those of subagents as part of the main conversation: a user may ask the model about them.
 
-    Of their calls only those are that wait, or waited, for someone outside.
+    Of a subagent's calls, those without a result in the subagent are retained: they wait, or waited, for the client.
     """
-    done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.subagent_run_id is not None}
-    kept: list[Message] = []
+    answered = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.subagent_run_id is not None}
+    merged: list[Message] = []
     for message in messages:
         if message.subagent_run_id is None:
-            kept.append(message)
+            merged.append(message)
         elif isinstance(message, AssistantMessage):
-            calls = [call for call in message.tool_calls or () if call.id not in done]
-            kept.append(replace(message, subagent_run_id=None, tool_calls=calls or None))
-    return kept
+            calls = [call for call in message.tool_calls or () if call.id not in answered]
+            merged.append(replace(message, subagent_run_id=None, tool_calls=calls or None))
+    return merged
 
 
-def _visible(state: Any) -> dict[str, Any]:
-    given = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
-    return {key: value for key, value in given.items() if not is_hidden(key, HIDDEN)}
+def _visible_state(state: Any) -> dict[str, Any]:
+    values = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
+    return {key: value for key, value in values.items() if not is_hidden(key, HIDDEN)}
 
 
-def _state_delta(had: Mapping[str, Any], wanted: Mapping[str, Any], *, follows: bool) -> dict[str, Any]:
-    """What the client changed. ADK has no word for a removed key: its value is None from then on."""
-    changed = {key: value for key, value in wanted.items() if key not in had or had[key] != value}
-    gone = {key: None for key, value in had.items() if key not in wanted and value is not None} if follows else {}
-    return {**changed, **gone}
+def _state_delta(
+    session_state: Mapping[str, Any], client_state: Mapping[str, Any], *, is_continuation: bool
+) -> dict[str, Any]:
+    """Return the client's changes. ADK cannot remove a key, so a removed key is set to None."""
+    changed = {
+        key: value for key, value in client_state.items() if key not in session_state or session_state[key] != value
+    }
+    removed = (
+        {key: None for key, value in session_state.items() if key not in client_state and value is not None}
+        if is_continuation
+        else {}
+    )
+    return {**changed, **removed}
 
 
-def _context(posted: RunAgentInput) -> list[types.Content]:
-    """What the client's application says about itself, for this run's model calls only."""
-    if not posted.context:
+def _context_contents(run_input: RunAgentInput) -> list[types.Content]:
+    """Return the `context` of the input as contents for the model calls of this run only."""
+    if not run_input.context:
         return []
-    lines = [f"{one.description}: {one.value}" for one in posted.context]
+    lines = [f"{item.description}: {item.value}" for item in run_input.context]
     return [user_content(parts_of("Context of the application:\n" + "\n".join(lines)))]

@@ -1,16 +1,14 @@
-"""What it takes to bring an ADK session in step with its thread. Pure: the session's events and the thread's turns in, a plan out.
+"""Plan to synchronize an ADK session with its thread. Pure: the session's events and the thread's turns in, a `SyncPlan` out.
 
-The ledger says what was said; ADK's session is what the model reads. They part when the process that held the session is gone, when
-another replica ran the thread, when a run was cut short, and when the thread was rewound. What the session still has right is kept,
-because it knows more than a transcript does.
+The ledger is the source of truth; the model reads ADK's session. They diverge when the process that held the session has ended, when
+another replica ran the thread, when a run was cut off, and when the thread was rewound. Events of the session that still match are
+retained, because they contain more than a transcript. `sessions.py` carries out the plan.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from ambient_runner.bridges.adk.interrupts import is_provisional
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, UserTurn
@@ -20,118 +18,105 @@ if TYPE_CHECKING:
 
     from google.adk.events import Event as AdkEvent
 
+    from ambient_runner.bridges.adk.memory import PausedInvocation, SessionMemory
     from ambient_runner.bridges.toolkit.turns import Result, Turn
 
-__all__ = ["Memory", "Paused", "Plan", "live_events", "plan", "read_memory", "unanswered"]
-
-
-class Paused(msgspec.Struct, kw_only=True):
-    """An invocation that waits for someone, word for word: what a transcript cannot tell is needed to go on with it."""
-
-    since: str
-    """The user message that began it."""
-    events: list[dict[str, Any]]
-
-
-class Memory(msgspec.Struct, kw_only=True):
-    """What a run leaves for the next one."""
-
-    last: str
-    """The session's last event."""
-    since: str
-    """The newest user message the session has seen."""
-    paused: Paused | None = None
+__all__ = ["SyncPlan", "live_events", "pending_results", "plan_sync"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What to do to a session, in this order."""
+class SyncPlan:
+    """Changes to a session, in this order."""
 
-    kept: list[AdkEvent]
-    rewind: str | None = None
-    """The invocation before which the session is cut; what is before it is `kept`."""
-    before: list[Turn] = field(default_factory=list["Turn"])
-    paused: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    after: list[Turn] = field(default_factory=list["Turn"])
-
-
-def read_memory(value: Any) -> Memory | None:
-    """What an earlier run left; None when it is not understood."""
-    try:
-        return msgspec.convert(value, Memory)
-    except msgspec.ValidationError:
-        return None
+    retained_events: list[AdkEvent]
+    rewind_invocation: str | None = None
+    """Id of the first invocation to remove; the events before it are `retained_events`."""
+    turns_before: list[Turn] = field(default_factory=list["Turn"])
+    paused_events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    turns_after: list[Turn] = field(default_factory=list["Turn"])
 
 
 def live_events(events: Sequence[AdkEvent]) -> list[AdkEvent]:
-    """The events a model sees: what a rewind has cut is left out."""
+    """Return the events the model sees, without those that were rewound."""
     live: list[AdkEvent] = []
-    at = len(events) - 1
-    while at >= 0:
-        cut = events[at].actions.rewind_before_invocation_id
-        if cut:
-            at = next((i for i in range(at) if events[i].invocation_id == cut), at)
+    index = len(events) - 1
+    while index >= 0:
+        rewound = events[index].actions.rewind_before_invocation_id
+        if rewound:
+            index = next((i for i in range(index) if events[i].invocation_id == rewound), index)
         else:
-            live.append(events[at])
-        at -= 1
+            live.append(events[index])
+        index -= 1
     return live[::-1]
 
 
-def plan(events: Sequence[AdkEvent], history: Sequence[Turn], memory: Memory | None, *, is_continuation: bool) -> Plan:
-    """How to make `events` (live ones) say what `history` says."""
+def plan_sync(
+    events: Sequence[AdkEvent], history: Sequence[Turn], memory: SessionMemory | None, *, is_continuation: bool
+) -> SyncPlan:
+    """Return the plan that makes the live `events` match `history`."""
     if not is_continuation and events:
-        return Plan(kept=list(events))
-    said = {message for turn in history if isinstance(turn, AssistantTurn) for message in turn.ids}
+        return SyncPlan(retained_events=list(events))
+    message_ids = {message_id for turn in history if isinstance(turn, AssistantTurn) for message_id in turn.ids}
     trusted = next((i + 1 for i, event in enumerate(events) if memory and event.id == memory.last), 0)
-    kept, rewind = _kept(events, trusted, said)
-    in_step = memory is not None and 0 < trusted <= len(kept)
-    missing = history[_covered(history, kept, memory if in_step else None) :]
-    begins, ends, paused = _wake(missing, memory.paused if memory and not in_step else None)
-    return Plan(kept=kept, rewind=rewind, before=list(missing[:begins]), paused=paused, after=list(missing[ends:]))
+    retained, rewind = _retained_events(events, trusted, message_ids)
+    is_current = memory is not None and 0 < trusted <= len(retained)
+    missing = history[_count_covered_turns(history, retained, memory if is_current else None) :]
+    start, end, paused = _paused_range(missing, memory.paused if memory and not is_current else None)
+    return SyncPlan(
+        retained_events=retained,
+        rewind_invocation=rewind,
+        turns_before=list(missing[:start]),
+        paused_events=paused,
+        turns_after=list(missing[end:]),
+    )
 
 
-def _kept(events: Sequence[AdkEvent], trusted: int, said: set[str]) -> tuple[list[AdkEvent], str | None]:
-    """The events to keep and the invocation to cut at: the first one, after those trusted, of which the thread knows nothing."""
-    known = {event.invocation_id for event in events[trusted:] if event.id in said}
-    loud = {event.invocation_id for event in events[trusted:] if event.content is not None}
-    cut = next((e.invocation_id for e in events[trusted:] if e.invocation_id in loud - known), None)
-    if cut is None:
+def _retained_events(
+    events: Sequence[AdkEvent], trusted: int, message_ids: set[str]
+) -> tuple[list[AdkEvent], str | None]:
+    """Return the events to retain, and the invocation to rewind to: the first untrusted one whose messages the thread lacks."""
+    known = {event.invocation_id for event in events[trusted:] if event.id in message_ids}
+    with_content = {event.invocation_id for event in events[trusted:] if event.content is not None}
+    rewind = next((e.invocation_id for e in events[trusted:] if e.invocation_id in with_content - known), None)
+    if rewind is None:
         return list(events), None
-    begins = next(i for i, event in enumerate(events) if event.invocation_id == cut)
-    return list(events[:begins]), cut
+    start = next(i for i, event in enumerate(events) if event.invocation_id == rewind)
+    return list(events[:start]), rewind
 
 
-def _covered(history: Sequence[Turn], kept: Sequence[AdkEvent], memory: Memory | None) -> int:
-    """How many turns of the thread the kept events amount to."""
-    ids = {event.id for event in kept}
+def _count_covered_turns(history: Sequence[Turn], retained: Sequence[AdkEvent], memory: SessionMemory | None) -> int:
+    """Return the number of leading turns of the thread that the retained events cover."""
+    ids = {event.id for event in retained}
     covered = 0
-    whole = seen = False
+    is_last_user = is_covered = False
     for i, turn in enumerate(history):
         match turn:
             case UserTurn():
-                whole = seen = memory is not None and turn.id == memory.since
+                is_last_user = is_covered = memory is not None and turn.id == memory.since
             case AssistantTurn():
-                seen = whole or not ids.isdisjoint(turn.ids)
+                is_covered = is_last_user or not ids.isdisjoint(turn.ids)
             case _:
                 pass
-        covered = i + 1 if seen else covered
+        covered = i + 1 if is_covered else covered
     return covered
 
 
-def _wake(missing: Sequence[Turn], paused: Paused | None) -> tuple[int, int, list[dict[str, Any]]]:
-    """Where the paused invocation stands among the missing turns, and its events."""
-    begins = next(
+def _paused_range(missing: Sequence[Turn], paused: PausedInvocation | None) -> tuple[int, int, list[dict[str, Any]]]:
+    """Return the range of missing turns that the paused invocation replaces, and its events."""
+    start = next(
         (i for i, turn in enumerate(missing) if paused and isinstance(turn, UserTurn) and turn.id == paused.since), None
     )
-    if begins is None or paused is None:
+    if start is None or paused is None:
         return len(missing), len(missing), []
-    ends = next((i for i in range(begins + 1, len(missing)) if isinstance(missing[i], UserTurn)), len(missing))
-    return begins, ends, paused.events
+    end = next((i for i in range(start + 1, len(missing)) if isinstance(missing[i], UserTurn)), len(missing))
+    return start, end, paused.events
 
 
-def unanswered(events: Sequence[AdkEvent], history: Sequence[Turn]) -> list[Result]:
-    """The thread's results for calls that still wait in the session. Without them the model sees an open call, or one that is to be
-    confirmed."""
+def pending_results(events: Sequence[AdkEvent], history: Sequence[Turn]) -> list[Result]:
+    """Return the thread's results for calls that still wait in the session.
+
+    Without them the model sees an open call, or a call that waits for confirmation.
+    """
     responses = [(event, response.id or "") for event in events for response in event.get_function_responses()]
     answered = {call_id for event, call_id in responses if not is_provisional(event, call_id)}
     waiting = {call_id for event in events for call_id in event.long_running_tool_ids or ()}

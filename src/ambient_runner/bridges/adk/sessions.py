@@ -1,22 +1,18 @@
-"""ADK's session of a thread: opened, created, and brought in step with what the ledger says was said."""
+"""ADK's session of a thread: opens or creates it and synchronizes it with the ledger, by the plan of `session_sync.py`."""
 
 from __future__ import annotations
 
-import json
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pydantic_core
 from google.adk.events import Event, EventActions
 from google.genai import types
 
-from ambient_runner.bridges.adk.config import HIDDEN
-from ambient_runner.bridges.adk.interrupts import CREDENTIAL, QUESTIONS, without_secrets
+from ambient_runner.bridges.adk.interrupts import INTERRUPT_CALLS
+from ambient_runner.bridges.adk.memory import new_invocation_id, restore_events
 from ambient_runner.bridges.adk.messages import call_part, parts_of, result_part, text_part, user_content
-from ambient_runner.bridges.adk.session_sync import Paused, live_events, plan, unanswered
+from ambient_runner.bridges.adk.session_sync import live_events, pending_results, plan_sync
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, UserTurn
-from ambient_runner.projections.state import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,209 +20,171 @@ if TYPE_CHECKING:
     from google.adk.runners import Runner
     from google.adk.sessions import Session
 
-    from ambient_runner.bridges.adk.session_sync import Memory, Plan
+    from ambient_runner.bridges.adk.memory import SessionMemory
+    from ambient_runner.bridges.adk.session_sync import SyncPlan
     from ambient_runner.bridges.toolkit.turns import Turn
     from ambient_runner.protocol.events import AssistantMessage
 
-__all__ = ["Place", "Sessions", "paused_invocation"]
-
-_MOST_KEPT = 256 << 10
-"""Bytes of a paused invocation that are remembered; of a longer one only what waits."""
+__all__ = ["SessionLocation", "ThreadSession"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where ADK keeps a conversation."""
+class SessionLocation:
+    """Key of a session in ADK's session service."""
 
     app: str
     user: str
     session: str
 
 
-class Sessions:
-    """The session of one place. With `keeps_cuts` it is stored by someone else, who may want to see what was rewound."""
+class ThreadSession:
+    """The ADK session of one thread. With `keeps_rewound` rewound events stay in the user's own session service."""
 
-    def __init__(self, runner: Runner, place: Place, root: str, *, keeps_cuts: bool) -> None:
+    def __init__(self, runner: Runner, location: SessionLocation, root_agent: str, *, keeps_rewound: bool) -> None:
         self._runner = runner
-        self._keeps_cuts = keeps_cuts
+        self._keeps_rewound = keeps_rewound
         self._service = runner.session_service
-        self._place = place
-        self._root = root
+        self._location = location
+        self._root_agent = root_agent
         self.known_calls: set[str] = set()
-        """The calls of the session as it was found."""
+        """Ids of the calls in the session when it was opened."""
 
-    async def open(
+    async def open_synced(
         self,
         history: Sequence[Turn],
-        memory: Memory | None,
+        memory: SessionMemory | None,
         state: Mapping[str, Any],
         *,
         is_continuation: bool,
-        spoken: Mapping[str, AssistantMessage],
+        assistant_messages: Mapping[str, AssistantMessage],
     ) -> Session:
-        """The session, saying what the thread says. `spoken` are the thread's own messages of its agents, by id."""
-        session = await self.get() or await self._created(state)
+        """Return the session, synchronized with the thread. `assistant_messages` are the thread's assistant messages by id."""
+        session = await self.load() or await self._create_session(state)
         self.known_calls = {call.id for event in session.events for call in event.get_function_calls() if call.id}
-        steps = plan(live_events(session.events), history, memory, is_continuation=is_continuation)
-        if steps.rewind:
-            session = await self._cut(session, steps, state)
-        waiting = unanswered(live_events(session.events), history)
-        await self.put(session, [result_part(one) for one in waiting if one.given])
-        rebuilt = Rebuilder(self._root, spoken)
-        taken = {event.id for event in session.events}
-        for event in (*rebuilt.events(steps.before), *_restored(steps.paused), *rebuilt.events(steps.after)):
-            if event.id in taken:  # what was cut stays stored, and an id is stored once
+        sync_plan = plan_sync(live_events(session.events), history, memory, is_continuation=is_continuation)
+        if sync_plan.rewind_invocation:
+            session = await self._remove_events(session, sync_plan, state)
+        waiting = pending_results(live_events(session.events), history)
+        await self.append_responses(session, [result_part(result) for result in waiting if result.is_answered])
+        builder = EventBuilder(self._root_agent, assistant_messages)
+        used_ids = {event.id for event in session.events}
+        for event in (
+            *builder.build_events(sync_plan.turns_before),
+            *restore_events(sync_plan.paused_events),
+            *builder.build_events(sync_plan.turns_after),
+        ):
+            if event.id in used_ids:  # rewound events stay stored, and event ids are unique
                 event.id = Event.new_id()
             await self._service.append_event(session, event)
         return session
 
-    async def give_up(self, session: Session, history: Sequence[Turn], answering: Collection[str | None]) -> None:
-        """Answer the calls nobody waits for any more, as the thread does; not those that are being answered."""
-        left = [one for one in unanswered(live_events(session.events), history) if one.call_id not in answering]
-        await self.put(session, [result_part(one) for one in left])
+    async def append_abandoned_results(
+        self, session: Session, history: Sequence[Turn], excluded_ids: Collection[str | None]
+    ) -> None:
+        """Append the thread's results for abandoned calls, except those in `excluded_ids`, which this run answers."""
+        results = pending_results(live_events(session.events), history)
+        await self.append_responses(
+            session, [result_part(result) for result in results if result.call_id not in excluded_ids]
+        )
 
-    async def get(self) -> Session | None:
-        place = self._place
-        return await self._service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)
+    async def load(self) -> Session | None:
+        location = self._location
+        return await self._service.get_session(
+            app_name=location.app, user_id=location.user, session_id=location.session
+        )
 
-    async def put(self, session: Session, parts: Sequence[types.Part]) -> None:
-        """Put function responses into the session without running anything.
+    async def append_responses(self, session: Session, parts: Sequence[types.Part]) -> None:
+        """Append function responses to the session without a run.
 
-        Answers to questions stand apart: ADK keeps a whole event from the model when one of them is in it.
+        Answers to interrupts get their own event: ADK hides an event that contains one from the model.
         """
-        answers = [part for part in parts if part.function_response and part.function_response.name in QUESTIONS]
+        answers = [part for part in parts if part.function_response and part.function_response.name in INTERRUPT_CALLS]
         for group in ([part for part in parts if part not in answers], answers):
             responses = [part.function_response for part in group if part.function_response]
             if responses:
-                invocation = _invocation_of(session, responses[0].id or "") or new_invocation()
+                invocation = _invocation_of(session, responses[0].id or "") or new_invocation_id()
                 event = Event(author="user", invocation_id=invocation, content=user_content(group))
                 await self._service.append_event(session, event)
 
-    async def _cut(self, session: Session, steps: Plan, state: Mapping[str, Any]) -> Session:
-        """The session without what the thread knows nothing of.
+    async def _remove_events(self, session: Session, sync_plan: SyncPlan, state: Mapping[str, Any]) -> Session:
+        """Return the session without the events that the thread does not have.
 
-        Stored sessions keep it, behind ADK's own mark of a rewind. An invocation that is to wait again cannot stand beside its old
-        self, though: ADK looks for calls by their ids alone.
+        A stored session keeps them before ADK's rewind marker, unless a paused invocation is restored: ADK finds calls by their ids
+        alone, so the session must not contain the same calls twice.
         """
-        if self._keeps_cuts and not steps.paused:
-            assert steps.rewind is not None
-            place = self._place
+        if self._keeps_rewound and not sync_plan.paused_events:
+            assert sync_plan.rewind_invocation is not None
+            location = self._location
             await self._runner.rewind_async(
-                user_id=place.user, session_id=place.session, rewind_before_invocation_id=steps.rewind
+                user_id=location.user,
+                session_id=location.session,
+                rewind_before_invocation_id=sync_plan.rewind_invocation,
             )
-            return await self.get() or session
-        await self.drop()
-        fresh = await self._created(state)
-        for event in steps.kept:
+            return await self.load() or session
+        await self.delete()
+        fresh = await self._create_session(state)
+        for event in sync_plan.retained_events:
             await self._service.append_event(fresh, event)
         return fresh
 
-    async def drop(self) -> None:
-        place = self._place
-        await self._service.delete_session(app_name=place.app, user_id=place.user, session_id=place.session)
+    async def delete(self) -> None:
+        location = self._location
+        await self._service.delete_session(app_name=location.app, user_id=location.user, session_id=location.session)
 
-    async def _created(self, state: Mapping[str, Any]) -> Session:
-        place = self._place
+    async def _create_session(self, state: Mapping[str, Any]) -> Session:
+        location = self._location
         return await self._service.create_session(
-            app_name=place.app, user_id=place.user, session_id=place.session, state=dict(state)
+            app_name=location.app, user_id=location.user, session_id=location.session, state=dict(state)
         )
 
 
-class Rebuilder:
-    """Turns of a transcript as ADK events, under the ids that were streamed."""
+class EventBuilder:
+    """Builds ADK events from the turns of a transcript, with the message ids that were streamed."""
 
-    def __init__(self, root: str, spoken: Mapping[str, AssistantMessage]) -> None:
-        self._root = root
-        self._spoken = spoken
+    def __init__(self, root_agent: str, assistant_messages: Mapping[str, AssistantMessage]) -> None:
+        self._root_agent = root_agent
+        self._assistant_messages = assistant_messages
 
-    def events(self, turns: Sequence[Turn]) -> list[Event]:
-        invocation = new_invocation()
-        made: list[Event] = []
-        author = self._root
+    def build_events(self, turns: Sequence[Turn]) -> list[Event]:
+        invocation = new_invocation_id()
+        events: list[Event] = []
+        author = self._root_agent
         for turn in turns:
             match turn:
                 case UserTurn():
-                    invocation = new_invocation()
-                    made.append(_event("user", invocation, "user", parts_of(turn.content)))
+                    invocation = new_invocation_id()
+                    events.append(_build_event("user", invocation, "user", parts_of(turn.content)))
                 case AssistantTurn():
-                    made += self._said(turn, invocation)
-                    author = self._author(turn.ids[-1])
+                    events += self._assistant_events(turn, invocation)
+                    author = self._author_of(turn.ids[-1])
                 case ResultsTurn():
-                    made.append(_event(author, invocation, "user", [result_part(one) for one in turn.results]))
+                    parts = [result_part(result) for result in turn.results]
+                    events.append(_build_event(author, invocation, "user", parts))
                 case _:
                     pass
-        return made
+        return events
 
-    def _said(self, turn: AssistantTurn, invocation: str) -> list[Event]:
-        """One event per message, so that each keeps its author; the calls are all in the last one."""
-        signed = {call.id: call.encrypted_value for name in turn.ids for call in self._spoken[name].tool_calls or ()}
-        calls = [call_part(call, signed.get(call.id)) for call in turn.calls]
-        made: list[Event] = []
-        for message in turn.ids:
-            said = self._spoken[message]
-            parts = [text_part(said.content, said.encrypted_value)] if said.content else []
-            parts += calls if message == turn.ids[-1] else []
+    def _assistant_events(self, turn: AssistantTurn, invocation: str) -> list[Event]:
+        """Return one event per message, so that each keeps its author. The last one contains all calls."""
+        messages = [self._assistant_messages[message_id] for message_id in turn.ids]
+        signatures = {call.id: call.encrypted_value for message in messages for call in message.tool_calls or ()}
+        calls = [call_part(call, signatures.get(call.id)) for call in turn.calls]
+        events: list[Event] = []
+        for message_id, message in zip(turn.ids, messages, strict=True):
+            parts = [text_part(message.content, message.encrypted_value)] if message.content else []
+            parts += calls if message_id == turn.ids[-1] else []
             if parts:
-                event = _event(self._author(message), invocation, "model", parts)
-                made.append(event.model_copy(update={"id": message}))
+                event = _build_event(self._author_of(message_id), invocation, "model", parts)
+                events.append(event.model_copy(update={"id": message_id}))
         if calls:
-            made[-1].long_running_tool_ids = {call.id for call in turn.calls}
-        return made
+            events[-1].long_running_tool_ids = {call.id for call in turn.calls}
+        return events
 
-    def _author(self, message: str) -> str:
-        return self._spoken[message].name or self._root
-
-
-def paused_invocation(session: Session, since: str) -> Paused | None:
-    """The session's last invocation if it left a call open, as it can be kept."""
-    live = live_events(session.events)
-    last = [event for event in live if live and event.invocation_id == live[-1].invocation_id]
-    calls = {call.id for event in last for call in event.get_function_calls()}
-    answered = {response.id for event in last for response in event.get_function_responses()}
-    if not calls - answered:
-        return None
-    events = [_kept(event) for event in last]
-    if len(json.dumps(events)) > _MOST_KEPT:
-        begins = next(i for i, event in enumerate(last) if {call.id for call in event.get_function_calls()} - answered)
-        events = [events[0], *events[max(begins - 1, 1) :]]
-    return Paused(since=since, events=events)
+    def _author_of(self, message: str) -> str:
+        return self._assistant_messages[message].name or self._root_agent
 
 
-def new_invocation() -> str:
-    return f"e-{uuid.uuid4()}"
-
-
-def _kept(event: Event) -> dict[str, Any]:
-    """An event as it can be kept with the thread: plain JSON, without credentials and without state that is not the thread's."""
-    kept = pydantic_core.to_jsonable_python(
-        event, by_alias=True, exclude_none=True, serialize_unknown=True, bytes_mode="base64"
-    )
-    actions = kept.get("actions", {})
-    actions.pop("requestedAuthConfigs", None)
-    changes = actions.get("stateDelta", {})
-    actions["stateDelta"] = {key: value for key, value in changes.items() if not is_hidden(key, HIDDEN)}
-    for part in kept.get("content", {}).get("parts", ()):
-        _forget_secrets(part)
-    return kept
-
-
-def _forget_secrets(part: dict[str, Any]) -> None:
-    call, response = part.get("functionCall", {}), part.get("functionResponse", {})
-    if call.get("name") == CREDENTIAL:
-        call["args"] = without_secrets(call.get("args", {}))
-    if response.get("name") == CREDENTIAL:
-        response["response"] = {}
-
-
-def _restored(kept: Sequence[dict[str, Any]]) -> list[Event]:
-    """A paused invocation as it was, but for its id: the one it had may have been cut."""
-    again = {"invocationId": new_invocation()}
-    wanted = [{name: value for name, value in one.items() if name != "timestamp"} | again for one in kept]
-    # From JSON, not from Python: bytes, such as the signature of a thought, are base64 in there.
-    return [Event.model_validate_json(json.dumps(one)) for one in wanted]
-
-
-def _event(author: str, invocation: str, role: str, parts: list[types.Part]) -> Event:
+def _build_event(author: str, invocation: str, role: str, parts: list[types.Part]) -> Event:
     return Event(
         author=author,
         invocation_id=invocation,
@@ -237,4 +195,4 @@ def _event(author: str, invocation: str, role: str, parts: list[types.Part]) -> 
 
 def _invocation_of(session: Session, call_id: str) -> str | None:
     calls = ((call.id, event.invocation_id) for event in session.events for call in event.get_function_calls())
-    return next((invocation for one, invocation in calls if one == call_id), None)
+    return next((invocation for known_id, invocation in calls if known_id == call_id), None)

@@ -1,8 +1,8 @@
-"""Arguments of a call while the model still writes them: JSON text that only grows, and is complete and right in the end.
+"""Streamed arguments of a tool call as JSON text that only grows and is complete and correct at the end.
 
-The model names places (`$.city`) and gives pieces of their values. Strings and plain values directly under the root are passed on as
-they come. From the first deeper place on nothing is, until the whole arguments are known: what has been said is then completed, and a
-member that turned out otherwise is said again, for of two members with one name every reader takes the last.
+The model streams JSON paths (`$.city`) with parts of their values. Strings and scalars directly under the root are sent as they arrive.
+After the first deeper path nothing is sent until the complete arguments are known. Then the text is completed, and a member with another
+value than the one sent is repeated: of duplicate members, JSON parsers take the last.
 """
 
 from __future__ import annotations
@@ -13,59 +13,59 @@ from typing import Any
 
 from ambient_runner.bridges.toolkit.json_values import json_text
 
-__all__ = ["GrowingArguments"]
+__all__ = ["StreamedArguments"]
 
 _MEMBER = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*)")
 
 
-class GrowingArguments:
-    """The JSON text of one call's arguments. Every method gives what to append to it."""
+class StreamedArguments:
+    """JSON text of one call's arguments. Each method returns the text to append."""
 
     def __init__(self) -> None:
-        self._said: dict[str, Any] = {}
-        self._open: str | None = None
-        """The member whose string may go on."""
-        self._begun = False
-        self._deep = False
+        self._sent: dict[str, Any] = {}
+        self._open_member: str | None = None
+        """Name of the member whose string may continue."""
+        self._has_started = False
+        self._has_nested_path = False
 
-    def piece(self, json_path: str | None, value: Any, *, goes_on: bool) -> str:
-        """A piece of the value at a place."""
-        found = _MEMBER.fullmatch(json_path or "")
-        if self._deep or found is None:
-            self._deep = True
+    def add_part(self, json_path: str | None, value: Any, *, continues: bool) -> str:
+        """Add a part of the value at a JSON path."""
+        path = _MEMBER.fullmatch(json_path or "")
+        if self._has_nested_path or path is None:
+            self._has_nested_path = True
             return ""
-        name = found[1]
-        if name == self._open and isinstance(value, str):
-            return self._more(name, value, goes_on=goes_on)
-        if name in self._said:
-            self._deep = True
+        name = path[1]
+        if name == self._open_member and isinstance(value, str):
+            return self._extend_string(name, value, continues=continues)
+        if name in self._sent:
+            self._has_nested_path = True
             return ""
-        return self._end_string() + self._member(name, value, goes_on=goes_on)
+        return self._end_string() + self._add_member(name, value, continues=continues)
 
-    def rest(self, arguments: dict[str, Any]) -> str:
-        """What is missing, now that the whole arguments are known."""
+    def finish(self, arguments: dict[str, Any]) -> str:
+        """Return the rest of the text, given the complete arguments."""
         closing = self._end_string()
         missing = {
-            name: value for name, value in arguments.items() if name not in self._said or self._said[name] != value
+            name: value for name, value in arguments.items() if name not in self._sent or self._sent[name] != value
         }
-        members = "".join(self._member(name, value, goes_on=False) for name, value in missing.items())
-        return f"{closing}{members}{'' if self._begun else '{'}}}"
+        members = "".join(self._add_member(name, value, continues=False) for name, value in missing.items())
+        return f"{closing}{members}{'' if self._has_started else '{'}}}"
 
-    def _more(self, name: str, value: str, *, goes_on: bool) -> str:
-        self._said[name] += value
-        return json.dumps(value, ensure_ascii=False)[1:-1] + ("" if goes_on else self._end_string())
+    def _extend_string(self, name: str, value: str, *, continues: bool) -> str:
+        self._sent[name] += value
+        return json.dumps(value, ensure_ascii=False)[1:-1] + ("" if continues else self._end_string())
 
-    def _member(self, name: str, value: Any, *, goes_on: bool) -> str:
-        start = "," if self._begun else "{"
-        self._begun, self._said[name] = True, value
+    def _add_member(self, name: str, value: Any, *, continues: bool) -> str:
+        start = "," if self._has_started else "{"
+        self._has_started, self._sent[name] = True, value
         text = f"{start}{json.dumps(name, ensure_ascii=False)}:{json_text(value)}"
-        if goes_on and isinstance(value, str):
-            self._open = name
+        if continues and isinstance(value, str):
+            self._open_member = name
             return text[:-1]
         return text
 
     def _end_string(self) -> str:
-        if self._open is None:
+        if self._open_member is None:
             return ""
-        self._open = None
+        self._open_member = None
         return '"'

@@ -1,7 +1,7 @@
-"""Claude behind AG-UI, through the Claude Agent SDK and its CLI. `bridge.py` is the door, `conversation.py` runs one thread.
+"""Claude behind AG-UI, through the Claude Agent SDK and its CLI. `bridge.py` creates adapters, `adapter.py` serves one thread.
 
-`session.py` owns a CLI process, `process.py` starts and ends it, `translate.py` is pure. Nothing is imported here before it is asked for:
-the SDK is needed only by those who use it.
+`run.py` is one run, `session.py` owns a CLI process, `process.py` starts and ends it, `translate.py` is pure. The bridge is imported on
+first use: only those who use the SDK need it.
 """
 
 from __future__ import annotations

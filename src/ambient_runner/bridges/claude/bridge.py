@@ -1,4 +1,4 @@
-"""The Claude bridge: what the server makes adapters with."""
+"""The Claude bridge: creates the adapters of threads and checks the settings."""
 
 from __future__ import annotations
 
@@ -6,62 +6,62 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import ConfigError, needing
+from ambient_runner.errors import ConfigError, optional_dependency
 
-with needing("claude_agent_sdk", install="ambient-runner[claude]"):
+with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
     from claude_agent_sdk.types import PermissionMode, SettingSource
 
-    from ambient_runner.bridges.claude.adapter import Conversation
+    from ambient_runner.bridges.claude.adapter import ClaudeAdapter
 
 from ambient_runner.bridges.claude.config import ClaudeConfig
-from ambient_runner.bridges.claude.shared import Keeper
-from ambient_runner.config.loader import nearest
+from ambient_runner.bridges.claude.shared import ClaudeBridgeState
+from ambient_runner.config.loader import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
 
 __all__ = ["ClaudeBridge"]
 
 
 class ClaudeBridge(PlatformBridge):
-    """Claude as an agent of this server: one CLI process for each thread that is in use.
+    """Claude as an agent of this server: one CLI process per active thread.
 
-    Every setting of `ClaudeConfig` can be given by name, such as `ClaudeBridge(permission_mode="plan")`.
+    Every setting of `ClaudeConfig` is a keyword argument, such as `ClaudeBridge(permission_mode="plan")`.
 
     Raises: ConfigError for a setting that does not exist or cannot work.
     """
 
     def __init__(self, **settings: Any) -> None:
-        self._keeper = Keeper(_config(settings))
+        self._shared = ClaudeBridgeState(_build_config(settings))
 
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(file_system=True, mcp=True, session_persistence=True, thinking=True)
 
-    def create_adapter(self, ctx: PlatformContext) -> Conversation:
-        return Conversation(ctx, self._keeper)
+    def create_adapter(self, ctx: PlatformContext) -> ClaudeAdapter:
+        return ClaudeAdapter(ctx, self._shared)
 
-    async def forget(self, thread: ThreadKey) -> None:
-        """Delete what this process knows of the thread in the workspace and in the CLI's own files."""
-        await self._keeper.forget(thread)
+    async def erase_thread(self, thread: ThreadKey) -> None:
+        """Delete the thread's files in the workspace and the CLI's transcripts, as far as this process knows them."""
+        await self._shared.erase_thread(thread)
 
 
-def _config(settings: Mapping[str, Any]) -> ClaudeConfig:
+def _build_config(settings: Mapping[str, Any]) -> ClaudeConfig:
     known = [field.name for field in fields(ClaudeConfig)]
     for name in settings:
         if name not in known:
-            hint = nearest(name, known, 0.6) or f" The settings are {', '.join(sorted(known))}."
+            hint = did_you_mean(name, known, 0.6) or f" The settings are {', '.join(sorted(known))}."
             raise ConfigError(f"ClaudeBridge has no setting {name!r}.{hint}")
     config = ClaudeConfig(**settings)
-    _check("permission_mode", [config.permission_mode], get_args(PermissionMode))
-    _check("setting_sources", config.setting_sources, get_args(SettingSource))
+    _check_choices("permission_mode", [config.permission_mode], get_args(PermissionMode))
+    _check_choices("setting_sources", config.setting_sources, get_args(SettingSource))
     return config
 
 
-def _check(name: str, given: Iterable[object], allowed: tuple[str, ...]) -> None:
-    """The CLI would refuse it only when the first run starts it."""
-    for value in given:
+def _check_choices(name: str, values: Iterable[object], allowed: tuple[str, ...]) -> None:
+    """Raise ConfigError for a value that is not allowed. The CLI would refuse it only when the first run starts it."""
+    for value in values:
         if value not in allowed:
-            choices = ", ".join(repr(one) for one in sorted(allowed))
+            choices = ", ".join(repr(choice) for choice in sorted(allowed))
             raise ConfigError(f"{name} of ClaudeBridge cannot be {value!r}. Use one of {choices}.")

@@ -1,4 +1,4 @@
-"""The tools we give Claude besides the CLI's own: those of the developer and those of the client, as one MCP server in this process.
+"""Tools for Claude besides the CLI's own: the developer's and the client's, as one MCP server in this process.
 
 A tool of the client is not executed here. Its call waits, the run ends with the call open, and the next run brings the result.
 """
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 
-from ambient_runner.bridges.toolkit.content import unreadable
+from ambient_runner.bridges.claude.messages import to_mcp_blocks
 from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
-from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT
-from ambient_runner.protocol.events import DataSource, ImagePart, TextPart
 from ambient_runner.runs.run import enter_run
 
 if TYPE_CHECKING:
@@ -24,178 +22,173 @@ if TYPE_CHECKING:
 
     from claude_agent_sdk import McpSdkServerConfig
 
-    from ambient_runner.bridges.claude.translate import Made
+    from ambient_runner.bridges.claude.translate import ToolCallRecord
     from ambient_runner.bridges.toolkit.turns import Result
-    from ambient_runner.protocol.events import Content, ContentPart, Tool
+    from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Run
 
-__all__ = ["PREFIX", "SERVER", "Calls", "Waiting", "callable_tools", "server_of", "shown_name"]
+__all__ = [
+    "SERVER_NAME",
+    "TOOL_PREFIX",
+    "PendingCall",
+    "PendingCalls",
+    "callable_tools",
+    "client_tool_name",
+    "create_tool_server",
+]
 
 logger = logging.getLogger(__name__)
 
-SERVER = "ambient"
-PREFIX = f"mcp__{SERVER}__"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
-"""The provider allows 64 characters, and the CLI puts its prefix before them."""
+SERVER_NAME = "ambient"
+TOOL_PREFIX = f"mcp__{SERVER_NAME}__"
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+"""The provider allows 64 characters, and the CLI adds its prefix."""
 
-_NATIVE = frozenset(
+_CLI_TOOLS = frozenset(
     {
         *("Agent", "AskUserQuestion", "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep", "NotebookEdit"),
         *("Read", "Skill", "Task", "TodoWrite", "WebFetch", "WebSearch", "Write"),
     }
 )
-"""Names of the CLI's own tools: one of the client's under such a name could not be told from them."""
-_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
+"""Names of the CLI's own tools: a client's tool of the same name could not be distinguished from them."""
+_JSON_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Waiting:
+class PendingCall:
     """A call of a client's tool that waits for its result."""
 
     tool: str
     arguments: dict[str, Any]
-    answer: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    call: str | None = None
-    """The call's id for clients, once it is known which one this is."""
+    result: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    client_id: str | None = None
+    """The call's id for clients, once `PendingCalls.match_records` has found it."""
 
 
-class Calls:
-    """The calls of client tools that wait in one process, and what they wait for."""
+class PendingCalls:
+    """The calls of client tools that wait in one process. `on_call` is notified of each new one."""
 
-    def __init__(self, tell: Callable[[Waiting], None]) -> None:
-        self._tell = tell
-        self._waiting: list[Waiting] = []
-        self._given: dict[str, Result] = {}
+    def __init__(self, on_call: Callable[[PendingCall], None]) -> None:
+        self._on_call = on_call
+        self._pending: list[PendingCall] = []
+        self._results: dict[str, Result] = {}
 
     @property
-    def open(self) -> list[Waiting]:
-        return [one for one in self._waiting if not one.answer.done()]
+    def open_calls(self) -> list[PendingCall]:
+        return [call for call in self._pending if not call.result.done()]
 
-    async def wait(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Called for the CLI: the result, when the client has sent it."""
-        waiting = Waiting(tool=tool, arguments=arguments)
-        self._waiting.append(waiting)
-        self._tell(waiting)
+    async def wait_for_result(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the result once the client has sent it. The MCP server calls this for the CLI."""
+        call = PendingCall(tool=tool, arguments=arguments)
+        self._pending.append(call)
+        self._on_call(call)
         try:
-            return await waiting.answer
+            return await call.result
         finally:
-            self._waiting.remove(waiting)
+            self._pending.remove(call)
 
-    def recognise(self, made: Mapping[str, Made]) -> None:
-        """Say which call each waiting one is: by tool and arguments, then by tool alone, in the order they were made.
+    def match_records(self, records: Mapping[str, ToolCallRecord]) -> None:
+        """Find the client id of each waiting call: by tool and arguments, then by tool alone, in the order of the records.
 
-        The CLI makes some calls one after another, so the result of one may be there before it waits.
+        The CLI makes some calls one after another, so the result of one may arrive before the call waits.
         """
-        taken = {one.call for one in self._waiting}
-        free = {one.call: one for one in made.values() if one.call not in taken}
+        matched = {call.client_id for call in self._pending}
+        free = {record.client_id: record for record in records.values() if record.client_id not in matched}
         for exact in (True, False):
-            for waiting in self.open:
-                if waiting.call is None:
-                    waiting.call = next(
-                        (call for call, one in free.items() if _matches(waiting, one, exact=exact)), None
+            for call in self.open_calls:
+                if call.client_id is None:
+                    call.client_id = next(
+                        (client_id for client_id, record in free.items() if _is_match(call, record, exact=exact)), None
                     )
-                    free.pop(waiting.call or "", None)
-        self._settle()
+                    free.pop(call.client_id or "", None)
+        self._resolve_calls()
 
-    def deliver(self, results: Iterable[Result]) -> None:
-        """Give the calls their results: those that wait, and those that will."""
-        self._given |= {result.call_id: result for result in results}
-        self._settle()
+    def deliver_results(self, results: Iterable[Result]) -> None:
+        """Resolve the calls that wait for these results, now or when they begin to wait."""
+        self._results |= {result.call_id: result for result in results}
+        self._resolve_calls()
 
-    def _settle(self) -> None:
-        for one in self.open:
-            result = self._given.pop(one.call or "", None)
+    def _resolve_calls(self) -> None:
+        for call in self.open_calls:
+            result = self._results.pop(call.client_id or "", None)
             if result is not None:
-                one.answer.set_result({"content": _blocks(result.content), "is_error": result.is_error})
+                call.result.set_result({"content": to_mcp_blocks(result.content), "is_error": result.is_error})
 
 
-def _matches(waiting: Waiting, made: Made, *, exact: bool) -> bool:
-    return shown_name(made.name) == waiting.tool and (not exact or made.input == waiting.arguments)
+def _is_match(call: PendingCall, record: ToolCallRecord, *, exact: bool) -> bool:
+    return client_tool_name(record.name) == call.tool and (not exact or record.input == call.arguments)
 
 
 def callable_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
-    """Those of the client's tools that can be offered. The log names the others."""
-    taken = _NATIVE | {tool.name for tool in custom}
-    fit = [tool for tool in tools if _NAME.fullmatch(tool.name) and tool.name not in taken]
-    unfit = [tool.name[:64] for tool in tools if tool not in fit]
-    if unfit:
+    """Return the client's tools that can be offered. The log names the others."""
+    used_names = _CLI_TOOLS | {tool.name for tool in custom}
+    valid = [tool for tool in tools if _TOOL_NAME.fullmatch(tool.name) and tool.name not in used_names]
+    invalid = [tool.name[:64] for tool in tools if tool not in valid]
+    if invalid:
         logger.warning(
-            "Tools of a client were left out: a name is 1 to 48 letters, digits, _ or -, and free: %r", unfit[:10]
+            "Client tools were left out: %r. A name has 1 to 48 letters, digits, _ or -, and no other tool has it.",
+            invalid[:10],
         )
-    return fit
+    return valid
 
 
-def shown_name(native: str) -> str:
-    """A tool's name as clients know it."""
-    return native.removeprefix(PREFIX)
+def client_tool_name(cli_name: str) -> str:
+    """Return a tool's name as clients know it."""
+    return cli_name.removeprefix(TOOL_PREFIX)
 
 
-def server_of(
-    custom: Sequence[SdkMcpTool[Any]], frontend: Sequence[Tool], calls: Calls, run: Callable[[], Run | None]
+def create_tool_server(
+    custom: Sequence[SdkMcpTool[Any]],
+    client_tools: Sequence[Tool],
+    calls: PendingCalls,
+    current_run: Callable[[], Run | None],
 ) -> McpSdkServerConfig | None:
-    """The MCP server with these tools; None when there are none. `run` gives the run that goes on, for tools that ask for it."""
-    offered = [_offered(tool, calls) for tool in frontend]
-    tools = [*(_within(tool, run) for tool in custom), *offered]
-    served = create_sdk_mcp_server(SERVER, tools=tools) if tools else None
-    for tool in offered:
-        _ease(cast("dict[str, Any]", tool.input_schema))
-    return served
+    """Return an MCP server with these tools; None if there are none. `current_run` returns the active run, for tools that use it."""
+    waiting_tools = [_waiting_tool(tool, calls) for tool in client_tools]
+    tools = [*(_in_current_run(tool, current_run) for tool in custom), *waiting_tools]
+    server = create_sdk_mcp_server(SERVER_NAME, tools=tools) if tools else None
+    for tool in waiting_tools:
+        _relax_schema(cast("dict[str, Any]", tool.input_schema))
+    return server
 
 
-def _within(tool: SdkMcpTool[Any], run: Callable[[], Run | None]) -> SdkMcpTool[Any]:
-    """The tool, with `current_run()` as it is when it is called: the process may have been started by an earlier run."""
+def _in_current_run(tool: SdkMcpTool[Any], current_run: Callable[[], Run | None]) -> SdkMcpTool[Any]:
+    """Return the tool with `current_run()` set to the run at the time of the call: an earlier one may have started the process."""
 
-    async def handle(arguments: Any) -> dict[str, Any]:
-        current = run()
-        if current is not None:
-            enter_run(current)
+    async def handle_call(arguments: Any) -> dict[str, Any]:
+        run = current_run()
+        if run is not None:
+            enter_run(run)
         return await tool.handler(arguments)
 
-    return SdkMcpTool(tool.name, tool.description, tool.input_schema, handle, tool.annotations)
+    return SdkMcpTool(tool.name, tool.description, tool.input_schema, handle_call, tool.annotations)
 
 
-def _offered(tool: Tool, calls: Calls) -> SdkMcpTool[Any]:
-    async def handle(arguments: Any) -> dict[str, Any]:
-        return await calls.wait(tool.name, cast("dict[str, Any]", arguments))
+def _waiting_tool(tool: Tool, calls: PendingCalls) -> SdkMcpTool[Any]:
+    async def handle_call(arguments: Any) -> dict[str, Any]:
+        return await calls.wait_for_result(tool.name, cast("dict[str, Any]", arguments))
 
     schema = clean_schema(tool.parameters, dialect="json")
-    return SdkMcpTool(tool.name, tool.description or tool.name, schema, handle)
+    return SdkMcpTool(tool.name, tool.description or tool.name, schema, handle_call)
 
 
-def _ease(schema: dict[str, Any]) -> None:
-    """Leave of a client's schema what is safe to check calls with: which arguments there must be, and of what type.
+def _relax_schema(schema: dict[str, Any]) -> None:
+    """Reduce a client's schema to what is safe to validate calls with: the required arguments and their types.
 
-    The model has been given all of it. The SDK checks calls with this very dict, in the server's event loop, where a pattern or
-    references that double at every level would hold up everyone.
+    The model has received all of it. The SDK validates calls with this very dict, in the server's event loop, where a pattern, or
+    references that double at every level, would block everyone.
     """
     required, properties = schema.get("required", []), schema["properties"]
     schema.clear()
     schema |= {
         "type": "object",
-        "properties": {name: _type(part) for name, part in properties.items()},
+        "properties": {name: _type_schema(part) for name, part in properties.items()},
         "required": list(dict.fromkeys(required)),
     }
 
 
-def _type(part: Any) -> dict[str, Any]:
-    said: Any = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
-    names = cast("list[Any]", said) if isinstance(said, list) else [said]
-    return (
-        {"type": [name for name in _TYPES if name in names]} if names and all(name in _TYPES for name in names) else {}
-    )
-
-
-def _blocks(content: Content) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content or EMPTY_RESULT}]
-    return [_block(part) for part in content] or [{"type": "text", "text": EMPTY_RESULT}]
-
-
-def _block(part: ContentPart) -> dict[str, Any]:
-    match part:
-        case TextPart(text=text):
-            return {"type": "text", "text": text}
-        case ImagePart(source=DataSource(value=data, mime_type=kind)):
-            return {"type": "image", "data": data, "mimeType": kind}
-        case _:
-            return {"type": "text", "text": unreadable(part)}
+def _type_schema(part: Any) -> dict[str, Any]:
+    declared: Any = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
+    names = cast("list[Any]", declared) if isinstance(declared, list) else [declared]
+    is_known = bool(names) and all(name in _JSON_TYPES for name in names)
+    return {"type": [name for name in _JSON_TYPES if name in names]} if is_known else {}

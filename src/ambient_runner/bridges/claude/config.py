@@ -1,4 +1,4 @@
-"""What can be set for Claude: one value that travels from the bridge to whoever needs a part of it."""
+"""Settings of a Claude agent: one value that is passed from the bridge to every part of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
     from claude_agent_sdk.types import PermissionMode, SettingSource
 
-__all__ = ["PASSED", "ClaudeConfig"]
+__all__ = ["PASSED_VARIABLES", "ClaudeConfig"]
 
-PASSED = (
+PASSED_VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
@@ -26,7 +26,7 @@ PASSED = (
     "NO_PROXY",
     "SSL_CERT_FILE",
 )
-"""What the CLI needs of the server's own variables to reach the model, where they are set."""
+"""Variables of the server that the CLI needs to reach the model, where they are set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,28 +35,28 @@ class ClaudeConfig:
 
     permission_mode: PermissionMode = "acceptEdits"
     tools: Sequence[str] | None = None
-    """The CLI's own tools that exist at all; None for all of them."""
+    """The CLI's own tools that are available; None for all of them."""
     allowed_tools: Sequence[str] = ()
-    """Tools, or rules such as `Bash(git status)`, that are used without asking."""
+    """Tools, or rules such as `Bash(git status)`, that need no permission."""
     disallowed_tools: Sequence[str] = ()
     setting_sources: Sequence[SettingSource] = ()
-    """Which settings files count. A workspace's own can run commands, so none does unless it is named."""
+    """Settings files that the CLI reads. A workspace's own can run commands, so none is read unless it is listed."""
     models: Collection[str] | None = None
-    """What `forwardedProps.model` may name; None for anything, empty for nothing."""
+    """Models that `forwardedProps.model` may name; None for any, empty for none."""
     verbatim: bool = True
-    """Whether what people write is taken as it is: `@file` is not read and `/command` is not run."""
+    """True if user messages are passed on literally: `@file` is not read and `/command` is not run."""
     start_timeout: float = 30.0
-    """How long the CLI may take to start."""
+    """Limit for the start of the CLI."""
     turn_timeout: float = 600.0
-    """The longest silence of the CLI while it works."""
+    """Longest time without any message of the CLI while it works."""
     answer_timeout: float = 600.0
-    """How long a question to a person stays open."""
+    """Time until an interrupt expires."""
     parked: int = 8
-    """How many processes may wait for a person at a time."""
+    """Maximum number of processes that wait for an answer at the same time."""
     cli_path: str | Path | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables for every CLI process, besides what is granted to a run."""
+    """Variables for every CLI process, in addition to those granted to a run."""
     pass_env: Sequence[str] = ()
-    """Names of the server's own variables that the CLI gets too, besides those it needs to reach the model."""
+    """Names of further variables of the server that the CLI gets, in addition to those it needs to reach the model."""
     options: ClaudeAgentOptions | None = field(default=None, repr=False)
-    """Whatever else the SDK can be told: agents, hooks, thinking, a sandbox. What is set elsewhere here wins."""
+    """Other options of the SDK: agents, hooks, thinking, a sandbox. The settings above override them."""

@@ -1,4 +1,4 @@
-"""How a Claude run fails: the codes a client sees. Nothing of the CLI's own words goes out; the log has them."""
+"""Errors of a Claude run and the codes a client sees. No text of the CLI reaches a client; the server's log has it."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ __all__ = [
     "ClaudeGone",
     "ClaudeLimit",
     "SessionLost",
-    "failure",
-    "refusal",
+    "error_for_kinds",
+    "to_bridge_error",
 ]
 
 
 class ClaudeError(BridgeError):
-    """Claude could not go on. The server's log has the reason."""
+    """Claude failed. The server's log has the reason."""
 
-    code = "CLAUDE_ERROR"
+    code = "claude_error"
 
 
 class ClaudeAuth(ClaudeError):
     """The model provider refused the server's credentials. Give the server a valid ANTHROPIC_API_KEY, or grant one to the run."""
 
-    code = "CLAUDE_AUTH"
+    code = "claude_auth"
 
 
 class ClaudeBusy(ClaudeError):
-    """The model provider takes no more requests at the moment. Try again in a few minutes."""
+    """The model provider accepts no more requests at the moment. Try again in a few minutes."""
 
-    code = "CLAUDE_RATE_LIMIT"
+    code = "claude_rate_limit"
 
 
 class ClaudeLimit(ClaudeError):
     """Claude reached the limit of turns or cost that is set for it. Ask for less, or raise the limit."""
 
-    code = "CLAUDE_LIMIT"
+    code = "claude_limit"
 
 
 class ClaudeGone(ClaudeError):
-    """The Claude process ended in the middle of its work. Send the message again: a new process goes on with the conversation."""
+    """The Claude process ended during its turn. Send the message again: a new process continues the conversation."""
 
-    code = "CLAUDE_EXITED"
+    code = "claude_exited"
 
 
 class SessionLost(ClaudeError):
-    """The CLI no longer has the conversation it was asked to go on with."""
+    """The CLI no longer has the conversation it was asked to continue."""
 
-    code = "CLAUDE_SESSION_LOST"
+    code = "claude_session_lost"
 
 
-_KINDS: dict[str, type[ClaudeError]] = {
+_ERRORS: dict[str, type[ClaudeError]] = {
     "authentication_failed": ClaudeAuth,
     "billing_error": ClaudeAuth,
     "rate_limit": ClaudeBusy,
@@ -61,11 +61,11 @@ _KINDS: dict[str, type[ClaudeError]] = {
 }
 
 
-def failure(error: Exception) -> BridgeError:
-    """What a client is told of an exception out of the SDK."""
+def to_bridge_error(error: Exception) -> BridgeError:
+    """Return the error a client sees for an exception of the SDK."""
     return error if isinstance(error, BridgeError) else ClaudeError()
 
 
-def refusal(*kinds: str | None) -> ClaudeError:
-    """The error for the first kind that has one of its own: kinds of failed messages and results, as the SDK names them."""
-    return next((_KINDS[kind]() for kind in kinds if kind in _KINDS), ClaudeError())
+def error_for_kinds(*kinds: str | None) -> ClaudeError:
+    """Return the error for the first kind that has one: kinds of failed messages and results, as the SDK names them."""
+    return next((_ERRORS[kind]() for kind in kinds if kind in _ERRORS), ClaudeError())

@@ -1,6 +1,6 @@
-"""What the CLI asks a person, as AG-UI interrupts, and a person's answer as the SDK takes it. Pure, but for the future that waits.
+"""Interrupts both ways: permission requests of the CLI as AG-UI interrupts, and answers as the SDK expects them. Pure, except for a future.
 
-A question is live: a process waits for the answer, and nothing of it outlives that process.
+A request is live: a process waits for its answer, and nothing of it outlives that process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, PermissionUpdate
 
-from ambient_runner.bridges.toolkit.interrupts import expiry
+from ambient_runner.bridges.toolkit.interrupts import expires_at
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ResumeEntry
 
-__all__ = ["CANCELLED", "FULL", "LATE", "Question", "answer_to", "interrupt_of"]
+__all__ = ["DECLINED", "LIMIT_REACHED", "TIMED_OUT", "PermissionRequest", "interrupt_of", "to_permission_result"]
 
-ASK = "AskUserQuestion"
-CANCELLED = "The user declined this call."
-LATE = "Nobody answered in time. Stop here: the user will come back to it."
-FULL = "Too many questions wait for people on this server already. Go on without this, or say that it has to wait."
+ASK_USER_TOOL = "AskUserQuestion"
+DECLINED = "The user declined this call."
+TIMED_OUT = "Nobody answered in time. Stop here: the user will come back to it."
+LIMIT_REACHED = (
+    "Too many questions wait for people on this server already. Go on without this, or say that it has to wait."
+)
 
 _APPROVAL_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -41,10 +43,10 @@ _APPROVAL_SCHEMA: dict[str, Any] = {
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Question:
-    """A call the CLI will not make before a person has said so, or a question of Claude's own."""
+class PermissionRequest:
+    """A call the CLI does not make without a person's permission, or questions of Claude to the user (`AskUserQuestion`)."""
 
-    call: str
+    call_id: str
     tool: str
     input: dict[str, Any]
     suggestions: Sequence[PermissionUpdate] = ()
@@ -55,98 +57,107 @@ class Question:
     def is_open(self) -> bool:
         return not self.answer.done()
 
-    def settle(self, result: PermissionResult) -> None:
+    def resolve(self, result: PermissionResult) -> None:
         if self.is_open:
             self.answer.set_result(result)
 
 
-def interrupt_of(question: Question, *, seconds: float, call: str, shown: str, lane: str | None) -> Interrupt:
-    """The question as clients see it. Arguments are not repeated: the call has them.
+def interrupt_of(
+    request: PermissionRequest, *, seconds: float, tool_call_id: str, tool_name: str, lane: str | None
+) -> Interrupt:
+    """Return the AG-UI interrupt. It does not repeat the arguments: the tool call has them.
 
-    `call` and `shown` are the call's id and the tool's name for them.
+    `tool_call_id` and `tool_name` are the id of the call and the name of the tool for clients.
     """
-    expires = expiry(seconds)
-    if question.tool == ASK:
-        asked = _asked(question)
+    expires = expires_at(seconds)
+    if request.tool == ASK_USER_TOOL:
+        questions = _questions_in(request)
         return Interrupt(
-            id=question.id,
+            id=request.id,
             reason="input_required",
-            message="\n".join(str(one["question"]) for one in asked) or None,
-            tool_call_id=call,
-            response_schema=_answers_schema(asked),
+            message="\n".join(str(question["question"]) for question in questions) or None,
+            tool_call_id=tool_call_id,
+            response_schema=_answers_schema(questions),
             expires_at=expires,
-            metadata={"tool": shown, "questions": asked},
+            metadata={"tool": tool_name, "questions": questions},
             subagent_run_id=lane,
         )
     return Interrupt(
-        id=question.id,
+        id=request.id,
         reason="tool_call",
-        message=f"Claude wants to use {shown}.",
-        tool_call_id=call,
+        message=f"Claude wants to use {tool_name}.",
+        tool_call_id=tool_call_id,
         response_schema=_APPROVAL_SCHEMA,
         expires_at=expires,
-        metadata={"tool": shown},
+        metadata={"tool": tool_name},
         subagent_run_id=lane,
     )
 
 
-def answer_to(question: Question, entry: ResumeEntry | None) -> PermissionResult:
-    """What the CLI is told. Whatever is not clearly a yes is a no."""
+def to_permission_result(request: PermissionRequest, entry: ResumeEntry | None) -> PermissionResult:
+    """Return the answer for the CLI. Anything but a clear approval declines the call."""
     if entry is None or entry.status == "cancelled":
-        return PermissionResultDeny(message=CANCELLED)
-    return _answers(question, entry.payload) if question.tool == ASK else _decision(question, entry.payload)
+        return PermissionResultDeny(message=DECLINED)
+    if request.tool == ASK_USER_TOOL:
+        return _answer_questions(request, entry.payload)
+    return _decide_call(request, entry.payload)
 
 
-def _decision(question: Question, payload: Any) -> PermissionResult:
+def _decide_call(request: PermissionRequest, payload: Any) -> PermissionResult:
     if not isinstance(payload, Mapping):
-        return PermissionResultDeny(message=CANCELLED)
-    said = cast("Mapping[str, Any]", payload)
-    if said.get("approved") is not True:
-        reason = said.get("message")
-        return PermissionResultDeny(message=reason if isinstance(reason, str) and reason else CANCELLED)
-    edited = said.get("editedArgs")
+        return PermissionResultDeny(message=DECLINED)
+    decision = cast("Mapping[str, Any]", payload)
+    if decision.get("approved") is not True:
+        reason = decision.get("message")
+        return PermissionResultDeny(message=reason if isinstance(reason, str) and reason else DECLINED)
+    edited = decision.get("editedArgs")
     return PermissionResultAllow(
-        updated_input=dict(cast("Mapping[str, Any]", edited)) if isinstance(edited, Mapping) else question.input,
-        updated_permissions=_for_this_session(question.suggestions) if said.get("always") is True else None,
+        updated_input=dict(cast("Mapping[str, Any]", edited)) if isinstance(edited, Mapping) else request.input,
+        updated_permissions=_session_rules(request.suggestions) if decision.get("always") is True else None,
     )
 
 
-def _for_this_session(suggestions: Sequence[PermissionUpdate]) -> list[PermissionUpdate]:
-    """The rules the CLI suggests, for as long as its process lives: a click must not write settings files."""
+def _session_rules(suggestions: Sequence[PermissionUpdate]) -> list[PermissionUpdate]:
+    """Return the rules the CLI suggests, limited to its process: a click must not write settings files."""
     return [
-        PermissionUpdate(type="addRules", rules=one.rules, behavior="allow", destination="session")
-        for one in suggestions
-        if one.type == "addRules" and one.behavior == "allow"
+        PermissionUpdate(type="addRules", rules=update.rules, behavior="allow", destination="session")
+        for update in suggestions
+        if update.type == "addRules" and update.behavior == "allow"
     ]
 
 
-def _answers(question: Question, payload: Any) -> PermissionResult:
-    """The CLI takes answers by the text of the question; a bare text answers a single question."""
-    asked = [str(one["question"]) for one in _asked(question)]
-    given: Any = cast("Mapping[str, Any]", payload).get("answers", payload) if isinstance(payload, Mapping) else payload
-    if isinstance(given, str | list) and len(asked) == 1:
-        given = {asked[0]: cast("Any", given)}
-    if not isinstance(given, Mapping):
-        return PermissionResultDeny(message=CANCELLED)
-    answers = {name: _words(value) for name, value in cast("Mapping[str, Any]", given).items() if name in asked}
+def _answer_questions(request: PermissionRequest, payload: Any) -> PermissionResult:
+    """Return answers keyed by the text of the question, as the CLI expects them. A plain text answers a single question."""
+    questions = [str(question["question"]) for question in _questions_in(request)]
+    values: Any = payload
+    if isinstance(payload, Mapping):
+        values = cast("Mapping[str, Any]", payload).get("answers", payload)
+    if isinstance(values, str | list) and len(questions) == 1:
+        values = {questions[0]: cast("Any", values)}
+    if not isinstance(values, Mapping):
+        return PermissionResultDeny(message=DECLINED)
+    members = cast("Mapping[str, Any]", values)
+    answers = {name: _answer_text(value) for name, value in members.items() if name in questions}
     if not answers:
-        return PermissionResultDeny(message=CANCELLED)
-    return PermissionResultAllow(updated_input={**question.input, "answers": answers})
+        return PermissionResultDeny(message=DECLINED)
+    return PermissionResultAllow(updated_input={**request.input, "answers": answers})
 
 
-def _words(value: Any) -> str:
-    return ", ".join(str(one) for one in cast("list[Any]", value)) if isinstance(value, list) else str(value)
+def _answer_text(value: Any) -> str:
+    return ", ".join(str(item) for item in cast("list[Any]", value)) if isinstance(value, list) else str(value)
 
 
-def _asked(question: Question) -> list[dict[str, Any]]:
-    given: Any = question.input.get("questions")
-    asked = cast("list[Any]", given) if isinstance(given, list) else []
-    return [cast("dict[str, Any]", one) for one in asked if isinstance(one, dict) and "question" in one]
+def _questions_in(request: PermissionRequest) -> list[dict[str, Any]]:
+    questions: Any = request.input.get("questions")
+    items = cast("list[Any]", questions) if isinstance(questions, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict) and "question" in item]
 
 
-def _answers_schema(asked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One answer for each question: one of its options, several where that is allowed, or other words."""
-    answers = {str(one["question"]): {"type": ["string", "array"], "items": {"type": "string"}} for one in asked}
+def _answers_schema(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a schema with one answer per question: one of its options, several where that is allowed, or other text."""
+    answers = {
+        str(question["question"]): {"type": ["string", "array"], "items": {"type": "string"}} for question in questions
+    }
     return {
         "type": "object",
         "properties": {"answers": {"type": "object", "properties": answers}},

@@ -1,6 +1,6 @@
-"""What the CLI is handed in files as it starts: what must not stand on its command line, and what is too long for one.
+"""Files that pass data to the CLI at its start: secrets, which must not be on its command line, and text too long for one.
 
-Everyone can read a command line, and the headers of MCP servers hold tokens. The files are its owner's alone, and gone when it has started.
+Anyone can read a command line, and headers of MCP servers hold tokens. Only the owner can read the files; they are deleted after the start.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
 
-__all__ = ["Handed"]
+__all__ = ["LaunchFiles"]
 
-_LONGEST_ARGUMENT = 100_000
-"""Bytes. Linux takes no argument above 128 KiB."""
+_MAX_ARGUMENT_BYTES = 100_000
+"""Linux accepts no argument above 128 KiB."""
 
 
-class Handed:
-    """The files of one process. `put` may fail half-way; `take_back` is right at any time."""
+class LaunchFiles:
+    """The files of one process. `write` may fail half-way; `delete` is safe at any time."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
 
-    def put(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
-        """The options with paths in the place of what is now in files. Raises: OSError."""
-        return self._long_prompt(self._servers(options))
+    def write(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
+        """Write the files. Return the options with their paths. Raises: OSError."""
+        return self._move_long_prompt(self._move_servers(options))
 
-    def take_back(self) -> None:
+    def delete(self) -> None:
         """Delete the files."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _servers(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
+    def _move_servers(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
         servers = options.mcp_servers
         if not isinstance(servers, dict) or not servers:
             return options
         plain = {name: _without_instance(config) for name, config in servers.items()}
-        return replace(options, mcp_servers=self._write("mcp.json", json.dumps({"mcpServers": plain})))
+        return replace(options, mcp_servers=self._write_file("mcp.json", json.dumps({"mcpServers": plain})))
 
-    def _long_prompt(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
+    def _move_long_prompt(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
         match options.system_prompt:
-            case {"type": "preset", "append": str(text)} if len(text.encode()) > _LONGEST_ARGUMENT:
-                path = self._write("prompt.txt", text)
+            case {"type": "preset", "append": str(text)} if len(text.encode()) > _MAX_ARGUMENT_BYTES:
+                path = self._write_file("prompt.txt", text)
                 return replace(
                     options,
                     system_prompt={"type": "preset", "preset": "claude_code"},
@@ -56,7 +56,7 @@ class Handed:
             case _:
                 return options
 
-    def _write(self, name: str, text: str) -> str:
+    def _write_file(self, name: str, text: str) -> str:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="ambient-cli-"))
         path = self._folder / name

@@ -1,7 +1,7 @@
-"""Where a conversation stands in the CLI's own files: which session, and after which of its entries each user message was answered.
+"""The position of a conversation in the CLI's files: the session, and the entry that ends the answer to each user message.
 
-A record is kept with the thread and in a file of the workspace, so that another process, or one without a server, goes on where the last
-one ended. `place` compares it with the conversation: what was rewound is cut off, what the CLI never wrote is told again.
+The record is stored with the thread and in a file of the workspace, so that another process, also without a server, continues where the
+last one ended. `find_position` compares it with the conversation: rewound turns are cut off, turns the CLI never wrote are sent again.
 """
 
 from __future__ import annotations
@@ -16,130 +16,179 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import anyio
+
+from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.toolkit.turns import UserTurn
+from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ambient_runner.bridges.claude.run_input import RunContext
     from ambient_runner.bridges.toolkit.turns import Turn
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Event
 
 __all__ = [
-    "Answered",
-    "Place",
-    "Record",
-    "answered",
-    "file_for",
-    "from_json",
-    "last_user",
-    "load",
-    "place",
-    "save",
-    "to_json",
+    "AnsweredMessage",
+    "SessionMemory",
+    "SessionPosition",
+    "SessionRecord",
+    "add_answer",
+    "find_position",
+    "last_user_id",
+    "load_record",
+    "record_from_json",
+    "record_path",
+    "record_to_json",
+    "save_record",
 ]
 
-_KEPT = 32
-"""How many of the newest answers can be gone back to."""
-_MOST_BYTES = 1 << 18
+_MAX_ANSWERS = 32
+"""Number of the newest answers that a rewind can go back to."""
+_MAX_FILE_BYTES = 1 << 18
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-"""How the CLI names sessions and entries. Anything else could be an option of its command line, or fit other people's files."""
+"""Format of the CLI's ids of sessions and entries. Anything else could be an option of its command line, or match other files."""
 
 
-class Answered(NamedTuple):
-    """A user message and the entry of a session that ends its answer; None while there is no end."""
+class AnsweredMessage(NamedTuple):
+    """A user message and the entry of a session that ends its answer; `entry` is None while the answer has no end."""
 
     message: str
     session: str
     entry: str | None
 
 
-Record = tuple[Answered, ...]
+SessionRecord = tuple[AnsweredMessage, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where to go on: after an entry of a session, whatever else is in it, and the turns it does not hold up to there."""
+class SessionPosition:
+    """Position to continue from: after an entry of a session. `missing_turns` are those the session does not have up to there."""
 
     session: str | None = None
     entry: str | None = None
-    untold: Sequence[Turn] = ()
+    missing_turns: Sequence[Turn] = ()
 
 
-def place(record: Record, history: Sequence[Turn]) -> Place:
-    """The newest answer that the conversation still has, and what came after it."""
-    users = {turn.id: at for at, turn in enumerate(history) if isinstance(turn, UserTurn)}
-    for one in reversed(record):
-        if one.entry is not None and one.message in users:
-            after = next((at for at in users.values() if at > users[one.message]), len(history))
-            return Place(session=one.session, entry=one.entry, untold=history[after:])
-    return Place(untold=history)
+class SessionMemory:
+    """The record of one thread. `folder` is its workspace; `track_thread` is called with what exists outside of the ledger."""
+
+    def __init__(self, folder: str, track_thread: Callable[[ThreadKey, Path | None, SessionRecord], None]) -> None:
+        self.record: SessionRecord = ()
+        self._folder = folder
+        self._track_thread = track_thread
+
+    async def load(self, context: RunContext) -> None:
+        """Load the record from the thread, else from the workspace, else keep the one of the run before."""
+        path = self._path_for(context)
+        record = record_from_json(context.run.memory) if context.run is not None else ()
+        if not record and path is not None:
+            record = await anyio.to_thread.run_sync(load_record, path)
+        self.record = record or self.record
+
+    async def save(
+        self, context: RunContext, message_id: str | None, session: str | None = None, entry: str | None = None
+    ) -> list[Event]:
+        """Save that `entry` of the session ends the answer to the message. Return the event that stores it with the thread."""
+        if message_id is None:
+            return []
+        self.record = add_answer(self.record, message_id, session or "", entry)
+        path = self._path_for(context)
+        if path is not None:
+            with isolate(f"saving the position of thread {context.run_input.thread_id} in its Claude session"):
+                await anyio.to_thread.run_sync(save_record, path, self.record)
+        if context.run is None:
+            return []
+        self._track_thread(context.run.thread, path, self.record)
+        return [remember(record_to_json(self.record))]
+
+    def _path_for(self, context: RunContext) -> Path | None:
+        if not self._folder:
+            return None
+        thread = context.run.thread if context.run is not None else None
+        key = (context.run_input.thread_id,) if thread is None else (thread.tenant, thread.owner, thread.id)
+        return record_path(Path(self._folder), key)
 
 
-def last_user(history: Sequence[Turn]) -> str | None:
+def find_position(record: SessionRecord, history: Sequence[Turn]) -> SessionPosition:
+    """Return the position after the newest answer that the conversation still has, and the turns after it."""
+    user_indexes = {turn.id: index for index, turn in enumerate(history) if isinstance(turn, UserTurn)}
+    for answer in reversed(record):
+        if answer.entry is not None and answer.message in user_indexes:
+            answered = user_indexes[answer.message]
+            next_user = next((index for index in user_indexes.values() if index > answered), len(history))
+            return SessionPosition(session=answer.session, entry=answer.entry, missing_turns=history[next_user:])
+    return SessionPosition(missing_turns=history)
+
+
+def last_user_id(history: Sequence[Turn]) -> str | None:
     return next((turn.id for turn in reversed(history) if isinstance(turn, UserTurn)), None)
 
 
-def answered(record: Record, message: str, session: str, entry: str | None) -> Record:
-    """The record with this answer as its newest."""
-    kept = [one for one in record if one.message != message]
-    return (*kept, Answered(message, session, entry))[-_KEPT:]
+def add_answer(record: SessionRecord, message: str, session: str, entry: str | None) -> SessionRecord:
+    """Return the record with this answer as its newest."""
+    others = [answer for answer in record if answer.message != message]
+    return (*others, AnsweredMessage(message, session, entry))[-_MAX_ANSWERS:]
 
 
-def to_json(record: Record) -> dict[str, Any]:
-    return {"claude": [list(one) for one in record]}
+def record_to_json(record: SessionRecord) -> dict[str, Any]:
+    return {"claude": [list(answer) for answer in record]}
 
 
-def from_json(value: Any) -> Record:
-    """What `to_json` gave; anything else is no record."""
+def record_from_json(value: Any) -> SessionRecord:
+    """Return the record that `record_to_json` wrote; empty for anything else."""
     rows: Any = cast("dict[str, Any]", value).get("claude") if isinstance(value, dict) else None
-    found: list[Answered] = []
+    answers: list[AnsweredMessage] = []
     for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
         match row:
-            case [str(message), str(session), None] if not session or _is_id(session):
-                found.append(Answered(message, session, None))
-            case [str(message), str(session), str(entry)] if _is_id(session) and _is_id(entry):
-                found.append(Answered(message, session, entry))
+            case [str(message), str(session), None] if not session or _is_cli_id(session):
+                answers.append(AnsweredMessage(message, session, None))
+            case [str(message), str(session), str(entry)] if _is_cli_id(session) and _is_cli_id(entry):
+                answers.append(AnsweredMessage(message, session, entry))
             case _:
                 pass
-    return tuple(found)
+    return tuple(answers)
 
 
-def _is_id(text: str) -> bool:
+def _is_cli_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def file_for(folder: Path, thread: Sequence[str]) -> Path:
-    """The thread's file in a workspace. Its name tells nothing and is the same in every process."""
+def record_path(folder: Path, thread: Sequence[str]) -> Path:
+    """Return the path of the thread's file in a workspace. Its name reveals nothing and is the same in every process."""
     name = hashlib.sha256("\0".join(thread).encode()).hexdigest()[:32]
     return folder / ".claude" / f"ambient-{name}.json"
 
 
-def load(path: Path) -> Record:
-    """What `save` wrote. Whoever may write in the workspace may have put something else there: that is no record."""
+def load_record(path: Path) -> SessionRecord:
+    """Return the record that `save_record` wrote; empty for anything else. Whoever may write in the workspace may replace the file."""
     try:
-        return from_json(json.loads(_read(path)))
+        return record_from_json(json.loads(_read_plain_file(path)))
     except (OSError, ValueError, RecursionError):
         return ()
 
 
-def _read(path: Path) -> bytes:
-    """A plain file of a reasonable size. Raises: OSError, ValueError. A pipe would be waited for, and never end."""
+def _read_plain_file(path: Path) -> bytes:
+    """Read a regular file of a reasonable size. Raises: OSError, ValueError. Reading a pipe could block forever."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
-            raise ValueError("this is no file that we wrote")
-        return os.read(handle, _MOST_BYTES)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
+            raise ValueError(f"{path} is not a regular file of at most {_MAX_FILE_BYTES} bytes")
+        return os.read(handle, _MAX_FILE_BYTES)
     finally:
         os.close(handle)
 
 
-def save(path: Path, record: Record) -> None:
-    """Write the record so that a crash leaves the old one or the new one. Raises: OSError."""
+def save_record(path: Path, record: SessionRecord) -> None:
+    """Write the record atomically: a crash leaves the old one or the new one. Raises: OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(to_json(record), file)
+            json.dump(record_to_json(record), file)
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(path)

@@ -1,8 +1,9 @@
-"""What ends the CLIs of a server that was killed: a small process beside it, which notices that it is gone.
+"""Kill the CLIs of a server that was killed: a small process next to it that notices its end.
 
-A killed server cannot clean up, and the CLI works on until it needs it: commands go on, and the model is asked again. This file is both
-sides: `watch` starts it as a program, once for a server. That program waits for the end of a pipe only the server holds, ends everything
-that carries the server's mark, and itself. It needs `/proc`, so it is there on Linux only, and imports nothing of ours, to stay small.
+A killed server cannot clean up, and its CLI continues until it needs the server: commands run, and the model is called again. This file has
+both sides: `ensure_reaper` starts it as a program, once per server. That program waits for the end of a pipe that only the server holds,
+kills every process with the server's mark, and exits. It needs `/proc`, so it exists on Linux only, and imports nothing of ours, to stay
+small.
 """
 
 from __future__ import annotations
@@ -17,65 +18,68 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-__all__ = ["MARK", "end_marked", "watch"]
+__all__ = ["MARK", "ensure_reaper", "kill_marked"]
 
 logger = logging.getLogger(__name__)
 
 MARK = "AMBIENT_CHILD"
-"""A variable that everything a CLI starts inherits: by it a command is found that has outlived whoever started it."""
+"""A variable that everything a CLI starts inherits: it identifies a command that has outlived its parent."""
 
 _PROC = Path("/proc")
-_MOST_FILES = 1 << 20
-_QUIET_LOOKS = 5
-_BETWEEN = 0.05
-"""A process that was about to start another is not seen at the first look, so there are some more, this many seconds apart."""
+_MAX_FILES = 1 << 20
+_QUIET_SCANS = 5
+"""Scans without a process that the reaper makes before it exits: a process that is about to start another is easily missed."""
+_SCAN_INTERVAL = 0.05  # seconds
 
 
 @dataclass
-class _Watched:
-    """This server, as its guardian knows it."""
+class _Reaper:
+    """The reaper of this server."""
 
     server: int = field(default_factory=os.getpid)
     mark: str = field(default_factory=lambda: f"{os.getpid()}-{uuid4().hex}-")
-    guardian: int | None = None
+    pid: int | None = None
     pipe: int | None = None
 
 
-_watched: list[_Watched] = []
+_reapers: list[_Reaper] = []
 
 
-def watch() -> str:
-    """See to it that there is a guardian. Gives what the marks of this server begin with."""
-    if not _watched or _watched[-1].server != os.getpid():
-        _watched.append(_Watched())
-    mine = _watched[-1]
-    if _PROC.is_dir() and sys.executable and not _is_running(mine.guardian):
-        _start(mine)
-    return mine.mark
+def ensure_reaper() -> str:
+    """Start the reaper unless it runs. Return the prefix of this server's marks."""
+    if not _reapers or _reapers[-1].server != os.getpid():
+        _reapers.append(_Reaper())
+    reaper = _reapers[-1]
+    if _PROC.is_dir() and sys.executable and not _is_running(reaper.pid):
+        _start_reaper(reaper)
+    return reaper.mark
 
 
-def end_marked(beginning: str) -> int:
-    """Kill every process whose mark begins so, and say how many there were. Nothing where there is no `/proc`."""
-    found = _marked(f"{MARK}={beginning}".encode())
-    for pid in found:
+def kill_marked(prefix: str) -> int:
+    """Kill every process whose mark begins with the prefix. Return their number; 0 without `/proc`."""
+    pids = _find_marked(f"{MARK}={prefix}".encode())
+    for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return len(found)
+    return len(pids)
 
 
-def _start(mine: _Watched) -> None:
-    if mine.pipe is not None:
-        os.close(mine.pipe)
-    reads, mine.pipe = os.pipe()
-    nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
-    command = [sys.executable, "-I", "-S", __file__, mine.mark]
-    actions = [(os.POSIX_SPAWN_DUP2, reads, 0), *nothing]
+def _start_reaper(reaper: _Reaper) -> None:
+    if reaper.pipe is not None:
+        os.close(reaper.pipe)
+    read_end, reaper.pipe = os.pipe()
+    to_null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
+    command = [sys.executable, "-I", "-S", __file__, reaper.mark]
+    actions = [(os.POSIX_SPAWN_DUP2, read_end, 0), *to_null]
     try:
-        mine.guardian = os.posix_spawn(sys.executable, command, {}, file_actions=actions)
+        reaper.pid = os.posix_spawn(sys.executable, command, {}, file_actions=actions)
     except OSError:
-        logger.warning("Nobody will end the CLIs of this server if it is killed: no process could be started for that")
+        logger.warning(
+            "The process that ends Claude CLIs after a crash of this server could not be started. "
+            "If the server is killed, end its CLIs by hand."
+        )
     finally:
-        os.close(reads)
+        os.close(read_end)
 
 
 def _is_running(pid: int | None) -> bool:
@@ -84,28 +88,28 @@ def _is_running(pid: int | None) -> bool:
     return False
 
 
-def _marked(beginning: bytes) -> list[int]:
+def _find_marked(variable: bytes) -> list[int]:
     entries = [entry for entry in _PROC.iterdir() if entry.name.isdigit()] if _PROC.is_dir() else []
-    return [int(entry.name) for entry in entries if _carries(entry, beginning)]
+    return [int(entry.name) for entry in entries if _has_variable(entry, variable)]
 
 
-def _carries(process: Path, beginning: bytes) -> bool:
-    with suppress(OSError):  # Processes come and go, and not all are ours to look at.
-        return any(one.startswith(beginning) for one in (process / "environ").read_bytes().split(b"\0"))
+def _has_variable(process: Path, variable: bytes) -> bool:
+    with suppress(OSError):  # Processes come and go, and we may not read all of them.
+        return any(item.startswith(variable) for item in (process / "environ").read_bytes().split(b"\0"))
     return False
 
 
-def _guard(mark: str) -> None:
-    """The guardian's whole life."""
-    os.setsid()  # What is typed to stop the server is not for us: we go when it has gone.
-    os.closerange(3, _MOST_FILES)  # A socket of the server that was left open to us would keep its port.
+def _run_reaper(mark: str) -> None:
+    """Wait for the end of the server, then kill its processes. This is the whole program."""
+    os.setsid()  # A signal typed to stop the server is not for us: we exit after it.
+    os.closerange(3, _MAX_FILES)  # An inherited socket of the server would keep its port in use.
     while os.read(0, 1):
         pass
-    quiet = 0
-    while quiet < _QUIET_LOOKS:
-        quiet = 0 if end_marked(mark) else quiet + 1
-        time.sleep(_BETWEEN)
+    quiet_scans = 0
+    while quiet_scans < _QUIET_SCANS:
+        quiet_scans = 0 if kill_marked(mark) else quiet_scans + 1
+        time.sleep(_SCAN_INTERVAL)
 
 
 if __name__ == "__main__":
-    _guard(sys.argv[1])
+    _run_reaper(sys.argv[1])

@@ -1,11 +1,11 @@
-"""How a run ends: what the CLI's result says, as RUN_FINISHED, or what waits for someone outside."""
+"""The terminal event of a run: RUN_FINISHED from the CLI's result, or with what it waits for. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.claude.client_tools import shown_name
-from ambient_runner.bridges.claude.errors import refusal
+from ambient_runner.bridges.claude.client_tools import client_tool_name
+from ambient_runner.bridges.claude.errors import error_for_kinds
 from ambient_runner.bridges.claude.interrupts import interrupt_of
 from ambient_runner.protocol.events import Cancelled, Interrupted, RunFinished, Success, TokenUsage
 
@@ -16,58 +16,63 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.claude.translate import Translator
     from ambient_runner.protocol.events import Outcome, RunAgentInput
 
-__all__ = ["finished", "parked"]
+__all__ = ["run_cancelled", "run_finished", "run_waiting"]
 
 
-def finished(given: RunAgentInput, translator: Translator, spent: float, *, cancelled: bool) -> RunFinished:
-    """The end of a turn. `spent` is what the process had cost before. Raises: ClaudeError for a turn that failed."""
-    result = translator.result
-    assert result is not None
+def run_finished(
+    run_input: RunAgentInput, result: ResultMessage, translator: Translator, cost_before: float, *, cancelled: bool
+) -> RunFinished:
+    """Return the end of a turn. `cost_before` is the cost of the process before it. Raises: ClaudeError for a turn that failed."""
     if result.is_error and not cancelled:
-        error = refusal(translator.trouble, result.subtype)
+        error = error_for_kinds(translator.error_kind, result.subtype)
         error.add_note(f"The CLI says: {result.subtype} {result.errors or result.result}")
         raise error
     return RunFinished(
-        thread_id=given.thread_id,
-        run_id=given.run_id,
+        thread_id=run_input.thread_id,
+        run_id=run_input.run_id,
         outcome=Cancelled() if cancelled else Success(),
-        usage=_usage(result, translator.model),
-        result=None if cancelled else _summary(result, spent),
+        usage=_token_usage(result, translator.model),
+        result=None if cancelled else _turn_summary(result, cost_before),
     )
 
 
-def parked(given: RunAgentInput, translator: Translator, session: Session, seconds: float) -> RunFinished:
-    """The end of a run whose turn goes on in another one: questions first, else calls of the client's tools."""
-    questions = [
+def run_waiting(run_input: RunAgentInput, translator: Translator, session: Session, seconds: float) -> RunFinished:
+    """Return the end of a run whose turn continues in another one: with interrupts, else with calls of the client's tools."""
+    interrupts = [
         interrupt_of(
-            one,
+            request,
             seconds=seconds,
-            call=translator.id_of(one.call),
-            shown=shown_name(one.tool),
-            lane=translator.lane_of(one.call),
+            tool_call_id=translator.client_id_of(request.call_id),
+            tool_name=client_tool_name(request.tool),
+            lane=translator.lane_of(request.call_id),
         )
-        for one in session.open_questions
+        for request in session.open_requests
     ]
-    waiting = [one.call for one in session.calls.open if one.call]
-    outcome: Outcome = Interrupted(interrupts=questions) if questions else Success(pending_tool_call_ids=waiting)
-    return RunFinished(thread_id=given.thread_id, run_id=given.run_id, outcome=outcome)
+    pending = [call.client_id for call in session.calls.open_calls if call.client_id]
+    outcome: Outcome = Interrupted(interrupts=interrupts) if interrupts else Success(pending_tool_call_ids=pending)
+    return RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=outcome)
 
 
-def _summary(result: ResultMessage, spent: float) -> dict[str, Any]:
-    """What the turn took. The CLI sums its cost over the life of the process."""
+def run_cancelled(run_input: RunAgentInput) -> RunFinished:
+    """Return the end of a stopped run that has no result."""
+    return RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=Cancelled())
+
+
+def _turn_summary(result: ResultMessage, cost_before: float) -> dict[str, Any]:
+    """Return the effort of the turn. The CLI sums its cost over the lifetime of the process."""
     summary: dict[str, Any] = {"turns": result.num_turns, "durationMs": result.duration_ms}
     if result.total_cost_usd is not None:
-        summary["costUsd"] = round(max(result.total_cost_usd - spent, 0.0), 8)
+        summary["costUsd"] = round(max(result.total_cost_usd - cost_before, 0.0), 8)
     if result.structured_output is not None:
         summary["output"] = result.structured_output
     return summary
 
 
-def _usage(result: ResultMessage, model: str | None) -> list[TokenUsage] | None:
-    """The tokens of the turn. The provider counts what it found in its cache apart; here it is part of the input."""
-    used = result.usage or {}
-    read, written = int(used.get("cache_read_input_tokens") or 0), int(used.get("cache_creation_input_tokens") or 0)
-    sent, received = int(used.get("input_tokens") or 0) + read + written, int(used.get("output_tokens") or 0)
+def _token_usage(result: ResultMessage, model: str | None) -> list[TokenUsage] | None:
+    """Return the tokens of the turn. The provider counts cached tokens separately; here they are part of the input."""
+    usage = result.usage or {}
+    read, written = int(usage.get("cache_read_input_tokens") or 0), int(usage.get("cache_creation_input_tokens") or 0)
+    sent, received = int(usage.get("input_tokens") or 0) + read + written, int(usage.get("output_tokens") or 0)
     if not sent + received:
         return None
     return [
@@ -77,15 +82,15 @@ def _usage(result: ResultMessage, model: str | None) -> list[TokenUsage] | None:
             input_tokens=sent,
             output_tokens=received,
             total_tokens=sent + received,
-            reasoning_tokens=_thinking(used) or None,
+            reasoning_tokens=_reasoning_tokens(usage) or None,
             cached_input_tokens=read or None,
             cache_write_input_tokens=written or None,
         )
     ]
 
 
-def _thinking(used: dict[str, Any]) -> int:
-    match used:
+def _reasoning_tokens(usage: dict[str, Any]) -> int:
+    match usage:
         case {"output_tokens_details": {"thinking_tokens": int(tokens)}}:
             return tokens
         case _:

@@ -1,7 +1,7 @@
-"""The CLI as a child process of ours: its own environment, its own process group, and an end that leaves nobody behind.
+"""The CLI as a child process: its own environment, its own process group, and an end that leaves no process running.
 
-The SDK starts the CLI with everything in the server's environment and leaves the commands it runs to themselves. This is its transport with
-another beginning and another end; the talking in between is the SDK's.
+The SDK starts the CLI with the server's whole environment and does not end the commands it runs. This is its transport with another start
+and another end; the protocol in between is the SDK's.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from claude_agent_sdk import CLIConnectionError, CLINotFoundError
 from claude_agent_sdk._internal._task_compat import spawn_detached
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-from ambient_runner.bridges.claude.launch_files import Handed
-from ambient_runner.bridges.claude.orphan_reaper import MARK, end_marked, watch
+from ambient_runner.bridges.claude.launch_files import LaunchFiles
+from ambient_runner.bridges.claude.orphan_reaper import MARK, ensure_reaper, kill_marked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -29,28 +29,30 @@ if TYPE_CHECKING:
     from anyio.abc import Process
     from claude_agent_sdk import ClaudeAgentOptions
 
-__all__ = ["OwnedCli"]
+__all__ = ["ManagedCli"]
 
-_LONGEST_LINE = 16 << 20
-_LAST_LINES = 20
-_PATIENCE = 3.0
-"""Seconds the CLI has to write its files when nobody needs it any more."""
-_REAPING = 5.0
+_MAX_LINE_BYTES = 16 << 20
+_STDERR_LINES = 20
+_EXIT_TIMEOUT = 3.0
+"""Seconds the CLI has to write its files before it is killed."""
+_CLOSE_TIMEOUT = 5.0  # seconds
 
 
-class OwnedCli(SubprocessCLITransport):
-    """The SDK's transport to a CLI that has exactly this environment. `kill` ends it at once, `close` when it has written its files."""
+class ManagedCli(SubprocessCLITransport):
+    """The SDK's transport to a CLI with exactly this environment. `kill` ends it at once, `close` after it has written its files."""
 
     def __init__(self, options: ClaudeAgentOptions, environment: Mapping[str, str]) -> None:
         self.stderr: list[str] = []
-        """What it wrote last."""
+        """The last lines of its standard error."""
         self.was_started = False
-        self._mark = f"{watch()}{uuid4().hex}"
+        self._mark = f"{ensure_reaper()}{uuid4().hex}"
         self._variables = {**environment, MARK: self._mark}
-        self._handed = Handed()
-        self._patience = 0.0
-        told = replace(options, max_buffer_size=options.max_buffer_size or _LONGEST_LINE, stderr=self._note)
-        super().__init__(prompt=_nothing(), options=told)
+        self._files = LaunchFiles()
+        self._exit_timeout = 0.0
+        limit = options.max_buffer_size or _MAX_LINE_BYTES
+        super().__init__(
+            prompt=_empty_prompt(), options=replace(options, max_buffer_size=limit, stderr=self._add_stderr_line)
+        )
 
     @property
     def pid(self) -> int | None:
@@ -60,21 +62,21 @@ class OwnedCli(SubprocessCLITransport):
     def is_alive(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    def has_started(self) -> None:
-        """From here on it has something to write before it ends."""
+    def mark_started(self) -> None:
+        """Record that it has started: from now on it has something to write before it ends."""
         self.was_started = True
-        self._patience = _PATIENCE
-        self._handed.take_back()
+        self._exit_timeout = _EXIT_TIMEOUT
+        self._files.delete()
 
     async def connect(self) -> None:
         """Start the CLI. Raises: CLINotFoundError, CLIConnectionError."""
         if self._cli_path is None:
             self._cli_path = await anyio.to_thread.run_sync(self._find_cli)
         try:
-            self._options = self._handed.put(self._options)
-            self._process = process = await self._opened()
+            self._options = self._files.write(self._options)
+            self._process = process = await self._open_process()
         except BaseException:
-            self._handed.take_back()
+            self._files.delete()
             raise
         assert process.stdin is not None
         assert process.stdout is not None
@@ -85,7 +87,7 @@ class OwnedCli(SubprocessCLITransport):
         self._stderr_task = spawn_detached(self._handle_stderr())
         self._ready = True
 
-    async def _opened(self) -> Process:
+    async def _open_process(self) -> Process:
         try:
             return await anyio.open_process(
                 self._build_command(),
@@ -99,47 +101,47 @@ class OwnedCli(SubprocessCLITransport):
         except FileNotFoundError as error:
             if error.filename == self._cwd:
                 raise CLIConnectionError(f"The working directory {self._cwd} does not exist.") from error
-            raise CLINotFoundError("There is no Claude CLI at", self._cli_path) from error
+            raise CLINotFoundError("No Claude CLI at", self._cli_path) from error
         except OSError as error:
             raise CLIConnectionError(f"The Claude CLI at {self._cli_path} cannot be started.") from error
 
     def kill(self) -> None:
-        """End the CLI and everything it has started, now."""
-        self._patience = 0.0
+        """Kill the CLI and everything it has started."""
+        self._exit_timeout = 0.0
         if self._process is not None:
-            _end(self._process.pid, self._mark, leader=self._process.returncode is None)
+            _kill_all(self._process.pid, self._mark, leader=self._process.returncode is None)
 
     async def close(self) -> None:
-        """Let the CLI end by itself for a moment, then end it, and with it whatever it has started."""
+        """Wait a moment for the CLI to exit, then kill it and everything it has started."""
         with anyio.CancelScope(shield=True):
             process, self._process = self._process, None
             self._ready = False
-            self._handed.take_back()
+            self._files.delete()
             if process is None:
                 return
             with suppress(OSError, anyio.ClosedResourceError):
                 assert process.stdin is not None
                 await process.stdin.aclose()
-            with anyio.move_on_after(self._patience):
+            with anyio.move_on_after(self._exit_timeout):
                 await process.wait()
-            _end(process.pid, self._mark, leader=process.returncode is None)
-            with anyio.move_on_after(_REAPING):
+            _kill_all(process.pid, self._mark, leader=process.returncode is None)
+            with anyio.move_on_after(_CLOSE_TIMEOUT):
                 await process.aclose()
             if self._stderr_task is not None:
                 await self._stderr_task.wait()
 
-    def _note(self, line: str) -> None:
-        self.stderr = [*self.stderr[1 - _LAST_LINES :], line]
+    def _add_stderr_line(self, line: str) -> None:
+        self.stderr = [*self.stderr[1 - _STDERR_LINES :], line]
 
 
-async def _nothing() -> AsyncGenerator[dict[str, Any], None]:
+async def _empty_prompt() -> AsyncGenerator[dict[str, Any], None]:
     return
     yield {}
 
 
-def _end(pid: int, mark: str, *, leader: bool) -> None:
-    """Kill the process, its group, and everything that carries the mark."""
+def _kill_all(pid: int, mark: str, *, leader: bool) -> None:
+    """Kill the process, its group and everything with the mark."""
     if leader:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-    end_marked(mark)
+    kill_marked(mark)

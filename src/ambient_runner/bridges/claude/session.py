@@ -1,7 +1,7 @@
-"""One CLI process and the SDK's client of it, owned by one task from the first word to the last.
+"""One CLI process and the SDK's client of it, owned by one task from its start to its end.
 
-What the process says, what it asks a person and which tools of the client it calls all come out of one queue, in order. A process outlives
-the run that started it: it waits for the next one, or for an answer.
+The process's messages, its permission requests and its calls of client tools come out of one queue, in order. A process outlives the run
+that started it: it waits for the next one, or for an answer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from claude_agent_sdk import (
     ResultMessage,
 )
 
-from ambient_runner.bridges.claude.client_tools import SERVER, Calls, server_of
+from ambient_runner.bridges.claude.client_tools import SERVER_NAME, PendingCalls, create_tool_server
 from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost
-from ambient_runner.bridges.claude.interrupts import FULL, LATE, Question
-from ambient_runner.bridges.claude.launch import options_for
-from ambient_runner.bridges.claude.process import OwnedCli
+from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED, TIMED_OUT, PermissionRequest
+from ambient_runner.bridges.claude.launch import options_at
+from ambient_runner.bridges.claude.process import ManagedCli
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.launch import Launch
-    from ambient_runner.bridges.claude.memory import Place
-    from ambient_runner.bridges.claude.shared import ParkingLot
-    from ambient_runner.bridges.claude.translate import Made
+    from ambient_runner.bridges.claude.memory import SessionPosition
+    from ambient_runner.bridges.claude.shared import WaitingProcessLimit
+    from ambient_runner.bridges.claude.translate import ToolCallRecord
+    from ambient_runner.bridges.toolkit.turns import NewInput
     from ambient_runner.runs.run import Run
 
 __all__ = ["ENDED", "Session"]
@@ -46,44 +47,46 @@ __all__ = ["ENDED", "Session"]
 logger = logging.getLogger(__name__)
 
 ENDED = object()
-"""What the queue gives when the process is gone."""
+"""The last item of the queue: the process is gone."""
 
-_MOST_UNREAD = 512
-_STEPS = 5
-"""Steps of the loop until tasks the SDK has cancelled are gone."""
-_STOPPING = 2.0
-"""Seconds the CLI has to end its turn when it is asked to."""
+_MAX_UNREAD = 512
+_CLEANUP_STEPS = 5
+"""Steps of the event loop until tasks that the SDK has cancelled are gone."""
+_INTERRUPT_TIMEOUT = 2.0
+"""Seconds the CLI has to end its turn after an interrupt."""
 
 
 class Session:
-    """A process that was started with `launch`, at `place`. Use `start`, then `ask` and `next`; `aclose` ends it."""
+    """A process started with `launch`, at `position`. Use `start`, then `send_prompt` and `next_message`; `aclose` ends it."""
 
-    def __init__(self, launch: Launch, place: Place, config: ClaudeConfig, lot: ParkingLot) -> None:
+    def __init__(
+        self, launch: Launch, position: SessionPosition, config: ClaudeConfig, limit: WaitingProcessLimit
+    ) -> None:
         self.launch = launch
-        self.busy = False
-        """Whether it is in the middle of a turn."""
-        self.holds: str | None = None
-        """The user message it was last given."""
-        self.made: dict[str, Made] = {}
-        self.spent = 0.0
-        """What it has cost so far, in dollars."""
+        self.is_busy = False
+        """True during a turn."""
+        self.last_user_id: str | None = None
+        """The id of the last user message it received."""
+        self.tool_calls: dict[str, ToolCallRecord] = {}
+        self.cost_usd = 0.0
+        """The cost of the process so far."""
         self.run: Run | None = None
-        """The run that goes on, for tools that ask for it."""
+        """The active run, for tools that use it."""
         self.secrets: Sequence[str] = ()
-        """What it was given that nobody may see: a run that answers it has been granted something else."""
-        self._questions: dict[str, Question] = {}
+        """Secrets that were granted to the process. A run that answers it has other grants, and must redact these too."""
+        self._requests: dict[str, PermissionRequest] = {}
         self._config = config
-        self._lot = lot
-        self._resumes = place.session is not None
+        self._limit = limit
+        self._is_continued = position.session is not None
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self.calls = Calls(self._queue.put_nowait)
-        self._first: Any = None
-        self._room = anyio.Event()
-        self._ready = anyio.Event()
-        self._cli = OwnedCli(options_for(launch, place), launch.environment)
+        self.calls = PendingCalls(self._queue.put_nowait)
+        self._first_message: Any = None
+        self._queue_drained = anyio.Event()
+        self._started = anyio.Event()
+        self._cli = ManagedCli(options_at(launch, position), launch.environment)
         self._client = ClaudeSDKClient(self._client_options(), transport=self._cli)
         self._task: asyncio.Task[None] | None = None
-        self._stay = anyio.CancelScope()
+        self._scope = anyio.CancelScope()
 
     @property
     def pid(self) -> int | None:
@@ -95,190 +98,206 @@ class Session:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it needs something from outside to go on."""
-        return self.is_alive and bool(self.open_questions or self.calls.open)
+        """True if it needs an answer or a tool result to continue."""
+        return self.is_alive and bool(self.open_requests or self.calls.open_calls)
 
     @property
-    def open_questions(self) -> list[Question]:
-        return [one for one in self._questions.values() if one.is_open]
+    def open_requests(self) -> list[PermissionRequest]:
+        return [request for request in self._requests.values() if request.is_open]
+
+    def waits_for(self, new: NewInput) -> bool:
+        """Return True if it waits for a tool result or an answer that this input brings."""
+        if not self.is_waiting:
+            return False
+        open_ids = {request.id for request in self.open_requests}
+        answers = [entry for entry in new.resume if entry.interrupt_id in open_ids]
+        call_ids = {call.client_id for call in self.calls.open_calls}
+        has_result = any(result.call_id in call_ids for result in new.results)
+        return has_result or any(entry.status == "resolved" or new.user is None for entry in answers)
 
     async def start(self) -> None:
         """Start the process. Raises: BridgeUnavailable, BridgeTimeout, SessionLost, ClaudeGone."""
         # The process outlives the run, so no task group of the run can own this task; `aclose` ends it.
-        self._task = asyncio.create_task(self._own())
-        self._task.add_done_callback(self._over)
+        self._task = asyncio.create_task(self._own_process())
+        self._task.add_done_callback(self._on_task_done)
         with anyio.move_on_after(self._config.start_timeout):
-            await self._ready.wait()
-        if not self._ready.is_set():
+            await self._started.wait()
+        if not self._started.is_set():
             await self.aclose(now=True)
             raise BridgeTimeout(f"Claude did not start within {self._config.start_timeout:g} seconds and was stopped.")
         if self._task.done():
-            raise self.failure()
+            raise self.exit_error()
 
-    async def ask(self, content: list[dict[str, Any]]) -> None:
-        """Begin a turn, and wait until the process has taken it up. What it said before that is forgotten.
+    async def send_prompt(self, content: list[dict[str, Any]]) -> None:
+        """Begin a turn, and wait until the process has taken it up. Messages from before are discarded.
 
-        Raises: ClaudeGone when it is dead, also if that was not known yet: then nothing has been done.
+        Raises: ClaudeGone if it is dead, even if that was not known yet: then nothing has been done.
         """
         while not self._queue.empty():
             if self._queue.get_nowait() is ENDED:
-                raise self._noted(ClaudeGone())
-        self.busy = True
+                raise self._with_stderr(ClaudeGone())
+        self.is_busy = True
 
-        async def said() -> AsyncGenerator[dict[str, Any], None]:
+        async def user_message() -> AsyncGenerator[dict[str, Any], None]:
             yield {"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None}
 
         try:
-            await self._client.query(said())
+            await self._client.query(user_message())
         except ClaudeSDKError as error:
-            raise self._noted(ClaudeGone()) from error
-        self._first = await self.next(self._config.turn_timeout)
-        if self._first is ENDED:
-            raise self.failure()
+            raise self._with_stderr(ClaudeGone()) from error
+        self._first_message = await self.next_message(self._config.turn_timeout)
+        if self._first_message is ENDED:
+            raise self.exit_error()
 
-    async def next(self, seconds: float) -> Any:
-        """What comes next: a message, a Question, a waiting call, or ENDED; None after that many seconds of silence."""
-        if self._first is not None:
-            first, self._first = self._first, None
+    async def next_message(self, seconds: float) -> Any:
+        """Return the next message, PermissionRequest, PendingCall or ENDED; None if nothing comes within the time."""
+        if self._first_message is not None:
+            first, self._first_message = self._first_message, None
             return first
-        if self._queue.qsize() < _MOST_UNREAD:
-            self._room.set()
+        if self._queue.qsize() < _MAX_UNREAD:
+            self._queue_drained.set()
         if not self._queue.empty():
             return self._queue.get_nowait()
         with anyio.move_on_after(seconds):
             return await self._queue.get()
         return None
 
-    async def stop(self) -> None:
-        """End the turn: ask for it, and end the process if that does not help."""
-        if self._ready.is_set():
-            with isolate("asking Claude to stop"), anyio.move_on_after(_STOPPING):
+    async def interrupt_turn(self) -> None:
+        """Ask the process to end its turn. Kill it if it does not react."""
+        if self._started.is_set():
+            with isolate("interrupting a turn of Claude"), anyio.move_on_after(_INTERRUPT_TIMEOUT):
                 await self._client.interrupt()
                 return
         self.kill()
 
-    async def settle(self) -> bool:
-        """End a turn nobody waits for any more, and forget what it said; False when the process is of no more use."""
-        if not self.busy or not self.is_alive:
+    async def wait_idle(self) -> bool:
+        """End an abandoned turn, and discard its messages. Return False if the process cannot be used again."""
+        if not self.is_busy or not self.is_alive:
             return self.is_alive
-        await self.stop()
-        with anyio.move_on_after(_STOPPING):
-            while self.busy:
-                self.hear(await self.next(_STOPPING))
-            self._questions.clear()
+        await self.interrupt_turn()
+        with anyio.move_on_after(_INTERRUPT_TIMEOUT):
+            while self.is_busy:
+                self.handle_message(await self.next_message(_INTERRUPT_TIMEOUT))
+            self._requests.clear()
             return self.is_alive
         return False
 
-    def hear(self, message: Any) -> None:
-        """Take note of what changes the state of the process."""
+    def handle_message(self, message: Any) -> None:
+        """Update the state of the process from one of its messages."""
         if message is ENDED or isinstance(message, ResultMessage):
-            self.busy = False
+            self.is_busy = False
 
-    def recognise(self) -> None:
+    def match_pending_calls(self) -> None:
         """Find out which of the model's calls wait for the client."""
-        self.calls.recognise(self.made)
+        self.calls.match_records(self.tool_calls)
 
-    def failure(self) -> BridgeError:
-        """Why the process is gone."""
+    def exit_error(self) -> BridgeError:
+        """Return the reason why the process is gone."""
         assert self._task is not None
-        error = None if self._task.cancelled() or not self._task.done() else self._task.exception()
-        known: BridgeError
-        if isinstance(error, CLINotFoundError):
-            known = BridgeUnavailable(
+        cause = None if self._task.cancelled() or not self._task.done() else self._task.exception()
+        error: BridgeError
+        if isinstance(cause, CLINotFoundError):
+            error = BridgeUnavailable(
                 "The Claude CLI was not found. Install it with pip install 'ambient-runner[claude]', or set cli_path."
             )
-        elif isinstance(error, ResultError) and self._resumes and not self._cli.was_started:
-            known = SessionLost()
+        elif isinstance(cause, ResultError) and self._is_continued and not self._cli.was_started:
+            error = SessionLost()
         elif not self._cli.was_started:
-            known = BridgeUnavailable("The Claude CLI did not start. The server's log has the reason.")
+            error = BridgeUnavailable("The Claude CLI did not start. The server's log has the reason.")
         else:
-            known = ClaudeGone()
-        known.__cause__ = error
-        return self._noted(known)
+            error = ClaudeGone()
+        error.__cause__ = cause
+        return self._with_stderr(error)
 
     async def mcp_status(self) -> list[dict[str, Any]]:
-        """How the MCP servers are doing, as the CLI says it. Raises: ClaudeGone."""
+        """Return the status of the MCP servers, as the CLI reports it. Raises: ClaudeGone."""
         try:
-            return [dict(one) for one in (await self._client.get_mcp_status())["mcpServers"]]
+            return [dict(server) for server in (await self._client.get_mcp_status())["mcpServers"]]
         except ClaudeSDKError as error:
-            raise self._noted(ClaudeGone()) from error
+            raise self._with_stderr(ClaudeGone()) from error
 
     def kill(self) -> None:
-        """End the process now, and all it has started."""
+        """Kill the process and everything it has started."""
         self._cli.kill()
 
     async def aclose(self, *, now: bool = False) -> None:
-        """End the process. With `now`, or in the middle of a turn, there is nothing it could still have to write."""
-        if now or self.busy:
+        """End the process. With `now`, or during a turn, it is killed: it has nothing left to write."""
+        if now or self.is_busy:
             self.kill()
         if self._task is None:
             return
-        self._room.set()
-        self._stay.cancel()
+        self._queue_drained.set()
+        self._scope.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait({self._task})
-            for _ in range(_STEPS):
+            for _ in range(_CLEANUP_STEPS):
                 await asyncio.sleep(0)
 
-    async def _own(self) -> None:
-        """Everything the SDK does with this process happens between these lines, in this task.
+    async def _own_process(self) -> None:
+        """Run everything the SDK does with this process, in this task.
 
-        It is ended by a scope: cancelling the task would also cut short the SDK's own ending, which is shielded from scopes alone.
+        A scope ends it: cancelling the task would also cut short the SDK's own cleanup, which is shielded from scopes only.
         """
         try:
-            with self._stay:
-                await self._listen()
+            with self._scope:
+                await self._receive_messages()
         finally:
             self._queue.put_nowait(ENDED)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
-        """Nobody may be there to ask for the exception: `failure` gives it to a run that is."""
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Mark the exception as retrieved: there may be no run to call `exit_error`."""
         if not task.cancelled():
             task.exception()
-        self._ready.set()
+        self._started.set()
 
-    async def _listen(self) -> None:
+    async def _receive_messages(self) -> None:
         async with self._client:
-            self._cli.has_started()
-            self._ready.set()
+            self._cli.mark_started()
+            self._started.set()
             async for message in self._client.receive_messages():
                 self._queue.put_nowait(message)
-                if self._queue.qsize() >= _MOST_UNREAD:
-                    self._room = anyio.Event()
-                    await self._room.wait()
+                if self._queue.qsize() >= _MAX_UNREAD:
+                    self._queue_drained = anyio.Event()
+                    await self._queue_drained.wait()
 
-    async def _may_use(self, tool: str, given: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
-        """Called by the SDK for the CLI: a person decides, in some run, or nobody in time."""
-        question = Question(
-            call=context.tool_use_id or "", tool=tool, input=given, suggestions=tuple(context.suggestions)
+    async def _ask_permission(
+        self, tool: str, arguments: dict[str, Any], context: ToolPermissionContext
+    ) -> PermissionResult:
+        """Wait for a person's decision, in this run or a later one. The SDK calls this for the CLI."""
+        request = PermissionRequest(
+            call_id=context.tool_use_id or "", tool=tool, input=arguments, suggestions=tuple(context.suggestions)
         )
-        if not self._lot.enter(self):
-            logger.warning("A question was refused: %d processes wait for people already", len(self._lot))
-            return PermissionResultDeny(message=FULL)
-        self._questions[question.id] = question
+        if not self._limit.try_enter(self):
+            logger.warning(
+                "A permission request of Claude was refused: %d processes wait for an answer already. "
+                "Raise `parked` to allow more.",
+                len(self._limit),
+            )
+            return PermissionResultDeny(message=LIMIT_REACHED)
+        self._requests[request.id] = request
         try:
-            self._queue.put_nowait(question)
+            self._queue.put_nowait(request)
             with anyio.move_on_after(self._config.answer_timeout):
-                return await question.answer
-            return PermissionResultDeny(message=LATE, interrupt=True)
+                return await request.answer
+            return PermissionResultDeny(message=TIMED_OUT, interrupt=True)
         finally:
-            self._questions.pop(question.id, None)
-            self._lot.leave(self)
+            self._requests.pop(request.id, None)
+            self._limit.leave(self)
 
     def _client_options(self) -> ClaudeAgentOptions:
-        """What the SDK itself needs to know: whom to call, and how prompts are marked. The process has its options already."""
-        served = server_of(self.launch.custom, self.launch.frontend, self.calls, lambda: self.run)
+        """Return the options the SDK's client itself uses: its callbacks and the MCP server. The process has its own."""
+        server = create_tool_server(self.launch.custom, self.launch.client_tools, self.calls, lambda: self.run)
         return replace(
             self.launch.options,
-            can_use_tool=self._may_use,
-            mcp_servers={} if served is None else {SERVER: served},
+            can_use_tool=self._ask_permission,
+            mcp_servers={} if server is None else {SERVER_NAME: server},
             allowed_tools=[],
             permission_mode=None,
             env={},
         )
 
-    def _noted(self, error: BridgeError) -> BridgeError:
-        """The error with what the CLI wrote last, for the log."""
+    def _with_stderr(self, error: BridgeError) -> BridgeError:
+        """Return the error with the CLI's last lines, for the log."""
         for line in self._cli.stderr:
             error.add_note(f"The CLI wrote: {line}")
         return error

@@ -1,4 +1,4 @@
-"""State shared by all threads of a ClaudeBridge, and the limit on processes that wait for a person."""
+"""State shared by all threads of a ClaudeBridge, and the limit on processes that wait for an answer."""
 
 from __future__ import annotations
 
@@ -11,104 +11,105 @@ from urllib.parse import unquote, urlsplit
 
 import anyio
 
-from ambient_runner.bridges.claude.config import PASSED
-from ambient_runner.config import harmless_environment, is_secret_name, named_environment
+from ambient_runner.bridges.claude.config import PASSED_VARIABLES
+from ambient_runner.config import base_environment, is_secret_name, named_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ambient_runner.bridges.claude.config import ClaudeConfig
-    from ambient_runner.bridges.claude.memory import Record
+    from ambient_runner.bridges.claude.memory import SessionRecord
     from ambient_runner.bridges.claude.session import Session
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
 
-__all__ = ["Keeper", "ParkingLot"]
+__all__ = ["ClaudeBridgeState", "WaitingProcessLimit"]
 
-_REMEMBERED = 10_000
+_MAX_TRACKED_THREADS = 10_000
 
 
-class Keeper:
-    """Made once for a bridge."""
+class ClaudeBridgeState:
+    """State of one bridge."""
 
     def __init__(self, config: ClaudeConfig) -> None:
         self.config = config
-        self.lot = ParkingLot(config.parked)
-        self.base = {**harmless_environment(), **named_environment([*PASSED, *config.pass_env])}
-        own = config.options.env if config.options else {}
-        self._always = {**self.base, **own, **config.env}
-        self.secrets = _secrets(self._always)
-        """What every process has and nobody may see."""
-        self._seen: OrderedDict[ThreadKey, tuple[Path | None, set[str]]] = OrderedDict()
+        self.waiting_limit = WaitingProcessLimit(config.parked)
+        self.base_variables = {**base_environment(), **named_environment([*PASSED_VARIABLES, *config.pass_env])}
+        """Variables of the server for every process."""
+        option_variables = config.options.env if config.options else {}
+        self._variables = {**self.base_variables, **option_variables, **config.env}
+        self.secrets = _secret_values(self._variables)
+        """Secrets that every process has."""
+        self._threads: OrderedDict[ThreadKey, tuple[Path | None, set[str]]] = OrderedDict()
 
-    def saw(self, thread: ThreadKey, file: Path | None, record: Record) -> None:
-        """Remember what there is of a thread outside of the ledger."""
-        _, sessions = self._seen.pop(thread, (None, set[str]()))
-        self._seen[thread] = (file, sessions | {one.session for one in record if one.session})
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
+    def track_thread(self, thread: ThreadKey, file: Path | None, record: SessionRecord) -> None:
+        """Remember the file and the CLI sessions of a thread, for `erase_thread`."""
+        _, sessions = self._threads.pop(thread, (None, set[str]()))
+        self._threads[thread] = (file, sessions | {answer.session for answer in record if answer.session})
+        if len(self._threads) > _MAX_TRACKED_THREADS:
+            self._threads.popitem(last=False)
 
-    async def forget(self, thread: ThreadKey) -> None:
-        """Delete the thread's file and the CLI's own transcripts of it."""
-        file, sessions = self._seen.pop(thread, (None, set[str]()))
-        await anyio.to_thread.run_sync(_delete, file, self._projects(), sessions)
+    async def erase_thread(self, thread: ThreadKey) -> None:
+        """Delete the thread's file and the CLI's transcripts of it."""
+        file, sessions = self._threads.pop(thread, (None, set[str]()))
+        await anyio.to_thread.run_sync(_delete_thread_files, file, self._transcripts_folder(), sessions)
 
-    def _projects(self) -> Path | None:
-        """Where the CLI keeps its transcripts."""
-        known = self._always
-        folder = known.get("CLAUDE_CONFIG_DIR") or (f"{known['HOME']}/.claude" if known.get("HOME") else None)
+    def _transcripts_folder(self) -> Path | None:
+        variables = self._variables
+        default = f"{variables['HOME']}/.claude" if variables.get("HOME") else None
+        folder = variables.get("CLAUDE_CONFIG_DIR") or default
         return Path(folder) / "projects" if folder else None
 
 
-def _secrets(variables: Mapping[str, str]) -> list[str]:
-    """Values that are secret by their name, and passwords in addresses."""
-    named = [value for name, value in variables.items() if is_secret_name(name)]
-    passwords = [_password(value) for value in variables.values()]
-    return [*named, *(form for password in passwords for form in (password, unquote(password)) if form)]
+def _secret_values(variables: Mapping[str, str]) -> list[str]:
+    """Return the values that are secret by their name, and the passwords in URLs."""
+    secrets = [value for name, value in variables.items() if is_secret_name(name)]
+    passwords = [_url_password(value) for value in variables.values()]
+    return [*secrets, *(form for password in passwords for form in (password, unquote(password)) if form)]
 
 
-def _password(address: str) -> str:
+def _url_password(url: str) -> str:
     try:
-        return urlsplit(address).password or ""
+        return urlsplit(url).password or ""
     except ValueError:
         return ""
 
 
-def _delete(file: Path | None, projects: Path | None, sessions: set[str]) -> None:
+def _delete_thread_files(file: Path | None, transcripts: Path | None, sessions: set[str]) -> None:
     if file is not None:
-        _remove(file)
-    if projects is None or not projects.is_dir():
+        _delete_path(file)
+    if transcripts is None or not transcripts.is_dir():
         return
     for session in sessions:
-        for found in list(projects.glob(f"*/{glob.escape(session)}*")):
-            _remove(found)
+        for path in list(transcripts.glob(f"*/{glob.escape(session)}*")):
+            _delete_path(path)
 
 
-def _remove(path: Path) -> None:
-    """Whatever is there; of a link, the link alone."""
+def _delete_path(path: Path) -> None:
+    """Delete a file or folder; of a link, only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-class ParkingLot:
-    """The processes that wait, and how many questions each has open."""
+class WaitingProcessLimit:
+    """Limits the processes that wait for an answer. Counts the open permission requests of each."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parked: dict[Session, int] = {}
+        self._request_counts: dict[Session, int] = {}
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return len(self._request_counts)
 
-    def enter(self, session: Session) -> bool:
-        """Whether there is room for a question of this process."""
-        if session not in self._parked and len(self._parked) >= self._limit:
+    def try_enter(self, session: Session) -> bool:
+        """Count a request of this process. Return False if too many processes wait already."""
+        if session not in self._request_counts and len(self._request_counts) >= self._limit:
             return False
-        self._parked[session] = self._parked.get(session, 0) + 1
+        self._request_counts[session] = self._request_counts.get(session, 0) + 1
         return True
 
     def leave(self, session: Session) -> None:
-        self._parked[session] -= 1
-        if not self._parked[session]:
-            del self._parked[session]
+        self._request_counts[session] -= 1
+        if not self._request_counts[session]:
+            del self._request_counts[session]

@@ -1,10 +1,10 @@
-"""From the SDK's messages to AG-UI events. Pure: no process, no waiting.
+"""Translate the SDK's messages into AG-UI events. Pure: no process, nothing awaited.
 
-Everything comes twice: piece by piece as the model writes, and whole when a block is complete. What was sent in pieces is not said again;
-what never was, such as the words of a subagent, is said when it is whole.
+Everything arrives twice: in pieces as the model streams, and whole when a block is complete. What was sent in pieces is not sent again;
+what never was, such as the text of a subagent, is sent when it is whole.
 
-Models repeat the ids of calls now and then. Inside, a call goes by the model's id, since it is answered before another has it; clients
-know it by an id that no other call of the thread has and that they can send back, in the run that answers it too.
+Models sometimes reuse ids of calls. Inside, a call has the model's id, since it is answered before another one gets that id; clients know
+it by an id that is unique in the thread and that they can send back, also in the run that answers it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from ambient_runner.bridges.claude.client_tools import shown_name
-from ambient_runner.bridges.toolkit.tool_call_ids import free_id
-from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT
-from ambient_runner.protocol.events import Custom, DataSource, ImagePart, TextPart
+from ambient_runner.bridges.claude.client_tools import client_tool_name
+from ambient_runner.bridges.claude.messages import result_content
+from ambient_runner.bridges.claude.subagents import SubagentLanes
+from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
+from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -39,304 +40,265 @@ if TYPE_CHECKING:
     from claude_agent_sdk import ContentBlock
 
     from ambient_runner.bridges.toolkit.composer import Composer
-    from ambient_runner.protocol.events import Content, ContentPart, Event
+    from ambient_runner.protocol.events import Content, Event
 
-__all__ = ["Made", "Translator", "result_content"]
+__all__ = ["ToolCallRecord", "Translator"]
 
-_DELEGATES = frozenset({"Task", "Agent"})
-_MADE_UP = "<synthetic>"
-"""The model that has written what the CLI says itself, such as the text of an error."""
+_SYNTHETIC_MODEL = "<synthetic>"
+"""The model of messages that the CLI writes itself, such as the text of an error."""
 
 
 @dataclass(kw_only=True, slots=True)
-class Made:
+class ToolCallRecord:
     """A call the model has made."""
 
-    call: str
-    """Its id for clients: the model's own, unless the thread has another call of that id or no client could send it back."""
+    client_id: str
+    """Its id for clients: the model's own, unless the thread has another call with that id or no client could send it back."""
     name: str
     parent: str | None
-    """The call it was made on behalf of; None for Claude's own."""
+    """The id of the call it was made on behalf of; None for Claude's own."""
     input: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(slots=True)
-class _Writing:
-    """The message a lane writes: which blocks are open, how many of each kind there were."""
+class _StreamedMessage:
+    """The message that a lane streams: its open blocks, and the number of blocks of each kind so far."""
 
-    message: str = ""
-    open: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
-    begun: Counter[str] = field(default_factory=Counter[str])
-    whole: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    message_id: str = ""
+    open_blocks: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
+    block_counts: Counter[str] = field(default_factory=Counter[str])
+    whole_block_counts: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    """Number of whole blocks of each kind, by the id of their message."""
 
 
 class Translator:
-    """Tells one run. `made` are the calls of the whole session: what was asked in one run is answered in another.
+    """Translator of one run. `calls` are those of the whole session: a call of one run may be answered in another.
 
-    `answered` are the calls whose results the client brings, `taken` the ids that the thread has already.
+    `answered` are the calls whose results the client brings, `used_ids` the ids that the thread already has.
     """
 
     def __init__(
         self,
         composer: Composer,
-        made: dict[str, Made],
+        calls: dict[str, ToolCallRecord],
         answered: Collection[str] = (),
-        taken: Collection[str] = (),
+        used_ids: Collection[str] = (),
     ) -> None:
         self.result: ResultMessage | None = None
-        self.session: str | None = None
-        self.last: str | None = None
-        """The CLI's own id of what was last said: the place to go on from."""
+        self.session_id: str | None = None
+        self.last_entry_id: str | None = None
+        """The CLI's id of its last message: the position to continue from."""
         self.model: str | None = None
-        self.trouble: str | None = None
-        """What kind of error the CLI has written about, if it has."""
-        self.retries = 0
-        """How often the CLI has said that it asks the model again."""
+        self.error_kind: str | None = None
+        """The kind of error in the CLI's messages, if there is one."""
+        self.retry_count = 0
+        """Number of retries of model requests that the CLI has reported."""
         self._composer = composer
-        self._made = made
+        self._calls = calls
+        self._lanes = SubagentLanes(composer, calls)
         self._answered = frozenset(answered)
-        self._taken = {*taken, *(one.call for one in made.values())}
-        self._writing: dict[str | None, _Writing] = {}
-        self._unended: set[str | None] = set()
-        for one in made.values():
-            composer.recall(one.call, self._lane(one.parent))
+        self._used_ids = {*used_ids, *(call.client_id for call in calls.values())}
+        self._streamed: dict[str | None, _StreamedMessage] = {}
+        self._incomplete: set[str | None] = set()
+        for call in calls.values():
+            composer.continue_tool_call(call.client_id, self._lanes.lane_of(call.parent))
 
     def feed(self, message: Any) -> list[Event]:
-        """What the message means to clients; often nothing. The CLI's account of itself (its folder, its tools) is for nobody."""
+        """Return the events of a message; often none. The CLI's description of itself (its folder, its tools) is not for clients."""
         match message:
             case StreamEvent(event=event, parent_tool_use_id=parent):
-                return [*self._delegated(parent), *self._streamed(event, parent)]
+                return [*self._lanes.start(parent), *self._on_stream_event(event, parent)]
             case AssistantMessage():
-                return self._whole(message)
+                return self._on_assistant_message(message)
             case UserMessage(content=list(blocks), parent_tool_use_id=parent):
                 results = [block for block in blocks if isinstance(block, ToolResultBlock)]
-                events = self._delegated(parent) if results else []
-                return [*events, *(event for block in results for event in self._result(block))]
+                events = self._lanes.start(parent) if results else []
+                return [*events, *(event for block in results for event in self._emit_result(block))]
             case ResultMessage():
-                self.session = message.session_id or self.session
-                if _answers_us(message):
+                self.session_id = message.session_id or self.session_id
+                if _ends_turn(message):
                     self.result = message
-            case SystemMessage(subtype="init", data={"session_id": str(session)}):
-                self.session = session
-            case SystemMessage(subtype="api_retry", data=said):
-                self.retries += 1
-                return [_retry(said)]
+            case SystemMessage(subtype="init", data={"session_id": str(session_id)}):
+                self.session_id = session_id
+            case SystemMessage(subtype="api_retry", data=data):
+                self.retry_count += 1
+                return [_retry_event(data)]
             case _:
                 pass
         return []
 
     @property
-    def is_writing(self) -> bool:
-        """Whether a message is not complete. The CLI makes the first calls of one while the model still writes the others."""
-        return bool(self._unended)
+    def is_streaming(self) -> bool:
+        """True while a message is incomplete. The CLI makes the first calls of one while the model still streams the others."""
+        return bool(self._incomplete)
 
-    def called(self, call: str, name: str, arguments: Mapping[str, Any]) -> list[Event]:
-        """A call the CLI asks about. It has been said already, unless the CLI was faster than its own messages."""
-        if call in self._made:
+    def emit_requested_call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> list[Event]:
+        """Return the events of a call that needs permission, if the CLI asks before it reports the call."""
+        if call_id in self._calls:
             return []
-        return self._call(call, name, arguments, None)
+        return self._emit_call(call_id, name, arguments, None)
 
-    def id_of(self, call: str) -> str:
-        """The call's id for clients."""
-        return self._made[call].call if call in self._made else call
+    def client_id_of(self, call_id: str) -> str:
+        """Return the call's id for clients."""
+        return self._calls[call_id].client_id if call_id in self._calls else call_id
 
-    def lane_of(self, call: str) -> str | None:
-        """The subagent that made the call; None for Claude itself."""
-        return self._lane(self._made[call].parent) if call in self._made else None
+    def lane_of(self, call_id: str) -> str | None:
+        """Return the lane of the subagent that made the call; None for Claude itself."""
+        return self._lanes.lane_of(self._calls[call_id].parent) if call_id in self._calls else None
 
-    def _streamed(self, event: Mapping[str, Any], parent: str | None) -> list[Event]:
-        writing = self._writing.setdefault(parent, _Writing())
+    def _on_stream_event(self, event: Mapping[str, Any], parent: str | None) -> list[Event]:
+        streamed = self._streamed.setdefault(parent, _StreamedMessage())
         match event:
-            case {"type": "message_start", "message": {"id": str(message)}}:
-                self._writing[parent] = _Writing(message=message, whole=writing.whole)
-                self._unended.add(parent)
+            case {"type": "message_start", "message": {"id": str(message_id)}}:
+                counts = streamed.whole_block_counts
+                self._streamed[parent] = _StreamedMessage(message_id=message_id, whole_block_counts=counts)
+                self._incomplete.add(parent)
             case {"type": "message_stop"}:
-                self._unended.discard(parent)
+                self._incomplete.discard(parent)
             case {"type": "content_block_start", "index": int(index), "content_block": dict()}:
-                return self._begun(writing, index, event["content_block"], parent)
-            case {"type": "content_block_delta", "index": int(index), "delta": dict()} if index in writing.open:
-                return self._grown(*writing.open[index], event["delta"], parent)
-            case {"type": "content_block_stop", "index": int(index)} if index in writing.open:
-                return self._done(*writing.open.pop(index), parent)
+                return self._on_block_start(streamed, index, event["content_block"], parent)
+            case {"type": "content_block_delta", "index": int(index), "delta": dict()} if index in streamed.open_blocks:
+                return self._on_block_delta(*streamed.open_blocks[index], event["delta"], parent)
+            case {"type": "content_block_stop", "index": int(index)} if index in streamed.open_blocks:
+                return self._on_block_stop(*streamed.open_blocks.pop(index), parent)
             case _:
                 pass
         return []
 
-    def _begun(self, writing: _Writing, index: int, block: Mapping[str, Any], parent: str | None) -> list[Event]:
+    def _on_block_start(
+        self, streamed: _StreamedMessage, index: int, block: Mapping[str, Any], parent: str | None
+    ) -> list[Event]:
         match block:
             case {"type": "text" | "thinking" as kind}:
-                writing.open[index] = (kind, f"{writing.message}/{writing.begun[kind]}")
-                writing.begun[kind] += 1
-            case {"type": "tool_use" | "server_tool_use", "id": str(call), "name": str(name)}:
-                writing.open[index] = ("call", call)
-                made = self._noted(call, name, parent)
-                return self._composer.tool_start(made.call, shown_name(name), self._lane(parent))
-            case {"type": str(kind), "tool_use_id": str(call), "content": content} if kind.endswith("_tool_result"):
-                return self._composer.tool_result(self.id_of(call), json.dumps(content), lane=self._lane(parent))
+                streamed.open_blocks[index] = (kind, f"{streamed.message_id}/{streamed.block_counts[kind]}")
+                streamed.block_counts[kind] += 1
+            case {"type": "tool_use" | "server_tool_use", "id": str(call_id), "name": str(name)}:
+                streamed.open_blocks[index] = ("call", call_id)
+                call = self._record_call(call_id, name, parent)
+                return self._composer.tool_start(call.client_id, client_tool_name(name), self._lanes.lane_of(parent))
+            case {"type": str(kind), "tool_use_id": str(call_id), "content": content} if kind.endswith("_tool_result"):
+                return self._emit_server_result(call_id, content, parent)
             case _:
                 pass
         return []
 
-    def _grown(self, kind: str, key: str, delta: Mapping[str, Any], parent: str | None) -> list[Event]:
+    def _on_block_delta(self, kind: str, key: str, delta: Mapping[str, Any], parent: str | None) -> list[Event]:
         match delta:
             case {"type": "text_delta", "text": str(text)}:
-                return self._composer.text(text, lane=self._lane(parent), key=key)
+                return self._composer.text(text, lane=self._lanes.lane_of(parent), key=key)
             case {"type": "thinking_delta", "thinking": str(text)}:
-                return self._composer.reasoning(text, lane=self._lane(parent), key=key)
+                return self._composer.reasoning(text, lane=self._lanes.lane_of(parent), key=key)
             case {"type": "input_json_delta", "partial_json": str(text)} if kind == "call":
-                return self._composer.tool_args(self.id_of(key), text)
+                return self._composer.tool_args(self.client_id_of(key), text)
             case _:
                 return []
 
-    def _done(self, kind: str, key: str, parent: str | None) -> list[Event]:
+    def _on_block_stop(self, kind: str, key: str, parent: str | None) -> list[Event]:
         match kind:
             case "text":
-                return self._composer.end_text(self._lane(parent))
+                return self._composer.end_text(self._lanes.lane_of(parent))
             case "thinking":
-                return self._composer.end_reasoning(self._lane(parent))
+                return self._composer.end_reasoning(self._lanes.lane_of(parent))
             case _:
-                return self._composer.tool_end(self.id_of(key))
+                return self._composer.tool_end(self.client_id_of(key))
 
-    def _whole(self, message: AssistantMessage) -> list[Event]:
+    def _on_assistant_message(self, message: AssistantMessage) -> list[Event]:
         parent = message.parent_tool_use_id
-        self.session = message.session_id or self.session
-        if message.error is not None or message.model == _MADE_UP:
-            self.trouble = message.error or self.trouble
+        self.session_id = message.session_id or self.session_id
+        if message.error is not None or message.model == _SYNTHETIC_MODEL:
+            self.error_kind = message.error or self.error_kind
             return []
         if parent is None:
-            self.last, self.model = message.uuid or self.last, message.model
-        events = self._delegated(parent)
-        name = message.message_id or ""
-        whole = self._writing.setdefault(parent, _Writing()).whole.setdefault(name, Counter())
+            self.last_entry_id, self.model = message.uuid or self.last_entry_id, message.model
+        events = self._lanes.start(parent)
+        message_id = message.message_id or ""
+        streamed = self._streamed.setdefault(parent, _StreamedMessage())
+        counts = streamed.whole_block_counts.setdefault(message_id, Counter())
         for block in message.content:
-            events += self._block(block, name, whole, parent)
+            events += self._emit_block(block, message_id, counts, parent)
         return events
 
-    def _block(self, block: ContentBlock, message: str, whole: Counter[str], parent: str | None) -> list[Event]:
+    def _emit_block(
+        self, block: ContentBlock, message_id: str, counts: Counter[str], parent: str | None
+    ) -> list[Event]:
+        lane = self._lanes.lane_of(parent)
         match block:
             case TextBlock(text=text):
-                key = f"{message}/{whole['text']}"
-                whole["text"] += 1
-                return self._composer.text(text, lane=self._lane(parent), key=key, complete=True)
+                key = f"{message_id}/{counts['text']}"
+                counts["text"] += 1
+                return self._composer.text(text, lane=lane, key=key, complete=True)
             case ThinkingBlock(thinking=text):
-                key = f"{message}/{whole['thinking']}"
-                whole["thinking"] += 1
-                return self._composer.reasoning(text, lane=self._lane(parent), key=key, complete=True)
+                key = f"{message_id}/{counts['thinking']}"
+                counts["thinking"] += 1
+                return self._composer.reasoning(text, lane=lane, key=key, complete=True)
             case ToolUseBlock() | ServerToolUseBlock():
-                return self._call(block.id, block.name, block.input, parent)
+                return self._emit_call(block.id, block.name, block.input, parent)
             case ToolResultBlock():
-                return self._result(block)
-            case ServerToolResultBlock(tool_use_id=call, content=content):
-                return self._composer.tool_result(self.id_of(call), json.dumps(content), lane=self._lane(parent))
+                return self._emit_result(block)
+            case ServerToolResultBlock(tool_use_id=call_id, content=content):
+                return self._emit_server_result(call_id, content, parent)
             case _:
                 return []
 
-    def _call(self, call: str, name: str, arguments: Mapping[str, Any], parent: str | None) -> list[Event]:
-        made = self._noted(call, name, parent)
-        made.input = arguments
+    def _emit_call(self, call_id: str, name: str, arguments: Mapping[str, Any], parent: str | None) -> list[Event]:
+        call = self._record_call(call_id, name, parent)
+        call.input = arguments
         return [
-            *self._composer.tool_start(made.call, shown_name(name), self._lane(parent)),
-            *self._composer.tool_args_full(made.call, json.dumps(arguments, ensure_ascii=False)),
-            *self._composer.tool_end(made.call),
+            *self._composer.tool_start(call.client_id, client_tool_name(name), self._lanes.lane_of(parent)),
+            *self._composer.tool_args_full(call.client_id, json.dumps(arguments, ensure_ascii=False)),
+            *self._composer.tool_end(call.client_id),
         ]
 
-    def _noted(self, call: str, name: str, parent: str | None) -> Made:
-        """The call as it is kept until its result is there; with an id of its own when it is new."""
-        made = self._made.get(call)
-        if made is None:
-            made = self._made[call] = Made(call=free_id(call, self._taken), name=name, parent=parent)
-            self._taken.add(made.call)
-        return made
+    def _record_call(self, call_id: str, name: str, parent: str | None) -> ToolCallRecord:
+        """Return the record of a call, which exists until its result arrives. A new call gets its client id here."""
+        call = self._calls.get(call_id)
+        if call is None:
+            client_id = allocate_tool_call_id(call_id, self._used_ids)
+            call = self._calls[call_id] = ToolCallRecord(client_id=client_id, name=name, parent=parent)
+            self._used_ids.add(client_id)
+        return call
 
-    def _result(self, block: ToolResultBlock) -> list[Event]:
-        lane = self._lane_under(block.tool_use_id)
-        made = self._made.pop(block.tool_use_id, None)
-        call = made.call if made else block.tool_use_id
-        if call in self._answered:
-            return []  # The client has said it itself.
+    def _emit_server_result(self, call_id: str, content: Any, parent: str | None) -> list[Event]:
+        """Return the result of a tool that the provider has executed."""
+        client_id, lane = self.client_id_of(call_id), self._lanes.lane_of(parent)
+        return self._composer.tool_result(client_id, json.dumps(content), lane=lane)
+
+    def _emit_result(self, block: ToolResultBlock) -> list[Event]:
+        call_id = block.tool_use_id
+        client_id, call = self.client_id_of(call_id), self._calls.get(call_id)
+        if client_id in self._answered:
+            self._calls.pop(call_id, None)
+            return []  # The client has sent it itself.
         content = result_content(block.content)
-        events = self._composer.end_subagent(lane, error=_failed(content) if block.is_error else None)
+        events = self._lanes.end(call_id, error=_failure_text(content) if block.is_error else None)
+        self._calls.pop(call_id, None)
         return [
             *events,
             *self._composer.tool_result(
-                call,
+                client_id,
                 content,
-                name=shown_name(made.name) if made else None,
-                lane=self._lane(made.parent) if made else None,
+                name=client_tool_name(call.name) if call else None,
+                lane=self._lanes.lane_of(call.parent) if call else None,
                 is_error=bool(block.is_error),
             ),
         ]
 
-    def _delegated(self, parent: str | None) -> list[Event]:
-        """The start of the subagent that speaks, unless it has begun."""
-        if parent is None:
-            return []
-        made = self._made.get(parent, Made(call=parent, name="Task", parent=None))
-        if made.name not in _DELEGATES:
-            return []
-        return [
-            *self._delegated(made.parent),
-            *self._composer.subagent(
-                self._lane_under(parent),
-                str(made.input.get("subagent_type") or "agent"),
-                description=_text(made.input.get("description")),
-                parent=self._lane(made.parent),
-                parent_tool_call_id=self.id_of(parent),
-            ),
-        ]
 
-    def _lane(self, parent: str | None) -> str | None:
-        """The lane of what was said on behalf of a call: the subagent's, when the call delegates."""
-        if parent is None:
-            return None
-        made = self._made.get(parent)
-        return self._lane_under(parent) if made is None or made.name in _DELEGATES else self._lane(made.parent)
-
-    def _lane_under(self, call: str) -> str:
-        """The lane of the subagent that a call sends out."""
-        return f"subagent-{self.id_of(call)}"
-
-
-def _answers_us(message: ResultMessage) -> bool:
-    """Whether this ends the turn that was asked for, and not one the CLI began by itself."""
+def _ends_turn(message: ResultMessage) -> bool:
+    """Return True if this ends the turn we began, and not one the CLI began by itself."""
     return message.origin is None or message.origin["kind"] == "human"
 
 
-def _retry(said: Mapping[str, Any]) -> Custom:
-    """`status` is the HTTP status of the provider's answer; None when there was none."""
+def _retry_event(data: Mapping[str, Any]) -> Custom:
+    """Return the event of a retried model request. `status` is the HTTP status of the provider; None if it did not answer."""
     value = {
-        "attempt": said.get("attempt"),
-        "maxRetries": said.get("max_retries"),
-        "delayMs": said.get("retry_delay_ms"),
-        "status": said.get("error_status"),
+        "attempt": data.get("attempt"),
+        "maxRetries": data.get("max_retries"),
+        "delayMs": data.get("retry_delay_ms"),
+        "status": data.get("error_status"),
     }
     return Custom(name="claude:retry", value=value)
 
 
-def result_content(content: str | list[dict[str, Any]] | None) -> Content:
-    """All of a tool's result: plain text where it is nothing but text."""
-    if isinstance(content, str):
-        return content or EMPTY_RESULT
-    parts = [_part(block) for block in content or ()]
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
-    if len(texts) < len(parts):
-        return parts
-    return "\n".join(texts) or EMPTY_RESULT
-
-
-def _part(block: Mapping[str, Any]) -> ContentPart:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return TextPart(text=text)
-        case {"type": "image", "source": {"type": "base64", "data": str(data), "media_type": str(kind)}}:
-            return ImagePart(source=DataSource(value=data, mime_type=kind))
-        case _:
-            return TextPart(text=json.dumps(block, ensure_ascii=False))
-
-
-def _failed(content: Content) -> str:
+def _failure_text(content: Content) -> str:
     return content if isinstance(content, str) else "The subagent failed."
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -1,5 +1,6 @@
-"""LangGraph graphs behind AG-UI. `bridge.py` is the door, `conversation.py` runs one thread, `telling.py` tells a run of it, `translate.py`
-is pure.
+"""LangGraph graphs behind AG-UI.
 
-Nothing is imported here: the SDK is needed only by those who use it. `ambient_runner.langgraph` has the public names.
+`bridge.py` creates adapters, `adapter.py` serves one thread, `run.py` one run. `run_input.py` decides what the graph receives, and
+`translate.py` turns its stream into events. Nothing is imported here: only those who use the SDK need it. `ambient_runner.langgraph` has
+the public names.
 """

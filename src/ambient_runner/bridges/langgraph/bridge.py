@@ -1,4 +1,4 @@
-"""The LangGraph bridge: what the server makes adapters with."""
+"""The LangGraph bridge: creates the adapters of threads, and owns what a graph factory opens."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.toolkit.callbacks import call_hook, needed_arguments
-from ambient_runner.errors import ConfigError, needing
+from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
+from ambient_runner.errors import ConfigError, optional_dependency
 
-with needing("langgraph", "langchain_core", "langgraph_sdk", install="ambient-runner[langgraph]"):
+with optional_dependency("langgraph", "langchain_core", "langgraph_sdk", install="ambient-runner[langgraph]"):
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
 
-    from ambient_runner.bridges.langgraph.adapter import Conversation
-    from ambient_runner.bridges.langgraph.graph import Graph, LocalGraph, place_of
+    from ambient_runner.bridges.langgraph.adapter import LangGraphAdapter
+    from ambient_runner.bridges.langgraph.graph import Graph, qualified_thread_id
+    from ambient_runner.bridges.langgraph.local_graph import LocalGraph
     from ambient_runner.bridges.langgraph.remote_graph import RemoteGraph
 
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
@@ -25,24 +26,25 @@ from ambient_runner.bridges.langgraph.config import LangGraphConfig
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
 
 __all__ = ["LangGraphBridge"]
 
 logger = logging.getLogger(__name__)
 
-_Factory = Callable[..., Any]
-_Make = Callable[[PlatformContext], Awaitable[Graph]]
-"""Gives the graph of a thread."""
+_UserFactory = Callable[..., Any]
+"""A user's function that returns a graph, or an async context manager of one."""
+_GraphFactory = Callable[[PlatformContext], Awaitable[Graph]]
+"""Returns the graph of a thread."""
 
 
 class LangGraphBridge(PlatformBridge):
     """A LangGraph graph as an agent of this server.
 
-    `graph` is a compiled graph, or a function that makes the graph of a thread, plain or async: it gets the PlatformContext if it needs
-    an argument. It may also give an async context manager that gives the graph: that is closed with the bridge, or with the thread if the
-    function needs an argument. Or the graph is on a LangGraph server: `url`, its `graph_id` there, and `api_key` or `headers` if the
-    server wants some.
+    `graph` is a compiled graph, or a function, plain or async, that returns the graph of a thread. The function gets the PlatformContext if
+    it requires an argument. It may also return an async context manager of the graph: that is closed with the bridge, or with the thread if
+    the function requires an argument. Alternatively the graph is on a LangGraph server: `url`, its `graph_id` there, and `api_key` or
+    `headers` if the server requires them.
     Raises: ConfigError.
     """
 
@@ -58,62 +60,63 @@ class LangGraphBridge(PlatformBridge):
     ) -> None:
         self._config = config or LangGraphConfig()
         self.default_prompt = self._config.default_prompt
-        self.hidden_state = self._config.hidden
+        self.hidden_state = self._config.hidden_keys
         if (graph is None) == (url is None):
             raise ConfigError(
-                "Give LangGraphBridge a compiled graph, a function that makes one, or the url of a LangGraph server."
+                "LangGraphBridge needs a compiled graph, a function that returns one, or the url of a LangGraph server."
             )
         self._opened = AsyncExitStack()
-        self._has_looked = False
-        self._make = (
-            _local(graph, self._opened)
+        self._has_checked_schema = False
+        self._create_graph = (
+            _local_factory(graph, self._opened)
             if url is None
-            else _giving(lambda: RemoteGraph(url, graph_id, api_key, headers or {}))
+            else _to_async_factory(lambda: RemoteGraph(url, graph_id, api_key, headers or {}))
         )
 
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(session_persistence=True, thinking=True)
 
-    def create_adapter(self, ctx: PlatformContext) -> Conversation:
-        return Conversation(lambda: self._looked_at(ctx), self._config, _platform(ctx))
+    def create_adapter(self, ctx: PlatformContext) -> LangGraphAdapter:
+        return LangGraphAdapter(lambda: self._create_checked_graph(ctx), self._config, _platform_settings(ctx))
 
     async def aclose(self) -> None:
         """Close what the function opened for all threads."""
         await self._opened.aclose()
 
-    async def _looked_at(self, ctx: PlatformContext) -> Graph:
-        """The graph of a thread. The first is looked at: one without a conversation runs, and answers nobody."""
-        graph = await self._make(ctx)
+    async def _create_checked_graph(self, ctx: PlatformContext) -> Graph:
+        """Return the graph of a thread. The schema of the first one is checked."""
+        graph = await self._create_graph(ctx)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(graph.aclose)
-            if not self._has_looked:
-                self._look((await graph.shape()).inputs)
+            if not self._has_checked_schema:
+                self._check_messages_key((await graph.read_schema()).input_keys)
             stack.pop_all()
         return graph
 
-    def _look(self, inputs: Collection[str] | None) -> None:
-        self._has_looked = True
+    def _check_messages_key(self, input_keys: Collection[str] | None) -> None:
+        """Log a warning if the input has no conversation: such a graph runs, but never sees a user's message."""
+        self._has_checked_schema = True
         key = self._config.messages_key
-        if inputs is not None and key not in inputs:
+        if input_keys is not None and key not in input_keys:
             logger.warning(
-                "The graph's input has no key %r, so it does not get what users say. It has: %s. "
+                "The graph's input has no key %r, so the graph does not receive the users' messages. Its keys are: %s. "
                 "Add the key to its state, or name the right one: LangGraphConfig(messages_key=…).",
                 key,
-                ", ".join(sorted(inputs)) or "none",
+                ", ".join(sorted(input_keys)) or "none",
             )
 
-    async def forget(self, thread: ThreadKey) -> None:
+    async def erase_thread(self, thread: ThreadKey) -> None:
         """Erase what the graph's checkpointer has of a thread."""
-        graph = await self._make(PlatformContext(session_id=thread.id))
+        graph = await self._create_graph(PlatformContext(session_id=thread.id))
         try:
-            await graph.forget(graph.place(place_of(thread)))
+            await graph.erase_thread(graph.storage_id(qualified_thread_id(thread)))
         finally:
             await graph.aclose()
 
 
-def _platform(ctx: PlatformContext) -> dict[str, Any]:
-    """What the platform asks for, where it says something."""
-    asked = {
+def _platform_settings(ctx: PlatformContext) -> dict[str, Any]:
+    """Return the platform's settings that have a value."""
+    settings = {
         "model": ctx.model,
         "max_tokens": ctx.max_tokens,
         "temperature": ctx.temperature,
@@ -121,61 +124,67 @@ def _platform(ctx: PlatformContext) -> dict[str, Any]:
         "workspace_path": ctx.workspace_path,
         "cwd_path": ctx.cwd_path,
     }
-    return {name: item for name, item in asked.items() if item not in (None, "")}
+    return {name: value for name, value in settings.items() if value not in (None, "")}
 
 
-def _local(graph: Any, opened: AsyncExitStack) -> _Make:
-    """How to get a graph that is in this process. Raises: ConfigError."""
+def _local_factory(graph: Any, opened: AsyncExitStack) -> _GraphFactory:
+    """Return the factory of a graph in this process. Raises: ConfigError."""
     if isinstance(graph, Pregel):
         local = LocalGraph(cast("Any", graph))
-        return _giving(lambda: local)
+        return _to_async_factory(lambda: local)
     if not callable(graph):
-        raise ConfigError(f"A compiled graph is needed, or a function that makes one, not {_kind(graph)}.")
-    return _called(cast("_Factory", graph), opened)
+        raise ConfigError(
+            f"LangGraphBridge needs a compiled graph or a function that returns one, not {_describe_type(graph)}."
+        )
+    return _wrap_user_factory(cast("_UserFactory", graph), opened)
 
 
-def _giving(give: Callable[[], Graph]) -> _Make:
-    async def make(ctx: PlatformContext) -> Graph:
-        return give()
+def _to_async_factory(create: Callable[[], Graph]) -> _GraphFactory:
+    async def create_graph(ctx: PlatformContext) -> Graph:
+        return create()
 
-    return make
+    return create_graph
 
 
-def _called(factory: _Factory, opened: AsyncExitStack) -> _Make:
-    needs_context = bool(needed_arguments(factory))
+def _wrap_user_factory(factory: _UserFactory, opened: AsyncExitStack) -> _GraphFactory:
+    """Return a factory that calls the user's. A context manager of a graph for all threads is entered once, into `opened`."""
+    needs_context = bool(required_parameters(factory))
     shared: list[LocalGraph] = []
-    one_at_a_time = anyio.Lock()
+    lock = anyio.Lock()
 
-    async def share(given: AbstractAsyncContextManager[Any]) -> Graph:
-        async with one_at_a_time:
+    async def share_graph(manager: AbstractAsyncContextManager[Any]) -> Graph:
+        async with lock:
             if not shared:
-                shared.append(LocalGraph(_compiled(await opened.enter_async_context(given))))
+                shared.append(LocalGraph(_require_compiled(await opened.enter_async_context(manager))))
                 opened.callback(shared.clear)
             return shared[0]
 
-    async def make(ctx: PlatformContext) -> Graph:
+    async def create_graph(ctx: PlatformContext) -> Graph:
         if shared:
             return shared[0]
-        made = await call_hook(factory, *([ctx] if needs_context else []))
-        if not isinstance(made, AbstractAsyncContextManager):
-            return LocalGraph(_compiled(made))
-        given = cast("AbstractAsyncContextManager[Any]", made)
+        result = await call_hook(factory, *([ctx] if needs_context else []))
+        if not isinstance(result, AbstractAsyncContextManager):
+            return LocalGraph(_require_compiled(result))
+        manager = cast("AbstractAsyncContextManager[Any]", result)
         if not needs_context:
-            return await share(given)
+            return await share_graph(manager)
         async with AsyncExitStack() as stack:
-            graph = _compiled(await stack.enter_async_context(given))
+            graph = _require_compiled(await stack.enter_async_context(manager))
             return LocalGraph(graph, stack.pop_all().aclose)
 
-    return make
+    return create_graph
 
 
-def _compiled(made: Any) -> Any:
-    """Raises: ConfigError."""
-    if not isinstance(made, Pregel):
-        raise ConfigError(f"The function made {_kind(made)}. It must give a compiled graph: `builder.compile()`.")
-    return cast("Any", made)
+def _require_compiled(graph: Any) -> Any:
+    """Return the graph. Raises: ConfigError if it is not compiled."""
+    if not isinstance(graph, Pregel):
+        raise ConfigError(
+            f"The function of LangGraphBridge returned {_describe_type(graph)}. "
+            "It must return a compiled graph: `builder.compile()`."
+        )
+    return cast("Any", graph)
 
 
-def _kind(thing: Any) -> str:
-    hint = " that is not compiled: call its `compile()`" if hasattr(thing, "compile") else ""
-    return f"a {type(thing).__name__}{hint}"
+def _describe_type(value: Any) -> str:
+    hint = " that is not compiled: call its `compile()`" if hasattr(value, "compile") else ""
+    return f"a {type(value).__name__}{hint}"

@@ -1,4 +1,4 @@
-"""How a LangGraph graph is served: what clients see and may set. Data and hooks, no SDK."""
+"""Settings of a LangGraph agent: what clients see, what they may set, and limits. Data and hooks, no SDK."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
 
 __all__ = ["LangGraphConfig", "PredictStateMapping"]
 
-_RESERVED = frozenset({"tools", "copilotkit", "remaining_steps", "is_last_step"})
-"""Keys of the state that we or the SDK set."""
+_RESERVED_KEYS = frozenset({"tools", "copilotkit", "remaining_steps", "is_last_step"})
+"""Keys of the state that the bridge or the SDK sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LangGraphConfig:
-    """How a graph is shown and limited."""
+    """Display options and limits of a graph."""
 
     messages_key: str = "messages"
     """The key of the graph's state that holds the conversation."""
     hidden_state: Sequence[str] = ()
     """Further keys of the state that clients never see and never set."""
     predict_state: Sequence[PredictStateMapping] = ()
-    """Arguments to show as state. The metadata `predict_state` of a model's call adds to these."""
+    """Tool arguments to show as state while the model streams them. The metadata `predict_state` of a model call adds to these."""
     recursion_limit: int | None = None
-    """How many steps a run may take. None is the graph's own limit, if it has one (`with_config`), else 100.
+    """Maximum number of steps per run. None means the graph's own limit (`with_config`), or 100 if it has none.
 
-    The SDK's is met by an endless graph only when it has eaten the memory.
+    The SDK's default is so high that an endless graph exhausts the memory first.
     """
     configurable: Sequence[str] = ()
-    """What a client may set in the run's `configurable`, by `forwardedProps.configurable`."""
+    """Keys of the run's `configurable` that a client may set with `forwardedProps.configurable`."""
     client_context: Sequence[str] = ()
-    """What a client may set in the run's context, by `forwardedProps.context`."""
+    """Keys of the run's context that a client may set with `forwardedProps.context`."""
     context: Callable[[RunAgentInput], Any] | None = None
-    """Gives the run's context: a mapping of what the graph's context schema has. It wins over what the client sets."""
+    """Returns the run's context: a mapping for the graph's context schema. It overrides what the client sets."""
     time_travel: bool = False
-    """Whether a client may say where the graph goes on: `forwardedProps.checkpointId` and `forwardedProps.command`."""
+    """True if a client may choose where the graph continues: `forwardedProps.checkpointId` and `forwardedProps.command`."""
     interrupt_seconds: float | None = None
-    """How long a question to a person stays open; for ever when None."""
+    """Seconds until an interrupt expires; None means never."""
     default_prompt: str = ""
-    """What is asked when a request has nothing to answer; without it such a request is refused."""
+    """User message for a request that has nothing to answer; without it such a request is refused."""
 
     @property
-    def hidden(self) -> frozenset[str]:
+    def hidden_keys(self) -> frozenset[str]:
         """All keys of the state that clients never see and never set."""
-        return frozenset({self.messages_key, *_RESERVED, *self.hidden_state})
+        return frozenset({self.messages_key, *_RESERVED_KEYS, *self.hidden_state})

@@ -1,4 +1,4 @@
-"""How a LangGraph run fails: the codes a client sees. Nothing of the SDK's own words goes out; the log has them."""
+"""Errors of a LangGraph run and the codes a client sees. No text of the SDK reaches a client; the server's log has it."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ __all__ = [
     "NoSuchCheckpoint",
     "RecursionLimit",
     "Unreachable",
-    "failure",
+    "to_bridge_error",
 ]
 
 
 class LangGraphError(BridgeError):
     """The graph failed. The server's log has the reason."""
 
-    code = "LANGGRAPH_ERROR"
+    code = "langgraph_error"
 
 
 class RecursionLimit(LangGraphError):
-    """The graph took more steps than it may. Ask for less, or raise `recursion_limit`."""
+    """The graph took more steps than allowed. Ask for less, or raise `recursion_limit`."""
 
-    code = "RECURSION_LIMIT"
+    code = "recursion_limit"
 
 
 class CheckpointerNeeded(LangGraphError):
-    """The graph asks a question and has no checkpointer, so nobody could go on with the answer. Compile it with one."""
+    """The graph raised an interrupt but has no checkpointer, so it could not continue with the answer. Compile it with one."""
 
-    code = "CHECKPOINTER_NEEDED"
+    code = "checkpointer_needed"
 
 
 class InvalidAnswer(LangGraphError):
-    """The answer is not of the form the graph asked for. Look at the `responseSchema` of the interrupt and answer again."""
+    """The answer does not match what the graph asked for. Check the `responseSchema` of the interrupt and answer again."""
 
-    code = "INVALID_ANSWER"
+    code = "invalid_answer"
 
 
 class InvalidState(LangGraphError):
-    """A part of the posted state is not of the type the graph keeps there. The state is as it was before; send one of that type."""
+    """A value of the client's state has another type than the graph's. The state is unchanged; send a value of that type."""
 
-    code = "INVALID_STATE"
+    code = "invalid_state"
 
 
 class NoSuchCheckpoint(LangGraphError):
     """This thread has no such checkpoint. Take a `checkpointId` from the metadata of one of its finished runs."""
 
-    code = "NO_SUCH_CHECKPOINT"
+    code = "no_such_checkpoint"
 
 
 class Unreachable(LangGraphError):
     """The LangGraph server cannot be reached or refused the run. Check its address and key; the server's log has the reason."""
 
-    code = "LANGGRAPH_UNREACHABLE"
+    code = "langgraph_unreachable"
 
 
-def failure(error: Exception) -> BridgeError:
-    """What a client is told of an exception out of the SDK."""
+def to_bridge_error(error: Exception) -> BridgeError:
+    """Return the error a client sees for an exception of the SDK."""
     match error:
         case BridgeError():
             return error

@@ -1,74 +1,81 @@
-"""Questions to people: a graph's interrupts as AG-UI has them, and the answers as the graph wants them. Pure."""
+"""Interrupts both ways: the graph's as AG-UI interrupts, and the client's answers as the graph expects them. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.toolkit.interrupts import expiry
-from ambient_runner.bridges.toolkit.json_values import plain
+from ambient_runner.bridges.toolkit.interrupts import expires_at
+from ambient_runner.bridges.toolkit.json_values import to_json
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ambient_runner.protocol.events import ResumeEntry
-    from ambient_runner.protocol.open_items import Owner
+    from ambient_runner.protocol.open_items import OwnerId
 
-__all__ = ["Question", "answers_of", "at_breakpoint", "goes_on", "interrupt_of", "is_breakpoint"]
+__all__ = [
+    "GraphInterrupt",
+    "answers_by_interrupt",
+    "breakpoint_interrupt",
+    "continues_after",
+    "interrupt_of",
+    "is_breakpoint",
+]
 
-_BREAKPOINT = "breakpoint-"
-_MESSAGES = ("message", "question", "description", "prompt")
-_SCHEMAS = ("response_schema", "responseSchema")
-_CALLS = ("tool_call_id", "toolCallId")
+_BREAKPOINT_PREFIX = "breakpoint-"
+_MESSAGE_KEYS = ("message", "question", "description", "prompt")
+_SCHEMA_KEYS = ("response_schema", "responseSchema")
+_TOOL_CALL_KEYS = ("tool_call_id", "toolCallId")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """An interrupt of the graph: who asks, and for which call if that is known."""
+class GraphInterrupt:
+    """An interrupt of the graph: the lane that raised it, and the tool call it is for, if known."""
 
     id: str
     value: Any
     response_schema: Any = None
-    lane: Owner = None
+    lane: OwnerId = None
     tool_call_id: str | None = None
 
 
-def interrupt_of(question: Question, seconds: float | None, told: Callable[[str], str]) -> Interrupt:
-    """The question as clients see it; open for so many seconds, or for ever. `told` gives a call's id in the thread."""
-    value = plain(question.value)
-    said = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
-    named = _first(said, _CALLS, str)
-    schema = question.response_schema or _first(said, _SCHEMAS, dict)
+def interrupt_of(raised: GraphInterrupt, seconds: float | None, client_call_id: Callable[[str], str]) -> Interrupt:
+    """Return the AG-UI interrupt. It expires after so many seconds; never if None. `client_call_id` maps ids of tool calls."""
+    value = to_json(raised.value)
+    members = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    tool_call_id = _first_member(members, _TOOL_CALL_KEYS, str)
+    schema = raised.response_schema or _first_member(members, _SCHEMA_KEYS, dict)
     return Interrupt(
-        id=question.id,
-        reason=_first(said, ("reason",), str) or "input_required",
-        message=value if isinstance(value, str) else _first(said, _MESSAGES, str),
-        tool_call_id=told(named) if named else question.tool_call_id,
+        id=raised.id,
+        reason=_first_member(members, ("reason",), str) or "input_required",
+        message=value if isinstance(value, str) else _first_member(members, _MESSAGE_KEYS, str),
+        tool_call_id=client_call_id(tool_call_id) if tool_call_id else raised.tool_call_id,
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
-        expires_at=_first(said, ("expires_at", "expiresAt"), str) or expiry(seconds),
+        expires_at=_first_member(members, ("expires_at", "expiresAt"), str) or expires_at(seconds),
         metadata={"value": value},
-        subagent_run_id=question.lane,
+        subagent_run_id=raised.lane,
     )
 
 
-def at_breakpoint(checkpoint: str, nodes: Sequence[str], seconds: float | None) -> Interrupt:
-    """The question of a graph that stops before or after a node (`interrupt_before`): whether to go on."""
+def breakpoint_interrupt(checkpoint: str, nodes: Sequence[str], seconds: float | None) -> Interrupt:
+    """Return the interrupt of a graph that stops before or after a node (`interrupt_before`): a confirmation to continue."""
     return Interrupt(
-        id=f"{_BREAKPOINT}{checkpoint}",
+        id=f"{_BREAKPOINT_PREFIX}{checkpoint}",
         reason="confirmation",
-        message=f"Go on with {', '.join(nodes)}?" if nodes else "Go on?",
-        expires_at=expiry(seconds),
+        message=f"Continue with {', '.join(nodes)}?" if nodes else "Continue?",
+        expires_at=expires_at(seconds),
         metadata={"next": list(nodes)},
     )
 
 
 def is_breakpoint(entry: ResumeEntry) -> bool:
-    return entry.interrupt_id.startswith(_BREAKPOINT)
+    return entry.interrupt_id.startswith(_BREAKPOINT_PREFIX)
 
 
-def goes_on(entry: ResumeEntry) -> bool:
-    """Whether a graph may go on behind a breakpoint: not if the answer is cancelled, says `false`, or does not approve."""
+def continues_after(entry: ResumeEntry) -> bool:
+    """Return True if the answer lets the graph continue after a breakpoint: not cancelled, not `false`, not disapproved."""
     match entry.payload:
         case False:
             return False
@@ -78,12 +85,12 @@ def goes_on(entry: ResumeEntry) -> bool:
             return entry.status == "resolved"
 
 
-def answers_of(entries: Iterable[ResumeEntry]) -> dict[str, Any]:
-    """The answers by the id of their question. One that was cancelled is told so."""
+def answers_by_interrupt(entries: Iterable[ResumeEntry]) -> dict[str, Any]:
+    """Return the answers by interrupt id. A cancelled interrupt is answered with `{"cancelled": True}`."""
     return {
         entry.interrupt_id: {"cancelled": True} if entry.status == "cancelled" else entry.payload for entry in entries
     }
 
 
-def _first(said: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:
-    return next((said[name] for name in names if isinstance(said.get(name), kind)), None)
+def _first_member(members: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:
+    return next((members[name] for name in names if isinstance(members.get(name), kind)), None)

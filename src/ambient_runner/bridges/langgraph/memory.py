@@ -1,4 +1,4 @@
-"""What a thread remembers of its graph between two runs: where the graph stands, and whether it knows all the thread knows."""
+"""Data kept with a thread between two runs: the graph's checkpoint, and whether the graph knows everything the thread does."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Memory"]
+__all__ = ["GraphMemory"]
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Kept with the thread, so that a rewind brings back the one before, and a restart loses nothing."""
+class GraphMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one thread. It is stored with the thread's events: a rewind restores the previous one, a restart loses nothing.
+
+    A `name=` is the stored name where it differs.
+    """
 
     checkpoint: str | None = None
     """The graph's checkpoint when this was written."""
     is_whole: bool = True
-    """False while a run goes on: if that is the last word, the run was cut, and the graph may not know what clients were told."""
+    """False while a run is active. If it is still False afterwards, the run was cut off and the graph may lack what clients received."""
     adopted: tuple[str, ...] = ()
-    """Messages and calls that a subgraph said and the graph took over: to clients a subagent's, to the model its own."""
+    """Ids of a subgraph's messages and tool calls that the graph took over: a subagent's for clients, the model's own for the graph."""
     aliases: dict[str, str] = {}
-    """Calls that go by another id towards clients: the graph's id by the thread's."""
-    unheard: tuple[str, ...] = ()
-    """Messages that came beside an answer, which the graph gets when it has gone on with that."""
-
-    beside: tuple[str, ...] = ()
-    """Keys of the shared state that were set there beside an answer. A graph takes one value for each, until it has moved on."""
+    """Tool calls with another id for clients: the graph's id by the client's."""
+    undelivered: tuple[str, ...] = msgspec.field(default=(), name="unheard")
+    """Ids of messages that came together with an answer. The graph gets them after it has continued with that answer."""
+    edits_with_answer: tuple[str, ...] = msgspec.field(default=(), name="beside")
+    """Keys of the shared state that were set together with an answer. A graph takes one value for each until its next checkpoint."""
 
     @classmethod
-    def of(cls, stored: Any) -> Memory | None:
-        """What was stored; None when there is nothing, or nothing we wrote."""
+    def from_stored(cls, stored: Any) -> GraphMemory | None:
+        """Return the stored memory; None if there is none or it is not ours."""
         if stored is None:
             return None
         try:
@@ -36,5 +38,5 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError:
             return None
 
-    def to_store(self) -> dict[str, Any]:
+    def to_stored(self) -> dict[str, Any]:
         return msgspec.to_builtins(self)

@@ -1,6 +1,6 @@
-"""Turns to LangChain messages, and what LangChain messages hold to AG-UI content. Pure.
+"""Messages both ways: turns to LangChain messages, and LangChain content to AG-UI content. Pure.
 
-The ids of the thread are the ids of the messages, so that a graph's state and the thread can be compared.
+Messages keep their ids from the thread, so that a graph's state and the thread can be compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pydantic_core
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from ambient_runner.bridges.toolkit.content import unreadable
+from ambient_runner.bridges.toolkit.content import attachment_placeholder
 from ambient_runner.bridges.toolkit.json_values import json_text
 from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, SystemTurn, UserTurn
@@ -34,36 +34,54 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Content, ContentPart, Tool
 
 __all__ = [
-    "is_object",
-    "messages_of",
-    "reasoning_of",
+    "additional_reasoning",
+    "content_pieces",
+    "is_json_object",
+    "model_messages_in",
     "result_content",
     "result_message",
-    "said_in",
-    "text_pieces",
+    "to_langchain_messages",
+    "token_counts",
     "tool_specs",
 ]
 
 Block = dict[str, Any]
 
-_KINDS: dict[type[Any], str] = {ImagePart: "image", AudioPart: "audio", VideoPart: "video", DocumentPart: "file"}
-_PARTS: dict[str, Any] = {"image": ImagePart, "audio": AudioPart, "video": VideoPart, "file": DocumentPart}
+_TOKEN_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
+_TOKEN_DETAILS = {
+    "cached_input_tokens": ("input_token_details", "cache_read"),
+    "cache_write_input_tokens": ("input_token_details", "cache_creation"),
+    "reasoning_tokens": ("output_token_details", "reasoning"),
+}
+
+_BLOCK_TYPES: dict[type[Any], str] = {ImagePart: "image", AudioPart: "audio", VideoPart: "video", DocumentPart: "file"}
+_PART_TYPES: dict[str, Any] = {"image": ImagePart, "audio": AudioPart, "video": VideoPart, "file": DocumentPart}
 
 
-def messages_of(turns: Iterable[Turn], arguments: Callable[[Any], Any]) -> list[BaseMessage]:
-    """The conversation as a graph keeps it. `arguments` makes of a call's arguments what can be kept."""
-    return [message for turn in turns for message in _messages(turn, arguments)]
+def token_counts(usage_metadata: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the token counts of a message by AG-UI's names. The counts of a message's chunks add up."""
+    counts: dict[str, int | None] = {name: int(usage_metadata.get(name) or 0) for name in _TOKEN_COUNTS}
+    for name, (group, key) in _TOKEN_DETAILS.items():
+        details: Mapping[str, Any] = usage_metadata.get(group) or {}
+        counts[name] = int(details[key]) if details.get(key) else None
+    return counts
 
 
-def _messages(turn: Turn, arguments: Callable[[Any], Any]) -> Iterator[BaseMessage]:
+def to_langchain_messages(turns: Iterable[Turn], to_storable: Callable[[Any], Any]) -> list[BaseMessage]:
+    """Return the conversation as a graph stores it. `to_storable` converts the arguments of tool calls for the checkpointer."""
+    return [message for turn in turns for message in _turn_messages(turn, to_storable)]
+
+
+def _turn_messages(turn: Turn, to_storable: Callable[[Any], Any]) -> Iterator[BaseMessage]:
     match turn:
         case UserTurn():
-            yield HumanMessage(content=_content(turn.content), id=turn.id, name=turn.name)
+            yield HumanMessage(content=_to_langchain_content(turn.content), id=turn.id, name=turn.name)
         case SystemTurn():
             yield SystemMessage(content=turn.text, id=turn.id)
         case AssistantTurn():
             calls = [
-                {"id": call.id, "name": call.name, "args": arguments(json.loads(call.arguments))} for call in turn.calls
+                {"id": call.id, "name": call.name, "args": to_storable(json.loads(call.arguments))}
+                for call in turn.calls
             ]
             yield AIMessage(content=turn.text, id=turn.ids[0], tool_calls=calls)
         case ResultsTurn():
@@ -72,9 +90,9 @@ def _messages(turn: Turn, arguments: Callable[[Any], Any]) -> Iterator[BaseMessa
 
 
 def result_message(result: Result) -> ToolMessage:
-    """A result as the model gets it."""
+    """Return a tool result as the model receives it."""
     return ToolMessage(
-        content=_content(result.content),
+        content=_to_langchain_content(result.content),
         tool_call_id=result.call_id,
         name=result.name or None,
         status="error" if result.is_error else "success",
@@ -82,7 +100,7 @@ def result_message(result: Result) -> ToolMessage:
 
 
 def tool_specs(tools: Iterable[Tool]) -> list[Block]:
-    """Tools of the client in the form that `bind_tools` takes."""
+    """Return the client's tools in the form that `bind_tools` accepts."""
     return [
         {
             "type": "function",
@@ -96,51 +114,51 @@ def tool_specs(tools: Iterable[Tool]) -> list[Block]:
     ]
 
 
-def _content(content: Content) -> Any:
+def _to_langchain_content(content: Content) -> Any:
     if isinstance(content, str):
         return content
-    return [_block(part) for part in content]
+    return [_to_block(part) for part in content]
 
 
-def _block(part: ContentPart) -> Block:
-    """A part as one of LangChain's standard content blocks. A URL is handed on, not fetched: the model's provider does that."""
+def _to_block(part: ContentPart) -> Block:
+    """Return a part as a standard content block of LangChain. A URL is passed on, not fetched: the model's provider does that."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    kind, source = _KINDS[type(part)], part.source
+    kind, source = _BLOCK_TYPES[type(part)], part.source
     match source:
         case DataSource():
             return {"type": kind, "base64": source.value, "mime_type": source.mime_type}
         case UrlSource() if source.value.startswith(("https://", "http://")):
-            typed = {"mime_type": source.mime_type} if source.mime_type else {}
-            return {"type": kind, "url": source.value, **typed}
+            mime_type = {"mime_type": source.mime_type} if source.mime_type else {}
+            return {"type": kind, "url": source.value, **mime_type}
         case _:
-            return {"type": "text", "text": unreadable(part)}
+            return {"type": "text", "text": attachment_placeholder(part)}
 
 
 def result_content(content: str | Sequence[Any]) -> Content:
-    """All that a tool gave: the text when that is all, else one part for each block."""
+    """Return a tool's whole result: its text if it has nothing else, otherwise one part per block."""
     if isinstance(content, str):
         return content
-    parts = [_part(block) for block in content]
+    parts = [_to_part(block) for block in content]
     if all(isinstance(part, TextPart) for part in parts):
         return "".join(cast("TextPart", part).text for part in parts)
     return parts
 
 
-def _part(block: Any) -> ContentPart:
+def _to_part(block: Any) -> ContentPart:
     if isinstance(block, str):
         return TextPart(text=block)
     if not isinstance(block, dict):
         return TextPart(text=json_text(block))
     block = cast("dict[str, Any]", block)
-    make, source = _PARTS.get(block.get("type", "")), _source(block)
-    if make is not None and source is not None:
-        return make(source=source)
+    part_type, source = _PART_TYPES.get(block.get("type", "")), _block_source(block)
+    if part_type is not None and source is not None:
+        return part_type(source=source)
     return TextPart(text=block["text"] if isinstance(block.get("text"), str) else json_text(block))
 
 
-def _source(block: Mapping[str, Any]) -> DataSource | UrlSource | None:
-    """Where a block's bytes are, in the form of today or in the one before it."""
+def _block_source(block: Mapping[str, Any]) -> DataSource | UrlSource | None:
+    """Return the source of a block's bytes, in LangChain's current format or in the one before."""
     mime = block.get("mime_type")
     data = block.get("base64") or (block.get("data") if block.get("source_type") == "base64" else None)
     if isinstance(data, str):
@@ -149,8 +167,8 @@ def _source(block: Mapping[str, Any]) -> DataSource | UrlSource | None:
     return UrlSource(value=url, mime_type=mime) if isinstance(url, str) else None
 
 
-def text_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """What a model's message says, in order: `("text", …)`, `("reasoning", …)` and `("encrypted", …)`."""
+def content_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the content of a model's message in order: `("text", …)`, `("reasoning", …)` and `("encrypted", …)`."""
     if isinstance(content, str):
         yield "text", content
         return
@@ -163,25 +181,25 @@ def text_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
             case {"type": "redacted_thinking"}:
                 yield "encrypted", str(block.get("data") or "")
             case _:
-                yield "reasoning", _reasoning(block)  # None in what a node may have put there.
+                yield "reasoning", _reasoning_text(block)  # Empty for any other block a node may add.
 
 
-def _reasoning(block: Any) -> str:
-    """What the providers call thinking, in each of their forms; empty for a block of another kind."""
+def _reasoning_text(block: Any) -> str:
+    """Return the text of a reasoning block, in any provider's format; empty for a block of another kind."""
     match block:
         case {"type": "thinking", "thinking": str(text)}:
             return text
         case {"type": "reasoning", "reasoning": str(text)}:
             return text
         case {"type": "reasoning", "summary": [*parts]}:
-            return "".join(map(_summary, parts))
+            return "".join(map(_summary_text, parts))
         case {"type": "reasoning_content", "reasoning_content": {"text": str(text)}}:
             return text
         case _:
             return ""
 
 
-def _summary(part: Any) -> str:
+def _summary_text(part: Any) -> str:
     match part:
         case str():
             return part
@@ -191,21 +209,21 @@ def _summary(part: Any) -> str:
             return ""
 
 
-def reasoning_of(additional: Mapping[str, Any]) -> str:
-    """The reasoning that some providers put beside the content."""
-    found = additional.get("reasoning_content")
-    return found if isinstance(found, str) else ""
+def additional_reasoning(additional: Mapping[str, Any]) -> str:
+    """Return the reasoning that some providers put next to the content (`additional_kwargs`)."""
+    reasoning = additional.get("reasoning_content")
+    return reasoning if isinstance(reasoning, str) else ""
 
 
-def said_in(update: Any) -> list[AIMessage]:
-    """The model's messages in what a node wrote: alone, in a list, or under a key."""
+def model_messages_in(update: Any) -> list[AIMessage]:
+    """Return the model's messages in a node's update: a single one, a list, or either under a key."""
     values = list(cast("dict[str, Any]", update).values()) if isinstance(update, dict) else [update]
-    many = [item for value in values for item in (cast("list[Any]", value) if isinstance(value, list) else [value])]
-    return [one for one in many if isinstance(one, AIMessage)]
+    items = [item for value in values for item in (cast("list[Any]", value) if isinstance(value, list) else [value])]
+    return [item for item in items if isinstance(item, AIMessage)]
 
 
-def is_object(text: str) -> bool:
-    """Whether the text of a call's arguments is what the SDK takes: a JSON object, if anything at all."""
+def is_json_object(text: str) -> bool:
+    """Return True if the SDK accepts this text as arguments of a tool call: a JSON object or nothing."""
     try:
         return not text or isinstance(pydantic_core.from_json(text), dict)
     except ValueError:

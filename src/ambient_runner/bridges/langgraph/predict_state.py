@@ -1,7 +1,7 @@
-"""State that is shown before it is there: arguments of a tool, while the model writes them.
+"""Predicted state: arguments of a tool call, shown as state while the model streams them.
 
-The truth is what the graph says. While a call is not answered the graph still has the old value, so predicted keys are left alone until
-then; at the end of the run nothing predicted remains.
+The graph's state is authoritative. Until a call is answered the graph still has the old value, so its updates of predicted keys are ignored
+until then; at the end of the run nothing predicted remains.
 """
 
 from __future__ import annotations
@@ -19,88 +19,93 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event
 
-__all__ = ["Predictions", "mappings_of"]
+__all__ = ["Predictions", "requested_mappings"]
 
-_FEWEST = 16
-"""Characters of arguments between two looks at them: reading them all for every chunk would take time in the square of their length."""
+_MIN_PARSE_INTERVAL = 16
+"""Fewest characters between two parses of the arguments. Parsing all of them for every chunk would take quadratic time."""
 
-_NAMES = ("state_key", "tool", "tool_argument")
-_NOTHING: Any = object()
+_MAPPING_KEYS = ("state_key", "tool", "tool_argument")
+_ABSENT: Any = object()
 
 
 @dataclass(slots=True)
-class _Open:
-    keys: dict[str, str]
+class _PredictedCall:
+    state_keys: dict[str, str]
     """State key by argument."""
-    text: str = ""
-    look_at: int = 0
+    arguments: str = ""
+    parse_at: int = 0
+    """Length of the arguments at which they are parsed next."""
 
 
 class Predictions:
-    """The calls of one run that write into the state."""
+    """The calls of one run whose arguments are shown as state."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._calls: dict[str, _Open] = {}
-        self._before: dict[str, Any] = {}
+        self._calls: dict[str, _PredictedCall] = {}
+        self._original: dict[str, Any] = {}
 
-    def covers(self, key: str) -> bool:
-        """Whether what the graph says of this key is older than what clients have been shown."""
-        return any(key in call.keys.values() for call in self._calls.values())
+    def covers_key(self, key: str) -> bool:
+        """Return True if the graph's value of this key is older than the predicted one that clients have."""
+        return any(key in call.state_keys.values() for call in self._calls.values())
 
-    def begin(self, call_id: str, name: str, mappings: Iterable[Mapping[str, str]]) -> list[Event]:
-        """A call begins. Clients are told which of its arguments are state."""
-        mine = [dict(mapping) for mapping in mappings if mapping.get("tool") == name]
-        if not mine:
+    def start_call(self, call_id: str, name: str, mappings: Iterable[Mapping[str, str]]) -> list[Event]:
+        """Begin a call. Return the event that tells clients which of its arguments are state."""
+        matching = [dict(mapping) for mapping in mappings if mapping.get("tool") == name]
+        if not matching:
             return []
-        keys = {one["tool_argument"]: one["state_key"] for one in mine}
-        self._calls[call_id] = _Open(keys=keys)
-        return [Custom(name="PredictState", value=mine)]
+        state_keys = {mapping["tool_argument"]: mapping["state_key"] for mapping in matching}
+        self._calls[call_id] = _PredictedCall(state_keys=state_keys)
+        return [Custom(name="PredictState", value=matching)]
 
-    def more(self, call_id: str, delta: str, *, complete: bool = False) -> list[Event]:
-        """The state that the arguments so far make."""
+    def add_arguments(self, call_id: str, delta: str, *, complete: bool = False) -> list[Event]:
+        """Return the changes of state that the arguments so far imply."""
         call = self._calls.get(call_id)
         if call is None:
             return []
-        call.text += delta
-        if len(call.text) < call.look_at and not complete:
+        call.arguments += delta
+        if len(call.arguments) < call.parse_at and not complete:
             return []
-        call.look_at = len(call.text) + max(_FEWEST, len(call.text) // 16)
-        arguments = _parsed(call.text)
-        shown = {key: arguments[name] for name, key in call.keys.items() if name in arguments}
-        for key in shown:
-            self._before.setdefault(key, self._store.value.get(key, _NOTHING))
-        return self._store.delta(shown)
+        call.parse_at = len(call.arguments) + max(_MIN_PARSE_INTERVAL, len(call.arguments) // 16)
+        arguments = _parse_partial_object(call.arguments)
+        predicted = {key: arguments[name] for name, key in call.state_keys.items() if name in arguments}
+        for key in predicted:
+            self._original.setdefault(key, self._store.value.get(key, _ABSENT))
+        return self._store.update_with_patch(predicted)
 
-    def settle(self, call_id: str) -> None:
-        """The call has been answered: from here on the graph's word counts."""
+    def finish_call(self, call_id: str) -> None:
+        """End the prediction of an answered call: from now on the graph's values apply."""
         self._calls.pop(call_id, None)
 
-    def take_back(self, truth: Mapping[str, Any]) -> None:
-        """Nothing predicted remains: clients will have what the graph has, or else what was there before."""
-        for key, before in self._before.items():
-            now = truth.get(key, before)
-            if now is _NOTHING:
-                self._store.drop(key)
+    def discard_all(self, graph_state: Mapping[str, Any]) -> None:
+        """Replace every predicted value by the graph's, or by the one from before the prediction."""
+        for key, original in self._original.items():
+            value = graph_state.get(key, original)
+            if value is _ABSENT:
+                self._store.remove_silently(key)
             else:
-                self._store.keep({key: now})
-        self._before.clear()
+                self._store.update_silently({key: value})
+        self._original.clear()
         self._calls.clear()
 
 
-def mappings_of(meta: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """The predictions a graph asks for in the metadata of a model's call. What is no mapping is left out."""
-    given: Any = meta.get("predict_state")
-    return [one for one in cast("list[Any]", given) if _is_mapping(one)] if isinstance(given, list | tuple) else []
+def requested_mappings(metadata: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """Return the mappings that a graph requests in the metadata of a model call, without malformed ones."""
+    requested: Any = metadata.get("predict_state")
+    if not isinstance(requested, list | tuple):
+        return []
+    return [mapping for mapping in cast("list[Any]", requested) if _is_mapping(mapping)]
 
 
-def _is_mapping(one: Any) -> bool:
-    return isinstance(one, dict) and all(isinstance(cast("dict[str, Any]", one).get(name), str) for name in _NAMES)
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(cast("dict[str, Any]", value).get(key), str) for key in _MAPPING_KEYS
+    )
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_partial_object(text: str) -> dict[str, Any]:
     try:
-        found = pydantic_core.from_json(text, allow_partial="trailing-strings")
+        value = pydantic_core.from_json(text, allow_partial="trailing-strings")
     except ValueError:
         return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

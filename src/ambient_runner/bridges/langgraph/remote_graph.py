@@ -1,4 +1,4 @@
-"""A graph on a LangGraph server. The SDK's RemoteGraph speaks to it; here its words become those of a graph in this process."""
+"""A graph on a LangGraph server. The SDK's RemoteGraph talks to it; this module converts its data to that of a graph in this process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from langgraph.types import StateSnapshot
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError
 
-from ambient_runner.bridges.langgraph.graph import MODES, Shape, checkpoint_of
+from ambient_runner.bridges.langgraph.graph import STREAM_MODES, StateSchema, checkpoint_id_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from ambient_runner.bridges.langgraph.graph import NativeStream
     from ambient_runner.bridges.langgraph.translate import Native
 
 __all__ = ["RemoteGraph"]
 
-_SPACE = uuid.UUID("5a3b4a1e-6b0c-5f0e-9a57-0d1f3c1b7a10")
-"""Of our own, and the same for ever: a thread is found again by the UUID it was given."""
-_KINDS: dict[str, Any] = {
+_THREAD_NAMESPACE = uuid.UUID("5a3b4a1e-6b0c-5f0e-9a57-0d1f3c1b7a10")
+"""Namespace of the UUIDs of threads. It must never change: a thread is found again by its UUID."""
+_MESSAGE_TYPES: dict[str, Any] = {
     "AIMessageChunk": AIMessageChunk,
     "ai": AIMessage,
     "human": HumanMessage,
@@ -34,85 +35,87 @@ _KINDS: dict[str, Any] = {
 
 
 class RemoteGraph:
-    """The graph `graph_id` of the server at `url`. It keeps the conversation, as every such server does."""
+    """The graph `graph_id` of the server at `url`. Every such server stores the conversation."""
 
-    keeps = True
+    has_checkpointer = True
 
     def __init__(self, url: str, graph_id: str, api_key: str | None, headers: Mapping[str, str]) -> None:
-        # Without a key none is looked for: the environment is not this bridge's to read.
+        # An explicit None keeps the SDK from reading a key from the environment, which bridges must not do.
         self._client: Any = get_client(url=url, api_key=api_key, headers=dict(headers))
         self._graph: Any = SdkGraph(graph_id, client=self._client)
         self._graph_id = graph_id
-        self._shape: Shape | None = None
+        self._schema: StateSchema | None = None
 
-    async def shape(self) -> Shape:
-        if self._shape is None:
-            self._shape = await self._found_shape()
-        return self._shape
+    async def read_schema(self) -> StateSchema:
+        if self._schema is None:
+            self._schema = await self._fetch_schema()
+        return self._schema
 
-    async def _found_shape(self) -> Shape:
-        """What the server says the graph takes. Which keys are reduced it does not say, so all but messages are set as they are."""
+    async def _fetch_schema(self) -> StateSchema:
+        """Ask the server for the graph's schemas. They do not tell which keys are reduced, so all but messages are set as they are."""
         assistants: Any = await self._client.assistants.search(graph_id=self._graph_id, limit=1)
         assistant: dict[str, Any] = assistants[0] if assistants else {"assistant_id": self._graph_id}
         schemas: Any = await self._client.assistants.get_schemas(assistant["assistant_id"])
         config: dict[str, Any] = assistant.get("config") or {}
-        return Shape(
-            inputs=frozenset(_properties(schemas, "input_schema")),
-            reduced=frozenset({"messages"}),
-            has_context=bool(_properties(schemas, "context_schema")),
+        return StateSchema(
+            input_keys=frozenset(_schema_properties(schemas, "input_schema")),
+            reduced_keys=frozenset({"messages"}),
+            has_context=bool(_schema_properties(schemas, "context_schema")),
             recursion_limit=config.get("recursion_limit"),
         )
 
-    def stream(
-        self, given: Any, config: dict[str, Any], context: Any
-    ) -> AbstractAsyncContextManager[AsyncGenerator[Native, None]]:
-        return aclosing(self._natives(given, config, context))
+    def open_stream(
+        self, graph_input: Any, config: dict[str, Any], context: Any
+    ) -> AbstractAsyncContextManager[NativeStream]:
+        return aclosing(self._stream_natives(graph_input, config, context))
 
-    async def _natives(self, given: Any, config: dict[str, Any], context: Any) -> AsyncGenerator[Native, None]:
+    async def _stream_natives(
+        self, graph_input: Any, config: dict[str, Any], context: Any
+    ) -> AsyncGenerator[Native, None]:
         stream: Any = self._graph.astream(
-            given,
+            graph_input,
             config,
             context=context,
-            stream_mode=[*MODES, "checkpoints"],
+            stream_mode=[*STREAM_MODES, "checkpoints"],
             subgraphs=True,
             on_disconnect="cancel",
-            # The SDK leaves it out of the configuration.
+            # The SDK does not take it from the configuration.
             checkpoint_id=config["configurable"].get("checkpoint_id"),
         )
         async with aclosing(stream):
-            async for ns, mode, data in stream:
-                yield ns, mode, _native(mode, data)
+            async for namespace, mode, data in stream:
+                yield namespace, mode, _to_native_data(mode, data)
 
-    async def state(self, config: dict[str, Any]) -> StateSnapshot:
-        # The server gives back what it was asked by, and the SDK wants the namespace to be there.
-        asked = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
+    async def read_state(self, config: dict[str, Any]) -> StateSnapshot:
+        # The server returns the configuration of the request, and the SDK requires the namespace in it.
+        request = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
         try:
-            found: Any = await self._graph.aget_state(asked)
+            state: Any = await self._graph.aget_state(request)
         except NotFoundError:
             return StateSnapshot({}, (), cast("Any", config), None, None, None, (), ())
-        return found._replace(values=_with_messages(found.values))
+        return state._replace(values=_revive_messages(state.values))
 
-    async def newest(self, place: str) -> str | None:
-        return checkpoint_of(await self.state({"configurable": {"thread_id": place}}))
+    async def newest_checkpoint_id(self, storage_id: str) -> str | None:
+        return checkpoint_id_of(await self.read_state({"configurable": {"thread_id": storage_id}}))
 
-    async def ask_again(self, config: dict[str, Any]) -> None:
-        """A LangGraph server has no way to take an answer back. A question that fails on one can be cancelled."""
+    async def discard_failed_answers(self, config: dict[str, Any]) -> None:
+        """Do nothing: a LangGraph server cannot delete an answer. An interrupt that fails on one can be cancelled."""
 
-    async def was_answered(self, config: dict[str, Any]) -> bool:
-        """A LangGraph server does not say what it was answered."""
+    async def has_stored_answers(self, config: dict[str, Any]) -> bool:
+        """Return False: a LangGraph server does not expose stored answers."""
         return False
 
-    async def unfit(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
-        """A LangGraph server does not say what it would fail on."""
+    async def rejected_keys(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
+        """Return no keys: a LangGraph server does not expose what it would fail on."""
         return []
 
-    def place(self, thread: str) -> str:
-        """A LangGraph server names threads by UUIDs."""
-        return str(uuid.uuid5(_SPACE, thread))
+    def storage_id(self, thread: str) -> str:
+        """Return a UUID: a LangGraph server names threads by UUIDs."""
+        return str(uuid.uuid5(_THREAD_NAMESPACE, thread))
 
-    async def forget(self, place: str) -> None:
+    async def erase_thread(self, storage_id: str) -> None:
         try:
-            await self._client.threads.delete(place)
+            await self._client.threads.delete(storage_id)
         except NotFoundError:
             return  # There has been no run yet.
 
@@ -120,27 +123,28 @@ class RemoteGraph:
         await self._client.aclose()
 
 
-def _properties(schemas: Mapping[str, Any], name: str) -> list[str]:
+def _schema_properties(schemas: Mapping[str, Any], name: str) -> list[str]:
     schema: Mapping[str, Any] = schemas.get(name) or {}
     return list(schema.get("properties") or ())
 
 
-def _native(mode: str, data: Any) -> Any:
-    """The event as a graph in this process would say it."""
+def _to_native_data(mode: str, data: Any) -> Any:
+    """Return the data of an event as a graph in this process streams it."""
     if mode == "messages":
-        return _with_messages(data[0]), data[1]
-    return _with_messages(data) if mode in {"updates", "values"} else data
+        return _revive_messages(data[0]), data[1]
+    return _revive_messages(data) if mode in {"updates", "values"} else data
 
 
-def _with_messages(value: Any) -> Any:
-    """The value with messages where the wire has objects."""
+def _revive_messages(value: Any) -> Any:
+    """Return the value with LangChain messages in place of their JSON objects."""
     match value:
-        case {"type": str(kind), "content": _} if kind in _KINDS:
-            said = cast("dict[str, Any]", value)
-            return _KINDS[kind](**{key: item for key, item in said.items() if key != "type" and item is not None})
+        case {"type": str(kind), "content": _} if kind in _MESSAGE_TYPES:
+            members = cast("dict[str, Any]", value)
+            fields = {key: item for key, item in members.items() if key != "type" and item is not None}
+            return _MESSAGE_TYPES[kind](**fields)
         case dict():
-            return {key: _with_messages(item) for key, item in cast("dict[str, Any]", value).items()}
+            return {key: _revive_messages(item) for key, item in cast("dict[str, Any]", value).items()}
         case list():
-            return [_with_messages(item) for item in cast("list[Any]", value)]
+            return [_revive_messages(item) for item in cast("list[Any]", value)]
         case _:
             return value

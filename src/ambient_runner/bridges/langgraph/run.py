@@ -1,240 +1,245 @@
-"""One run of a graph, told: what clients hear of it, what the graph is given and may do, and what the thread keeps. Nothing is run here.
+"""One run of a graph: plans its input, streams its events, and keeps what the next run needs.
 
-`conversation.py` goes through its doors in this order: `ask` for what `opening.py` decides by, `open` for the first words, `giving` and
-`settings` for each thing the graph is given, `piece` or `feed` for whatever it says, `instead` where it fails on a cancelled question, and
-`end` or `fail` for the last words.
+`adapter.py` calls `stream`, then `finish`; if either raises, `fail`. `run_input.py` decides what the graph receives, `translate.py` turns
+its native events into ours, `outcome.py` makes the terminal event.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import remember
-from ambient_runner.bridges.langgraph.errors import CheckpointerNeeded, InvalidState, LangGraphError, Unreachable
-from ambient_runner.bridges.langgraph.graph import place_of
-from ambient_runner.bridges.langgraph.interrupts import at_breakpoint, interrupt_of
-from ambient_runner.bridges.langgraph.memory import Memory
-from ambient_runner.bridges.langgraph.run_input import Ask, forwarded
-from ambient_runner.bridges.langgraph.tool_call_ids import CallNames
-from ambient_runner.bridges.langgraph.translate import Plan, Translator
-from ambient_runner.bridges.toolkit.interrupts import lapsed
+from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
+from ambient_runner.bridges.langgraph.memory import GraphMemory
+from ambient_runner.bridges.langgraph.outcome import run_finished
+from ambient_runner.bridges.langgraph.run_input import forwarded_prop, plan_input
+from ambient_runner.bridges.langgraph.translate import Translator, TranslatorContext
+from ambient_runner.bridges.toolkit.callbacks import call_hook
+from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events
 from ambient_runner.bridges.toolkit.state import StateStore
-from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
-from ambient_runner.bridges.toolkit.turns import calls_of
-from ambient_runner.protocol.events import Interrupted, RunError, RunFinished, Success, ToolMessage
-from ambient_runner.protocol.json_pointer import pointer_to
+from ambient_runner.bridges.toolkit.turns import collect_tool_calls
+from ambient_runner.protocol.events import RunError, ToolMessage
+from ambient_runner.protocol.json_pointer import format_pointer
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import run_if_any
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
-    from ambient_runner.bridges.langgraph.config import LangGraphConfig
-    from ambient_runner.bridges.langgraph.graph import Graph, Shape
-    from ambient_runner.bridges.langgraph.run_input import Opening
+    from ambient_runner.bridges.langgraph.graph import Graph
+    from ambient_runner.bridges.langgraph.run_input import GraphInput, RunContext
     from ambient_runner.bridges.langgraph.subagents import Namespace
     from ambient_runner.bridges.langgraph.translate import Native
     from ambient_runner.errors import BridgeError
-    from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
+    from ambient_runner.protocol.events import Event
 
-__all__ = ["Telling"]
+__all__ = ["LangGraphRun"]
 
 logger = logging.getLogger(__name__)
 
-_STEPS = 100
-"""How many a run may take if nobody says it."""
+_DEFAULT_RECURSION_LIMIT = 100
+"""Maximum number of steps per run if neither the config nor the graph sets it."""
 
 
-class Telling:
-    """One run. Its `memory` is what the next one has to know."""
+class LangGraphRun:
+    """One run. Its `memory` is what the next run needs."""
 
-    def __init__(self, given: RunAgentInput, config: LangGraphConfig, shape: Shape, memory: Memory | None) -> None:
+    def __init__(self, context: RunContext, graph: Graph) -> None:
+        memory = context.memory
         self.memory = memory
-        self._opening: Opening | None = None
-        self._tools = Toolbox(given.tools, shape.tools).frontend
-        self._input = given
-        self._config = config
-        self._limit = config.recursion_limit or shape.recursion_limit or _STEPS
-        self._store = StateStore(given.state, config.hidden.__contains__)
-        self._names = CallNames(given.messages, memory.aliases if memory else {})
-        self._translator = Translator(self._store, _plan(given, self._tools, config), self._names)
-        self.piece = self._translator.piece
-        self._checkpoint: str | None = None
-        self._next: list[str] = []
-        self._unheard: tuple[str, ...] = ()
-        self._beside = memory.beside if memory else ()
-        self._noted = len(self._names.aliases)
+        self._context = context
+        self._graph = graph
+        self._plan: GraphInput | None = None
+        self._store = StateStore(context.run_input.state, context.config.hidden_keys.__contains__)
+        self._translator = Translator(self._store, _translator_context(context), context.call_ids)
+        self._checkpoint_id: str | None = None
+        self._next_nodes: list[str] = []
+        self._undelivered: tuple[str, ...] = ()
+        self._edits_with_answer = memory.edits_with_answer if memory else ()
+        self._remembered_aliases = len(context.call_ids.aliases)
 
-    @property
-    def waits(self) -> bool:
-        """Whether the graph waits for someone."""
-        return bool(self._translator.questions) or self._translator.is_paused
+    async def stream(self) -> AsyncGenerator[Event, None]:
+        """Run the graph on everything it has to receive. Raises: BridgeError, and whatever the graph raises."""
+        self._plan = plan = await plan_input(self._graph, self._context)
+        for event in self._start(plan):
+            yield event
+        graph_context = await self._graph_context()
+        configurable, inputs = dict(plan.configurable), deque(plan.inputs)
+        fast_delta = self._translator.fast_delta
+        while inputs and not self._translator.is_waiting:
+            try:
+                graph_input = self._take_input(inputs)
+                config = self._run_config(configurable)
+                async with self._graph.open_stream(graph_input, config, graph_context) as natives:
+                    async for native in natives:
+                        if (delta := fast_delta(native)) is not None:
+                            yield delta  # Nearly all of a stream, so it takes the shortest path.
+                            continue
+                        for event in self._feed(native):
+                            yield event
+            except Exception as error:
+                fallback = self._fallback_inputs(plan, to_bridge_error(error))
+                if fallback is None:
+                    raise
+                logger.warning(
+                    "Run %s on thread %s: the graph failed on a cancelled interrupt, which is dropped.",
+                    self._context.run_input.run_id,
+                    self._context.run_input.thread_id,
+                    exc_info=error,
+                )
+                inputs = deque(fallback)
+            else:
+                configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
 
-    def ask(self, graph: Graph, platform: Mapping[str, Any]) -> Ask:
-        """What `open_run` decides by."""
-        run = run_if_any()
-        return Ask(
-            input=self._input,
-            place=graph.place(self._input.thread_id if run is None else place_of(run.thread)),
-            config=self._config,
-            memory=self.memory,
-            new=None if run is None else run.new_ids,
-            tools=list(self._tools.values()),
-            platform=platform,
-            names=self._names,
-            keeps=graph.keeps,
-        )
-
-    def settings(self, opening: Opening) -> dict[str, Any]:
-        """The run's configuration. What a client sets is what it may set, and never what we set."""
-        allowed = _allowed(forwarded(self._input, "configurable"), self._config.configurable)
-        return {"configurable": {**allowed, **opening.configurable}, "recursion_limit": self._limit}
-
-    def client_context(self) -> dict[str, Any]:
-        """What a client sets of the run's context, of what it may set."""
-        return _allowed(forwarded(self._input, "context"), self._config.client_context)
-
-    def open(self, opening: Opening) -> list[Event]:
-        """The first words: what the graph is about to be given, and where it stands, are known. Raises: InvalidState."""
-        self._opening = opening
-        if opening.wrong:
-            logger.warning("The posted state has another type than the graph's at: %s", ", ".join(opening.wrong))
-            raise InvalidState
-        self._checkpoint = opening.checkpoint
-        self._translator.resumes = opening.resumes
-        self._translator.recall(opening.stored)
-        self._unheard = opening.unheard
-        self._beside = opening.beside
-        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
-        return [*snapshot, *lapsed(opening.lapsed), *self._remember(is_whole=False)]
-
-    def giving(self, one: Any) -> Any:
-        """What the graph is given next, noted: messages are heard."""
-        if isinstance(one, dict):
-            self._unheard = ()
-        return cast("Any", one)
-
-    def feed(self, native: Native) -> list[Event]:
-        """What an event says that is more than a `piece`."""
-        ns, mode, data = native
-        if mode == "checkpoints":
-            return self._moved(ns, data)
-        events = self._translator.feed(native)
-        if len(self._names.aliases) > self._noted:
-            self._noted = len(self._names.aliases)
-            events += self._remember(is_whole=False)  # The client may answer it also when this run is cut.
-        return events
-
-    def end(self, *, keeps: bool) -> list[Event]:
-        """The last words. Raises: CheckpointerNeeded."""
-        if self.waits and not keeps:
-            raise CheckpointerNeeded
-        end = RunFinished(
-            thread_id=self._input.thread_id,
-            run_id=self._input.run_id,
-            outcome=self._outcome(),
-            usage=self._translator.usage.tokens,
-            metadata={"checkpointId": self._checkpoint} if self._checkpoint else None,
-        )
-        self._store.keep(self._translator.visible())
+    def finish(self) -> list[Event]:
+        """Return the ends of everything open, the final state, the memory and RUN_FINISHED. Raises: CheckpointerNeeded."""
+        terminal = run_finished(self._context, self._translator, self._checkpoint_id, self._next_nodes)
+        self._store.update_silently(self._translator.shared_state())
         return [
-            *self._translator.close(end),
-            *self._store.closing(),
+            *self._translator.close(terminal),
+            *self._store.snapshot_if_changed(),
             *self._remember(is_whole=True),
-            end,
+            terminal,
         ]
 
-    def instead(self, error: BridgeError) -> Sequence[Any] | None:
-        """What the graph is given after it failed: if all it was to do is cancel questions, and it did nothing, they are over."""
-        resume, opening = self._input.resume, self._opening
-        if opening is None or not resume or not self._translator.resumes or isinstance(error, Unreachable):
-            return None
-        if self._checkpoint != opening.checkpoint or any(entry.status != "cancelled" for entry in resume):
-            return None
-        self._translator.questions.clear()
-        self._translator.resumes = False
-        return opening.instead
+    async def fail(self, error: BridgeError) -> list[Event]:
+        """Return the last events of a failed run, before its error: the state is rolled back and everything open ends."""
+        return [
+            *await self._roll_back_state(error),
+            *self._translator.close(RunError(message=error.message)),
+            *self._store.snapshot_if_changed(),
+        ]
 
-    async def fail(self, error: BridgeError, graph: Graph) -> list[Event]:
-        """The last words of a run that failed, before its error."""
-        end = RunError(message=error.message)
-        return [*await self._take_back(error, graph), *self._translator.close(end), *self._store.closing()]
-
-    async def _take_back(self, error: BridgeError, graph: Graph) -> list[Event]:
-        """What the graph could not take is no longer the thread's, nor the graph's: every later run would fail on it.
-
-        A graph that failed before a node began goes on from where it was before, or from nothing.
-        """
-        opening = self._opening
-        is_untaken = type(error) is LangGraphError and not self._translator.has_begun
-        if opening is None or not (is_untaken or isinstance(error, InvalidState)):
-            return []
-        if self._checkpoint is not None and self._checkpoint != opening.checkpoint:
-            if opening.checkpoint is None:
-                with isolate("erasing a graph's first checkpoints"):
-                    await graph.forget(opening.configurable["thread_id"])
-            self._checkpoint = opening.checkpoint
-        known = self._store.value
-        gone = [name for name in opening.sets if name not in opening.before and name in known]
-        removed = self._store.apply([{"op": "remove", "path": pointer_to(name)} for name in gone])
-        self._store.keep(opening.before)
-        return [*removed, *self._remember(is_whole=False)]
-
-    def _outcome(self) -> Outcome:
-        seconds = self._config.interrupt_seconds
-        if self._translator.questions:
-            return Interrupted(
-                interrupts=[
-                    interrupt_of(one, seconds, self._names.latest) for one in self._translator.questions.values()
-                ]
+    def _start(self, plan: GraphInput) -> list[Event]:
+        """Return the first events. Raises: InvalidState."""
+        run_input = self._context.run_input
+        if plan.edits.invalid_keys:
+            logger.warning(
+                "Run %s on thread %s: the client's state has another type than the graph's for: %s",
+                run_input.run_id,
+                run_input.thread_id,
+                ", ".join(plan.edits.invalid_keys),
             )
-        if self._translator.is_paused:
-            return Interrupted(interrupts=[at_breakpoint(self._checkpoint or "", self._next, seconds)])
-        return Success(pending_tool_call_ids=self._translator.waiting() or None)
+            raise InvalidState
+        self._checkpoint_id = plan.checkpoint_id
+        self._translator.is_resuming = plan.is_resuming
+        self._translator.mark_known(plan.stored_ids)
+        self._undelivered = plan.undelivered_ids
+        self._edits_with_answer = plan.edits_with_answer
+        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
+        return [*snapshot, *interrupt_lapsed_events(plan.lapsed_ids), *self._remember(is_whole=False)]
 
-    def _moved(self, ns: Namespace, payload: Mapping[str, Any]) -> list[Event]:
-        """The graph has taken a step and stored it."""
-        if ns:
+    async def _graph_context(self) -> dict[str, Any] | None:
+        """Return the run's context: what the client may set, overridden by what the hook returns. None if the graph takes none."""
+        if not self._context.schema.has_context:
+            return None
+        config = self._context.config
+        from_client = _select_members(forwarded_prop(self._context.run_input, "context"), config.client_context)
+        from_hook: dict[str, Any] = (
+            await call_hook(config.context, self._context.agui_input) if config.context is not None else {}
+        )
+        return {**from_client, **from_hook}
+
+    def _run_config(self, configurable: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the run's configuration. A client sets only what it may, and never overrides our values."""
+        config, schema = self._context.config, self._context.schema
+        from_client = _select_members(forwarded_prop(self._context.run_input, "configurable"), config.configurable)
+        limit = config.recursion_limit or schema.recursion_limit or _DEFAULT_RECURSION_LIMIT
+        return {"configurable": {**from_client, **configurable}, "recursion_limit": limit}
+
+    def _take_input(self, inputs: deque[Any]) -> Any:
+        """Return the next input. One with messages delivers all that were undelivered."""
+        graph_input = inputs.popleft()
+        if isinstance(graph_input, dict):
+            self._undelivered = ()
+        return cast("Any", graph_input)
+
+    def _feed(self, native: Native) -> list[Event]:
+        """Return the events of a native event that is not a `fast_delta`."""
+        namespace, mode, data = native
+        if mode == "checkpoints":
+            return self._on_checkpoint(namespace, data)
+        events, aliases = self._translator.feed(native), self._context.call_ids.aliases
+        if len(aliases) > self._remembered_aliases:
+            self._remembered_aliases = len(aliases)
+            events += self._remember(is_whole=False)  # The client may answer the call even if this run is cut off.
+        return events
+
+    def _on_checkpoint(self, namespace: Namespace, payload: Mapping[str, Any]) -> list[Event]:
+        """Record the graph's position after a step."""
+        if namespace:
             return []
-        before, self._checkpoint = self._checkpoint, payload["config"]["configurable"]["checkpoint_id"]
-        if self._checkpoint != before:
-            self._beside = ()
-        self._next = list(payload["next"])
+        previous, self._checkpoint_id = self._checkpoint_id, payload["config"]["configurable"]["checkpoint_id"]
+        if self._checkpoint_id != previous:
+            self._edits_with_answer = ()
+        self._next_nodes = list(payload["next"])
         return self._remember(is_whole=False)
 
-    def _remember(self, *, is_whole: bool) -> list[Event]:
-        before = self.memory.adopted if self.memory else ()
-        adopted = tuple(dict.fromkeys([*before, *sorted(self._translator.adopted)]))
-        now = Memory(
-            checkpoint=self._checkpoint,
-            is_whole=is_whole,
-            adopted=adopted,
-            aliases=dict(self._names.aliases),
-            unheard=self._unheard,
-            beside=self._beside,
-        )
-        if now == self.memory:
+    def _fallback_inputs(self, plan: GraphInput, error: BridgeError) -> Sequence[Any] | None:
+        """Return the inputs to use after the graph failed, if it only had to cancel interrupts and made no step; otherwise None."""
+        resume = self._context.run_input.resume
+        if not resume or not self._translator.is_resuming or isinstance(error, Unreachable):
+            return None
+        if self._checkpoint_id != plan.checkpoint_id or any(entry.status != "cancelled" for entry in resume):
+            return None
+        self._translator.interrupts.clear()
+        self._translator.is_resuming = False
+        return plan.fallback_inputs
+
+    async def _roll_back_state(self, error: BridgeError) -> list[Event]:
+        """Remove the client's changes of the state that the graph could not use: every later run would fail on them.
+
+        A graph that failed before a node began continues from its checkpoint before the run, or from nothing.
+        """
+        plan = self._plan
+        failed_at_start = type(error) is LangGraphError and not self._translator.has_begun
+        if plan is None or not (failed_at_start or isinstance(error, InvalidState)):
             return []
-        self.memory = now
-        return [] if run_if_any() is None else [remember(now.to_store())]
+        if self._checkpoint_id is not None and self._checkpoint_id != plan.checkpoint_id:
+            if plan.checkpoint_id is None:
+                with isolate(f"erasing the first checkpoints of thread {self._context.run_input.thread_id}"):
+                    await self._graph.erase_thread(self._context.storage_id)
+            self._checkpoint_id = plan.checkpoint_id
+        edits, known = plan.edits, self._store.value
+        added = [name for name in edits.values if name not in edits.previous and name in known]
+        removed = self._store.apply_patch([{"op": "remove", "path": format_pointer(name)} for name in added])
+        self._store.update_silently(edits.previous)
+        return [*removed, *self._remember(is_whole=False)]
+
+    def _remember(self, *, is_whole: bool) -> list[Event]:
+        """Update the memory. Return the event that stores it, if it has changed and there is a server."""
+        adopted = self.memory.adopted if self.memory else ()
+        memory = GraphMemory(
+            checkpoint=self._checkpoint_id,
+            is_whole=is_whole,
+            adopted=tuple(dict.fromkeys([*adopted, *sorted(self._translator.adopted_ids)])),
+            aliases=dict(self._context.call_ids.aliases),
+            undelivered=self._undelivered,
+            edits_with_answer=self._edits_with_answer,
+        )
+        if memory == self.memory:
+            return []
+        self.memory = memory
+        return [] if current_run_or_none() is None else [remember(memory.to_stored())]
 
 
-def _allowed(wanted: Any, names: Collection[str]) -> dict[str, Any]:
-    """What a client wants, as far as it is listed."""
-    if not isinstance(wanted, dict):
+def _select_members(value: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return the members of an object that are listed."""
+    if not isinstance(value, dict):
         return {}
-    return {name: item for name, item in cast("dict[str, Any]", wanted).items() if name in names}
+    return {name: item for name, item in cast("dict[str, Any]", value).items() if name in names}
 
 
-def _plan(given: RunAgentInput, tools: Iterable[str], config: LangGraphConfig) -> Plan:
-    """What the translator knows before the graph says anything."""
-    answered = {message.tool_call_id for message in given.messages if isinstance(message, ToolMessage)}
-    return Plan(
-        frontend=frozenset(tools),
-        messages=frozenset(message.id for message in given.messages),
-        open_calls={call.id: call.function.name for call in calls_of(given.messages) if call.id not in answered},
+def _translator_context(context: RunContext) -> TranslatorContext:
+    messages, config = context.run_input.messages, context.config
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    return TranslatorContext(
+        client_tools=frozenset(context.client_tools),
+        message_ids=frozenset(message.id for message in messages),
+        open_calls={call.id: call.function.name for call in collect_tool_calls(messages) if call.id not in answered},
         messages_key=config.messages_key,
-        hidden=config.hidden,
+        hidden_keys=config.hidden_keys,
         predictions=[mapping.to_payload() for mapping in config.predict_state],
     )

@@ -1,4 +1,4 @@
-"""What a run puts into a graph: the new messages for one that has the conversation stored, all of them for one that has not.
+"""The input of a run for a graph: only new messages for one that stores the conversation, all of them for one that does not.
 
 A graph's checkpointer feeds the model and the ledger feeds clients, so the two are compared here: by the ids of messages, which are the
 same in both, and by what the thread remembers of the graph.
@@ -6,7 +6,7 @@ same in both, and by what the thread remembers of the graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -14,317 +14,368 @@ from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, To
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.types import Command, Overwrite
 
-from ambient_runner.bridges.langgraph.client_tools import KEY
+from ambient_runner.bridges.langgraph.client_tools import REQUEST_KEY
 from ambient_runner.bridges.langgraph.errors import NoSuchCheckpoint
-from ambient_runner.bridges.langgraph.graph import checkpoint_of
-from ambient_runner.bridges.langgraph.interrupts import answers_of, goes_on, is_breakpoint
-from ambient_runner.bridges.langgraph.messages import messages_of, result_message, tool_specs
-from ambient_runner.bridges.langgraph.state_edits import changes, members, of_kind, set_by, storable
-from ambient_runner.bridges.langgraph.tool_call_ids import CallNames, name_of
-from ambient_runner.bridges.toolkit.interrupts import answered
-from ambient_runner.bridges.toolkit.turns import incoming, no_result, turns
+from ambient_runner.bridges.langgraph.graph import checkpoint_id_of
+from ambient_runner.bridges.langgraph.interrupts import answers_by_interrupt, continues_after, is_breakpoint
+from ambient_runner.bridges.langgraph.messages import result_message, to_langchain_messages, tool_specs
+from ambient_runner.bridges.langgraph.state_edits import (
+    StateEdits,
+    coerce_to,
+    find_edits,
+    object_members,
+    to_storable,
+)
+from ambient_runner.bridges.langgraph.tool_call_ids import message_key
+from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
+from ambient_runner.bridges.toolkit.turns import missing_result, new_input, to_turns
 from ambient_runner.protocol import events
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from ag_ui.core import RunAgentInput as AguiInput
     from langgraph.types import StateSnapshot
 
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
-    from ambient_runner.bridges.langgraph.graph import Graph, Shape
-    from ambient_runner.bridges.langgraph.memory import Memory
-    from ambient_runner.bridges.langgraph.tool_call_ids import Stored
-    from ambient_runner.bridges.toolkit.turns import Incoming
+    from ambient_runner.bridges.langgraph.graph import Graph, StateSchema
+    from ambient_runner.bridges.langgraph.memory import GraphMemory
+    from ambient_runner.bridges.langgraph.tool_call_ids import StoredMessages, ToolCallIds
+    from ambient_runner.bridges.toolkit.turns import NewInput
     from ambient_runner.protocol.events import Message, RunAgentInput, Tool
 
-__all__ = ["Ask", "Opening", "forwarded", "open_run"]
+__all__ = ["GraphInput", "RunContext", "forwarded_prop", "plan_input"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
-    """One run as the thread sees it."""
+class RunContext:
+    """Everything known about a run before its graph is started."""
 
-    input: RunAgentInput
-    place: str
-    """Where the graph's checkpointer has the thread."""
+    run_input: RunAgentInput
+    agui_input: AguiInput
+    """The same input as hooks receive it."""
     config: LangGraphConfig
-    memory: Memory | None
-    new: Collection[str] | None
+    schema: StateSchema
+    has_checkpointer: bool
+    storage_id: str
+    """The id under which the graph's checkpointer stores the thread."""
+    memory: GraphMemory | None
+    new_ids: Collection[str] | None
     """Ids of the messages this run adds; None without a server."""
-    tools: Sequence[Tool] = ()
-    """The client's tools, without those the graph has itself."""
-    platform: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    names: CallNames = field(default_factory=CallNames)
-    keeps: bool = True
-    """Whether the graph has a checkpointer, which takes less than JSON has."""
+    client_tools: Mapping[str, Tool]
+    """The client's tools by name, without those the graph has itself."""
+    platform: Mapping[str, Any]
+    """The platform's settings that have a value."""
+    call_ids: ToolCallIds
 
-    def kept(self, value: Any) -> Any:
-        return storable(value) if self.keeps else value
+    def to_storable(self, value: Any) -> Any:
+        """Return the value as the graph can store it: a checkpointer accepts less than JSON has."""
+        return to_storable(value) if self.has_checkpointer else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Opening:
-    """What the graph is given, one after the other, and its configuration. Nothing to give: there is nothing to do."""
+class GraphInput:
+    """The inputs of the graph, one after the other, and its configuration. Without inputs there is nothing to run."""
 
-    inputs: list[Any]
-    instead: list[Any] = field(default_factory=list[Any])
-    """What it is given when it fails on a question that was cancelled, and that is given up."""
-    resumes: bool = False
-    """Whether nodes go on that have asked."""
-    unheard: tuple[str, ...] = ()
-    """Messages that the graph gets after an answer."""
-    beside: tuple[str, ...] = ()
-    """Keys of the shared state that are set with an answer, now or by one before that it failed on."""
+    inputs: list[Any] = field(default_factory=list[Any])
+    fallback_inputs: list[Any] = field(default_factory=list[Any])
+    """Inputs to use instead if the graph fails on a cancelled interrupt."""
+    is_resuming: bool = False
+    """True if nodes continue that raised an interrupt."""
+    undelivered_ids: tuple[str, ...] = ()
+    """Messages that the graph gets only after an answer."""
+    edits_with_answer: tuple[str, ...] = ()
+    """Keys of the shared state that are set with an answer: this one, or an earlier one the graph failed on."""
     configurable: dict[str, Any]
-    checkpoint: str | None
-    """Where the graph stands before."""
-    stored: frozenset[str] = frozenset()
-    """Ids of the messages that the graph has before."""
-    before: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the graph has of the shared state that this run sets."""
-    sets: list[str] = field(default_factory=list[str])
-    """The keys of the shared state that this run sets."""
-    wrong: list[str] = field(default_factory=list[str])
-    """Of those, the ones that are not of the graph's type."""
-    lapsed: list[str] = field(default_factory=list[str])
-    """Questions that were answered and that the graph no longer asks."""
+    checkpoint_id: str | None = None
+    """The graph's checkpoint before the run."""
+    stored_ids: frozenset[str] = frozenset()
+    """Ids of the messages the graph has before the run."""
+    edits: StateEdits
+    """The client's changes of the shared state."""
+    lapsed_ids: list[str] = field(default_factory=list[str])
+    """Answered interrupts that the graph no longer has open."""
 
 
-def forwarded(given: RunAgentInput, name: str) -> Any:
-    """What a client has put under this name into its `forwardedProps`."""
-    return members(given.forwarded_props).get(name)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StoredThread:
+    """A run of a graph that stores the conversation: the run's input next to the graph's state."""
+
+    context: RunContext
+    new: NewInput
+    messages: list[BaseMessage]
+    """The whole conversation of the thread."""
+    undelivered: list[BaseMessage]
+    """The user's messages that the graph has not received."""
+    state: StateSnapshot
+    values: dict[str, Any]
+    """The values of the state."""
+    updates: dict[str, Any]
+    """The client's changes of the shared state, as the graph accepts them."""
 
 
-async def open_run(graph: Graph, ask: Ask) -> Opening:
-    """Decide what the graph is given. Raises: NoSuchCheckpoint."""
-    shape = await graph.shape()
-    said = messages_of(turns(_own(ask.input.messages, ask.memory)), ask.kept)
-    configurable: dict[str, Any] = {"thread_id": ask.place, KEY: _request(ask)}
-    if not graph.keeps:
-        about = incoming(ask.input, new=ask.new)
-        idle = bool(ask.input.resume) and _is_silent(about)
-        return Opening(
-            inputs=[] if idle else [_input(ask, shape, said, _edits(ask, shape, {}))],
-            configurable=configurable,
-            checkpoint=None,
-            lapsed=answered(about.resume),
-            **set_by(_posted(ask), shape, {}),
-        )
-    return await _stored(graph, ask, shape, said, configurable)
+def forwarded_prop(run_input: RunAgentInput, name: str) -> Any:
+    """Return a member of the client's `forwardedProps`."""
+    return object_members(run_input.forwarded_props).get(name)
 
 
-async def _stored(
-    graph: Graph, ask: Ask, shape: Shape, said: list[BaseMessage], configurable: dict[str, Any]
-) -> Opening:
-    state, is_latest = await _standing(graph, ask)
-    values = members(state.values)
-    checkpoint = checkpoint_of(state)
-    if checkpoint and not is_latest:
-        configurable["checkpoint_id"] = checkpoint
-    about = incoming(ask.input, new=ask.new)
-    unheard = _unheard(ask, said, about)
-    edits = _edits(ask, shape, values)
-    news = _input(ask, shape, _news(ask, shape, said, unheard, values), edits)
-    resumed = await _again(graph, ask, state, said) if not ask.input.resume else _resumed(state, about)
-    instead: list[Any] = []
-    refused: list[str] = []
-    set_there: tuple[str, ...] = ()
-    waiting = tuple(str(message.id) for message in unheard)
-    if resumed is not None:
-        if any(task.error for task in state.tasks):
-            await graph.ask_again(cast("dict[str, Any]", state.config))
-        held = ask.memory.beside if ask.memory and ask.memory.checkpoint == checkpoint else ()
-        beside = _beside(shape, edits, held)
-        refused = await graph.unfit(state, beside)
-        set_there = (*held, *beside)
-        inputs = [_with(one, beside) for one in resumed]
-        if unheard:
-            inputs.append(_input(ask, shape, unheard, edits if shape.inputs is None else {}))
-            instead = [news]
-    elif ask.input.resume and _is_silent(about):
-        inputs = []
-    else:
-        command = _command(ask)
-        inputs, waiting = [command or news], ()
-        refused = await graph.unfit(state, members(command.update)) if command else []
-    made: dict[str, Any] = set_by(_posted(ask), shape, values)
-    made["wrong"] += refused
-    return Opening(
-        inputs=inputs,
-        instead=instead,
-        resumes=resumed is not None,
-        unheard=waiting,
-        beside=set_there,
-        configurable=configurable,
-        checkpoint=checkpoint,
-        stored=_ids(values.get(ask.config.messages_key)),
-        lapsed=answered(about.resume) if resumed is None else [],
-        **made,
+async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
+    """Decide what the graph receives. Raises: NoSuchCheckpoint."""
+    messages = to_langchain_messages(to_turns(_with_adopted_messages(context)), context.to_storable)
+    new = new_input(context.run_input, new_ids=context.new_ids)
+    if not context.has_checkpointer:
+        return _plan_whole_conversation(context, messages, new)
+    state, is_latest = await _read_base_checkpoint(graph, context)
+    values = object_members(state.values)
+    edits = find_edits(_client_state(context), context.schema, values)
+    undelivered = _undelivered_messages(context, messages, new)
+    checkpoint_id = checkpoint_id_of(state)
+    pinned = {"checkpoint_id": checkpoint_id} if checkpoint_id and not is_latest else {}
+    plan = GraphInput(
+        undelivered_ids=tuple(str(message.id) for message in undelivered),
+        configurable={**_configurable(context), **pinned},
+        checkpoint_id=checkpoint_id,
+        stored_ids=_message_ids(values.get(context.config.messages_key)),
+        edits=edits,
+        lapsed_ids=resolved_interrupt_ids(new.resume),
+    )
+    thread = _StoredThread(
+        context=context,
+        new=new,
+        messages=messages,
+        undelivered=undelivered,
+        state=state,
+        values=values,
+        updates=_graph_updates(context, edits, values),
+    )
+    return await _plan_stored_thread(graph, thread, plan)
+
+
+def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], new: NewInput) -> GraphInput:
+    """Plan for a graph without a checkpointer. It has no interrupts, so every answer has lapsed."""
+    edits = find_edits(_client_state(context), context.schema, {})
+    is_idle = bool(new.resume) and not _has_new_messages(new)
+    return GraphInput(
+        inputs=[] if is_idle else [_build_input(context, messages, _graph_updates(context, edits, {}))],
+        configurable=_configurable(context),
+        edits=edits,
+        lapsed_ids=resolved_interrupt_ids(new.resume),
     )
 
 
-def _beside(shape: Shape, edits: Mapping[str, Any], held: Collection[str]) -> dict[str, Any]:
-    """What of the client's state is set with its answer. A graph that takes anything has no keys that could be set while it waits."""
-    return {name: item for name, item in edits.items() if shape.inputs is not None and name not in held}
+async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
+    """Complete the plan by what the run brings: answers to open interrupts, a command, or new messages."""
+    answers = _answer_inputs(thread) if thread.new.resume else await _retry_inputs(graph, thread)
+    if answers is not None:
+        return await _plan_resume(graph, thread, plan, answers)
+    if thread.new.resume and not _has_new_messages(thread.new):
+        return plan
+    command = _requested_command(thread.context)
+    if command is not None:
+        rejected = await graph.rejected_keys(thread.state, object_members(command.update))
+        return replace(plan, inputs=[command], undelivered_ids=(), edits=plan.edits.with_invalid(rejected))
+    return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
 
 
-def _with(resumed: Any, beside: Mapping[str, Any]) -> Any:
-    """What takes a graph on, together with what is set then."""
-    if not beside:
-        return resumed
-    return Command(resume=resumed.resume if isinstance(resumed, Command) else None, update=dict(beside))
+async def _plan_resume(graph: Graph, thread: _StoredThread, plan: GraphInput, answers: list[Any]) -> GraphInput:
+    """Plan the answers first, together with changes of the state, then the messages that came with them.
+
+    A graph that accepts anything has no keys that could be set while it waits: it gets the changes with the messages.
+    """
+    context, state = thread.context, thread.state
+    if any(task.error for task in state.tasks):
+        await graph.discard_failed_answers(cast("dict[str, Any]", state.config))
+    has_keys = context.schema.input_keys is not None
+    memory = context.memory
+    already_set = memory.edits_with_answer if memory and memory.checkpoint == plan.checkpoint_id else ()
+    updates = {name: item for name, item in thread.updates.items() if has_keys and name not in already_set}
+    inputs, fallback_inputs = [_with_updates(answer, updates) for answer in answers], list[Any]()
+    if thread.undelivered:
+        inputs.append(_build_input(context, thread.undelivered, {} if has_keys else thread.updates))
+        fallback_inputs.append(_new_messages_input(thread))
+    return replace(
+        plan,
+        inputs=inputs,
+        fallback_inputs=fallback_inputs,
+        is_resuming=True,
+        edits_with_answer=(*already_set, *updates),
+        edits=plan.edits.with_invalid(await graph.rejected_keys(state, updates)),
+        lapsed_ids=[],
+    )
 
 
-def _ids(messages: Any) -> frozenset[str]:
-    held = cast("list[Any]", messages) if isinstance(messages, list) else []
-    return frozenset(message.id for message in held if isinstance(message, BaseMessage) and message.id)
+def _with_updates(answer: Any, updates: Mapping[str, Any]) -> Any:
+    """Return an input that resumes a graph, together with changes of its state."""
+    if not updates:
+        return answer
+    return Command(resume=answer.resume if isinstance(answer, Command) else None, update=dict(updates))
 
 
-def _is_silent(about: Incoming) -> bool:
-    """Whether a run brings answers to questions and nothing else."""
-    return about.user is None and not about.results
+def _message_ids(messages: Any) -> frozenset[str]:
+    stored = cast("list[Any]", messages) if isinstance(messages, list) else []
+    return frozenset(message.id for message in stored if isinstance(message, BaseMessage) and message.id)
 
 
-async def _standing(graph: Graph, ask: Ask) -> tuple[StateSnapshot, bool]:
-    """The state to go on from, and whether it is the latest there is."""
-    newest = await graph.newest(ask.place)
-    wanted = _travel(ask) or (ask.memory.checkpoint if ask.memory else None) or newest
+def _has_new_messages(new: NewInput) -> bool:
+    """Return True if a run brings a user message or tool results, and not only answers to interrupts."""
+    return new.user is not None or bool(new.results)
+
+
+async def _read_base_checkpoint(graph: Graph, context: RunContext) -> tuple[StateSnapshot, bool]:
+    """Return the state to continue from, and True if it is the latest one."""
+    newest = await graph.newest_checkpoint_id(context.storage_id)
+    requested = _requested_checkpoint(context)
+    remembered = context.memory.checkpoint if context.memory else None
     # By its id a checkpoint is read as it is. Without one the SDK adds what was written after it, also by a node that did not end, and
     # fails on what could not be added.
-    for checkpoint in dict.fromkeys([wanted, newest]):
-        if checkpoint is None:
+    for checkpoint_id in dict.fromkeys([requested or remembered or newest, newest]):
+        if checkpoint_id is None:
             break
-        found = await graph.state({"configurable": {"thread_id": ask.place, "checkpoint_id": checkpoint}})
-        if found.created_at is not None:
-            return found, checkpoint == newest
-        if _travel(ask):
+        configurable = {"thread_id": context.storage_id, "checkpoint_id": checkpoint_id}
+        state = await graph.read_state({"configurable": configurable})
+        if state.created_at is not None:
+            return state, checkpoint_id == newest
+        if requested:
             raise NoSuchCheckpoint
-    return await graph.state({"configurable": {"thread_id": ask.place}}), True
+    return await graph.read_state({"configurable": {"thread_id": context.storage_id}}), True
 
 
-def _travel(ask: Ask) -> str | None:
-    """The checkpoint a client wants to go on from, where it may say so."""
-    given = forwarded(ask.input, "checkpointId") if ask.config.time_travel else None
-    return given if isinstance(given, str) and given else None
+def _requested_checkpoint(context: RunContext) -> str | None:
+    """Return the checkpoint a client wants to continue from, if it may choose one."""
+    requested = forwarded_prop(context.run_input, "checkpointId") if context.config.time_travel else None
+    return requested if isinstance(requested, str) and requested else None
 
 
-def _command(ask: Ask) -> Command[Any] | None:
-    """Where a client wants the graph to go on, where it may say so."""
-    given = forwarded(ask.input, "command") if ask.config.time_travel else None
-    if not isinstance(given, dict):
-        return None
-    said = cast("dict[str, Any]", given)
-    goto, update = said.get("goto"), said.get("update")
-    return Command(goto=goto or (), update=ask.kept(update)) if goto or update else None
+def _requested_command(context: RunContext) -> Command[Any] | None:
+    """Return the command of a client, if it may send one."""
+    requested = forwarded_prop(context.run_input, "command") if context.config.time_travel else None
+    command = object_members(requested)
+    goto, update = command.get("goto"), command.get("update")
+    return Command(goto=goto or (), update=context.to_storable(update)) if goto or update else None
 
 
-def _resumed(state: StateSnapshot, about: Incoming) -> list[Any] | None:
-    """What takes a graph on that waits; None when it does not wait for this. An answer that it has acted on already is left out."""
-    entries = about.resume
+def _answer_inputs(thread: _StoredThread) -> list[Any] | None:
+    """Return the inputs that resume a graph; None if it does not wait for these answers. Answers it has already used are left out."""
+    entries, state = thread.new.resume, thread.state
     if any(is_breakpoint(entry) for entry in entries):
         if not state.next:
             return None
-        return [None] if all(map(goes_on, entries)) else []
-    asked = {one.id for one in state.interrupts}
-    answers = {name: storable(answer) for name, answer in answers_of(entries).items() if name in asked}
+        return [None] if all(map(continues_after, entries)) else []
+    open_ids = {interrupt.id for interrupt in state.interrupts}
+    answers = {name: to_storable(item) for name, item in answers_by_interrupt(entries).items() if name in open_ids}
     return [Command(resume=answers)] if answers else None
 
 
-async def _again(graph: Graph, ask: Ask, state: StateSnapshot, said: list[BaseMessage]) -> list[Any] | None:
-    """What takes a graph on from a question once more, when a message is tried again that came beside the answer.
+async def _retry_inputs(graph: Graph, thread: _StoredThread) -> list[Any] | None:
+    """Return the inputs that resume a graph again from an interrupt, when a message is retried that came together with the answer.
 
-    The thread was cut there, and with it what the answer led to. A result that is left has its place in the conversation: then it is not
-    asked for again.
+    The thread was rewound to there, and with it what the answer led to. If the results of all open calls are left, the graph does not need
+    to produce them again.
     """
-    if ask.new is None or ask.new or not state.interrupts or _travel(ask):
+    context, state = thread.context, thread.state
+    is_retry = context.new_ids is not None and not context.new_ids
+    if not is_retry or not state.interrupts or _requested_checkpoint(context):
         return None
-    given = {name_of(message) for message in said}
-    waiting = ask.names.read(members(state.values).get(ask.config.messages_key)).unanswered
-    if waiting and all(told in given for told, _ in waiting):
+    keys = {message_key(message) for message in thread.messages}
+    unanswered = context.call_ids.read_stored(thread.values.get(context.config.messages_key)).unanswered
+    if unanswered and all(call_id in keys for call_id, _ in unanswered):
         return None
-    return [Command(resume={})] if await graph.was_answered(cast("dict[str, Any]", state.config)) else None
+    has_answers = await graph.has_stored_answers(cast("dict[str, Any]", state.config))
+    return [Command(resume={})] if has_answers else None
 
 
-def _news(
-    ask: Ask, shape: Shape, said: list[BaseMessage], unheard: list[BaseMessage], values: Mapping[str, Any]
-) -> list[BaseMessage]:
-    """The messages a graph with a stored conversation does not have yet."""
-    key = ask.config.messages_key
-    stored: list[Any] = list(values.get(key) or ())
-    if not stored or key not in shape.reduced:
-        return said  # What is stored there takes its place, and is no conversation for a graph of functions: what it returned last.
-    if ask.memory is None and ask.new is not None:
-        return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *said]  # The thread knows nothing of what is stored there.
-    known = ask.names.read(stored)
-    last = max((at for at, message in enumerate(said) if name_of(message) in known.known), default=None)
-    was_cut = ask.memory is not None and not ask.memory.is_whole and last is not None
-    results = _results(known, said)
-    given = {name_of(result) for result in results}
-    rest = said[last + 1 :] if was_cut and last is not None else unheard
-    return [*results, *(message for message in rest if name_of(message) not in given)]
+def _new_messages_input(thread: _StoredThread) -> dict[str, Any]:
+    return _build_input(thread.context, _new_messages(thread), thread.updates)
 
 
-def _results(stored: Stored, said: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """A result for every call in the graph's conversation that has none: no provider takes a call without one."""
-    given = {message.tool_call_id: message for message in said if isinstance(message, ToolMessage)}
-    return [given.get(told) or result_message(no_result(told, call["name"])) for told, call in stored.unanswered]
+def _new_messages(thread: _StoredThread) -> list[BaseMessage]:
+    """Return the messages that the graph does not have yet."""
+    context, messages = thread.context, thread.messages
+    key, memory = context.config.messages_key, context.memory
+    stored: list[Any] = list(thread.values.get(key) or ())
+    if not stored or key not in context.schema.reduced_keys:
+        return messages  # They replace what is stored, which for a graph of functions is its last return value, not a conversation.
+    if memory is None and context.new_ids is not None:
+        return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *messages]  # The thread knows nothing of what is stored there.
+    known = context.call_ids.read_stored(stored)
+    last = max((index for index, message in enumerate(messages) if message_key(message) in known.keys), default=None)
+    was_cut_off = memory is not None and not memory.is_whole
+    rest = messages[last + 1 :] if was_cut_off and last is not None else thread.undelivered
+    results = _results_for_unanswered(known, messages)
+    answered = {message_key(result) for result in results}
+    return [*results, *(message for message in rest if message_key(message) not in answered)]
 
 
-def _unheard(ask: Ask, said: Sequence[BaseMessage], about: Incoming) -> list[BaseMessage]:
-    """What the user asks in this run, after what was left unheard in those before."""
-    asked = {*(ask.memory.unheard if ask.memory else ()), *([about.user.id] if about.user else [])}
-    return [message for message in said if isinstance(message, HumanMessage) and message.id in asked]
-
-
-def _own(messages: Sequence[Message], memory: Memory | None) -> list[Message]:
-    """The thread's messages, with those of subgraphs that the graph has taken over."""
-    adopted = set(memory.adopted) if memory else set[str]()
+def _results_for_unanswered(stored: StoredMessages, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return a result for every unanswered call in the graph's conversation: no provider accepts a call without one."""
+    results = {message.tool_call_id: message for message in messages if isinstance(message, ToolMessage)}
     return [
-        msgspec.structs.replace(message, subagent_run_id=None) if adopted & _names(message) else message
-        for message in messages
+        results.get(call_id) or result_message(missing_result(call_id, call["name"]))
+        for call_id, call in stored.unanswered
     ]
 
 
-def _names(message: Message) -> set[str]:
-    """What a message may be adopted by: its id, and for a result that of its call."""
+def _undelivered_messages(context: RunContext, messages: Sequence[BaseMessage], new: NewInput) -> list[BaseMessage]:
+    """Return the user message of this run, after those that earlier runs did not deliver."""
+    ids = {*(context.memory.undelivered if context.memory else ()), *([new.user.id] if new.user else [])}
+    return [message for message in messages if isinstance(message, HumanMessage) and message.id in ids]
+
+
+def _with_adopted_messages(context: RunContext) -> list[Message]:
+    """Return the thread's messages. Those of subgraphs that the graph has taken over count as the graph's own."""
+    adopted = set(context.memory.adopted) if context.memory else set[str]()
+    return [
+        msgspec.structs.replace(message, subagent_run_id=None) if adopted & _adoptable_ids(message) else message
+        for message in context.run_input.messages
+    ]
+
+
+def _adoptable_ids(message: Message) -> set[str]:
+    """Return the ids by which a message may be adopted: its own, and for a result that of its call."""
     return {message.id, message.tool_call_id} if isinstance(message, events.ToolMessage) else {message.id}
 
 
-def _input(ask: Ask, shape: Shape, messages: Sequence[BaseMessage], edits: Mapping[str, Any]) -> dict[str, Any]:
-    """Messages, and what of the client's state the graph takes and does not have yet."""
-    given: dict[str, Any] = {}
-    key, inputs = ask.config.messages_key, shape.inputs
-    if inputs is None or key in inputs:
-        given[key] = ask.names.natives(messages)
-    given.update(edits)
-    request = _request(ask)
-    if inputs is not None and "tools" in inputs:
-        given["tools"] = Overwrite(request["tools"]) if "tools" in shape.reduced else request["tools"]
-    if inputs is not None and "copilotkit" in inputs:
-        given["copilotkit"] = {"actions": request["tools"], "context": request["context"]}
-    return given
+def _build_input(context: RunContext, messages: Sequence[BaseMessage], updates: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the input of a graph: messages and changes of the state, and the client's tools where the state has keys for them."""
+    graph_input: dict[str, Any] = {}
+    key, schema = context.config.messages_key, context.schema
+    if schema.input_keys is None or key in schema.input_keys:
+        graph_input[key] = context.call_ids.with_native_ids(messages)
+    graph_input.update(updates)
+    request, keys = _request_data(context), schema.input_keys or frozenset[str]()
+    if "tools" in keys:
+        graph_input["tools"] = Overwrite(request["tools"]) if "tools" in schema.reduced_keys else request["tools"]
+    if "copilotkit" in keys:
+        graph_input["copilotkit"] = {"actions": request["tools"], "context": request["context"]}
+    return graph_input
 
 
-def _edits(ask: Ask, shape: Shape, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the client's state the graph takes and does not have yet, as it is set there."""
-    edits: dict[str, Any] = {}
-    for name, item in changes(_posted(ask), shape, values).items():
-        kind: type[Any] = shape.kinds.get(name) or type(values.get(name))
-        made = of_kind(kind, ask.kept(item))
-        is_set = name in shape.reduced and (name in values or name in shape.kinds)
-        edits[name] = Overwrite(made) if is_set else made
-    return edits
+def _graph_updates(context: RunContext, edits: StateEdits, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the client's changes of the state in the graph's types. A reduced key that has a value is overwritten."""
+    schema, updates = context.schema, dict[str, Any]()
+    for name, item in edits.values.items():
+        kind: type[Any] = schema.initial_types.get(name) or type(values.get(name))
+        value = coerce_to(kind, context.to_storable(item))
+        has_value = name in values or name in schema.initial_types
+        updates[name] = Overwrite(value) if has_value and name in schema.reduced_keys else value
+    return updates
 
 
-def _posted(ask: Ask) -> dict[str, Any]:
-    """The client's state, as far as it is the client's to set."""
-    return {name: item for name, item in members(ask.input.state).items() if name not in ask.config.hidden}
+def _client_state(context: RunContext) -> dict[str, Any]:
+    """Return the keys of the client's state that clients may set."""
+    state, hidden = object_members(context.run_input.state), context.config.hidden_keys
+    return {name: item for name, item in state.items() if name not in hidden}
 
 
-def _request(ask: Ask) -> dict[str, Any]:
-    """What nodes can ask for (`inside.py`)."""
+def _configurable(context: RunContext) -> dict[str, Any]:
+    return {"thread_id": context.storage_id, REQUEST_KEY: _request_data(context)}
+
+
+def _request_data(context: RunContext) -> dict[str, Any]:
+    """Return what nodes can read of the request (`client_tools.py`)."""
+    entries = context.run_input.context
     return {
-        "tools": tool_specs(ask.tools),
-        "context": [{"description": one.description, "value": one.value} for one in ask.input.context],
-        "platform": dict(ask.platform),
+        "tools": tool_specs(context.client_tools.values()),
+        "context": [{"description": entry.description, "value": entry.value} for entry in entries],
+        "platform": dict(context.platform),
     }

@@ -1,22 +1,23 @@
-"""The state a client posts: what of it is new to the graph, and whether the graph can go on with it. Pure."""
+"""Edits of the state by a client: which values are new to the graph, and which it can use. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from ambient_runner.bridges.toolkit.json_values import json_text, plain
-from ambient_runner.projections.json_patch import same
+from ambient_runner.bridges.toolkit.json_values import json_text, to_json
+from ambient_runner.projections.json_patch import json_equal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ambient_runner.bridges.langgraph.graph import Shape
+    from ambient_runner.bridges.langgraph.graph import StateSchema
 
-__all__ = ["changes", "is_posted_back", "members", "of_kind", "set_by", "storable"]
+__all__ = ["StateEdits", "coerce_to", "find_edits", "is_unchanged", "object_members", "to_storable"]
 
-_JSON: dict[type, type | tuple[type, ...]] = {
+_JSON_TYPES: dict[type, type | tuple[type, ...]] = {
     list: list,
     set: list,
     frozenset: list,
@@ -26,88 +27,98 @@ _JSON: dict[type, type | tuple[type, ...]] = {
     int: int,
     float: (int, float),
 }
-"""What JSON has for the types that reducers begin with."""
+"""JSON types of the types that reducers begin with."""
 
 
-def members(value: Any) -> dict[str, Any]:
-    """The keys and values of an object; none of anything else."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateEdits:
+    """The client's changes of the shared state in one run."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The new values by key, as the client sent them."""
+    previous: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The graph's values of these keys, where it has some."""
+    invalid_keys: list[str] = field(default_factory=list[str])
+    """The keys whose new value does not have the graph's type."""
+
+    def with_invalid(self, keys: Iterable[str]) -> StateEdits:
+        return replace(self, invalid_keys=[*self.invalid_keys, *keys])
+
+
+def object_members(value: Any) -> dict[str, Any]:
+    """Return the members of an object; none for any other value."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def changes(posted: Mapping[str, Any], shape: Shape, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the client's state the graph takes and does not have yet."""
-    inputs = shape.inputs
-    return {
+def find_edits(client_state: Mapping[str, Any], schema: StateSchema, stored: Mapping[str, Any]) -> StateEdits:
+    """Return the values of the client's state that the graph accepts and does not have yet."""
+    keys = schema.input_keys
+    values = {
         name: item
-        for name, item in posted.items()
-        if (inputs is None or name in inputs) and not (name in values and is_posted_back(values[name], item))
+        for name, item in client_state.items()
+        if (keys is None or name in keys) and not (name in stored and is_unchanged(stored[name], item))
     }
+    return StateEdits(
+        values=values,
+        previous={name: stored[name] for name in values if name in stored},
+        invalid_keys=[name for name, item in values.items() if not _is_allowed(schema.initial_types.get(name), item)],
+    )
 
 
-def set_by(posted: Mapping[str, Any], shape: Shape, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's changes to the shared state, as an Opening has them."""
-    made = changes(posted, shape, values)
-    return {
-        "before": {name: values[name] for name in made if name in values},
-        "sets": list(made),
-        "wrong": [name for name, item in made.items() if not _fits(shape.kinds.get(name), item)],
-    }
-
-
-def _fits(kind: type | None, item: Any) -> bool:
-    """Whether a client may set this. The SDK takes an object with `__overwrite__` for an order, and that is not the client's to give."""
+def _is_allowed(kind: type | None, item: Any) -> bool:
+    """Return True if a client may set this value. The SDK treats an object with `__overwrite__` as a command; clients may not send one."""
     if isinstance(item, dict) and "__overwrite__" in item:
         return False
-    return kind not in _JSON or isinstance(item, _JSON[kind])
+    return kind not in _JSON_TYPES or isinstance(item, _JSON_TYPES[kind])
 
 
-def storable(value: Any) -> Any:
-    """JSON as a checkpointer can keep it: an integer of more than 64 bits as the double it is to nearly every other reader of JSON."""
+def to_storable(value: Any) -> Any:
+    """Return JSON that a checkpointer can store: an integer of more than 64 bits becomes a double, as most JSON parsers read it."""
     match value:
         case int() if not -(1 << 63) <= value < 1 << 64:
-            return _double(value)
+            return _to_double(value)
         case dict():
-            return {key: storable(item) for key, item in cast("dict[str, Any]", value).items()}
+            return {key: to_storable(item) for key, item in cast("dict[str, Any]", value).items()}
         case list():
-            return [storable(item) for item in cast("list[Any]", value)]
+            return [to_storable(item) for item in cast("list[Any]", value)]
         case _:
             return value
 
 
-def _double(value: int) -> float | str:
+def _to_double(value: int) -> float | str:
     try:
         return float(value)
     except OverflowError:
         return str(value)
 
 
-def of_kind(kind: type | None, item: Any) -> Any:
-    """The item in the type that the graph goes on with, where JSON has none for it."""
-    make: Any = kind
+def coerce_to(kind: type | None, item: Any) -> Any:
+    """Return the item in the graph's type, where JSON has no such type."""
+    convert: Any = kind
     if kind not in {set, frozenset, tuple} or not isinstance(item, list):
         return item
     try:
-        return make(item)
+        return convert(item)
     except TypeError:
-        return cast("Any", item)  # What no set can hold.
+        return cast("Any", item)  # An item is not hashable.
 
 
-def is_posted_back(kept: Any, item: Any) -> bool:
-    """Whether this is what clients get of what the graph keeps. A set has no order of its own, and another one each time it is read."""
-    match kept, item:
+def is_unchanged(stored: Any, item: Any) -> bool:
+    """Return True if the item is the JSON of the graph's value. The order of a set differs each time it is read and does not count."""
+    match stored, item:
         case (set() | frozenset(), list()):
-            return sorted(map(json_text, cast("set[Any]", kept))) == sorted(map(json_text, cast("list[Any]", item)))
+            return sorted(map(json_text, cast("set[Any]", stored))) == sorted(map(json_text, cast("list[Any]", item)))
         case (list() | tuple(), list()):
-            ours, theirs = cast("list[Any]", kept), cast("list[Any]", item)
-            return len(ours) == len(theirs) and all(map(is_posted_back, ours, theirs))
+            ours, theirs = cast("list[Any]", stored), cast("list[Any]", item)
+            return len(ours) == len(theirs) and all(map(is_unchanged, ours, theirs))
         case (dict(), dict()):
-            return _is_each_posted_back(cast("dict[Any, Any]", kept), cast("dict[str, Any]", item))
+            return _are_members_unchanged(cast("dict[Any, Any]", stored), cast("dict[str, Any]", item))
         case (BaseModel(), dict()):
-            return same(plain(kept), item) or is_posted_back(kept.model_dump(), item)
+            return json_equal(to_json(stored), item) or is_unchanged(stored.model_dump(), item)
         case _:
-            return same(plain(kept), item)
+            return json_equal(to_json(stored), item)
 
 
-def _is_each_posted_back(kept: Mapping[Any, Any], posted: Mapping[str, Any]) -> bool:
-    ours = dict(zip(plain(dict.fromkeys(kept)), kept.values(), strict=False))
-    return ours.keys() == posted.keys() and all(is_posted_back(ours[key], posted[key]) for key in ours)
+def _are_members_unchanged(stored: Mapping[Any, Any], item: Mapping[str, Any]) -> bool:
+    ours = dict(zip(to_json(dict.fromkeys(stored)), stored.values(), strict=False))
+    return ours.keys() == item.keys() and all(is_unchanged(ours[key], item[key]) for key in ours)

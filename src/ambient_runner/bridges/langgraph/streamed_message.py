@@ -1,7 +1,7 @@
-"""One message of a model, as it is said: text, reasoning and tool calls, whether it comes in chunks, whole, or both.
+"""One message of a model as events: text, reasoning and tool calls, whether it arrives in chunks, whole, or both.
 
-Nodes that run side by side speak at the same time, and each message is told as one. So every message has a Composer of its own, and
-`translate.py` decides which message a native event belongs to.
+Nodes that run in parallel stream at the same time, and each message must form one sequence of events. So every message has its own
+Composer, and `translate.py` decides which message a native event belongs to.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.langgraph.messages import reasoning_of, text_pieces
+from ambient_runner.bridges.langgraph.messages import additional_reasoning, content_pieces
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.json_values import json_text
 
@@ -17,121 +17,121 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open_items import Owner
+    from ambient_runner.protocol.open_items import OwnerId
 
-__all__ = ["Call", "Speech"]
+__all__ = ["StreamedMessage", "StreamedToolCall"]
 
 
 @dataclass(slots=True, eq=False)
-class Call:
-    """A tool call that is being written. Its name and id may come after the first of its arguments."""
+class StreamedToolCall:
+    """A tool call that is being streamed. Its name and id may come after the first of its arguments."""
 
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
-    told: str = ""
-    """Its id in the thread, from when it begins there."""
+    client_id: str = ""
+    """Its id in the thread, once TOOL_CALL_START has been emitted."""
 
-    def add(self, chunk: Any) -> str:
-        """Take a chunk; gives the arguments that can be told now."""
+    def add_chunk(self, chunk: Any) -> str:
+        """Add a chunk. Return the arguments that can be emitted now."""
         self.id = self.id or chunk.get("id") or ""
         self.name = self.name or chunk.get("name") or ""
         self.pieces.append(chunk.get("args") or "")
         if not (self.id and self.name):
             return ""
-        return self.pieces[-1] if self.told else "".join(self.pieces)
+        return self.pieces[-1] if self.client_id else "".join(self.pieces)
 
     @property
     def arguments(self) -> str:
         return "".join(self.pieces)
 
 
-class Speech:
-    """A message under the id `message_id`, in a lane. `task` names where in the graph it is said.
+class StreamedMessage:
+    """A message with the id `message_id`, in a lane. `task` is the path of the node that streams it.
 
-    With `shows_text` or `shows_calls` False that part of it is not told.
+    With `shows_text` or `shows_calls` False, that part of it is not emitted.
     """
 
-    def __init__(self, message_id: str, lane: Owner, task: str, *, shows_text: bool, shows_calls: bool) -> None:
+    def __init__(self, message_id: str, lane: OwnerId, task: str, *, shows_text: bool, shows_calls: bool) -> None:
         self.message_id = message_id
         self.lane = lane
         self.task = task
         self.composer = Composer()
-        self.calls: dict[Any, Call] = {}
+        self.calls: dict[Any, StreamedToolCall] = {}
         self._shows_text = shows_text
         self._shows_calls = shows_calls
         self._has_text = False
-        self._has_thought = False
-        self._latest: Any = None
+        self._has_reasoning = False
+        self._latest_key: Any = None
 
-    def say(self, message: Any) -> list[Event]:
-        """The text and the reasoning of a chunk, or of the whole message when it came in one piece."""
+    def emit_content(self, message: Any) -> list[Event]:
+        """Return the text and the reasoning of a chunk, or of a message that came whole."""
         events: list[Event] = []
         if not self._shows_text:
             return events
-        beside = reasoning_of(message.additional_kwargs) if message.additional_kwargs else ""
-        if beside:
-            events += self._think(beside)
-        for kind, piece in text_pieces(message.content):
+        additional = additional_reasoning(message.additional_kwargs) if message.additional_kwargs else ""
+        if additional:
+            events += self._emit_reasoning(additional)
+        for kind, piece in content_pieces(message.content):
             match kind:
                 case "text":
                     self._has_text = self._has_text or bool(piece)
                     events += self.composer.text(piece, lane=self.lane, message_id=self.message_id)
                 case "reasoning":
-                    events += self._think(piece)
+                    events += self._emit_reasoning(piece)
                 case _:
                     events += self.composer.reasoning_encrypted(piece, lane=self.lane)
         return events
 
-    def complete(self, message: Any) -> list[Event]:
-        """What of the whole message its chunks did not say."""
-        return [] if self._has_text or self._has_thought else self.say(message)
+    def emit_missing_content(self, message: Any) -> list[Event]:
+        """Return the content of the whole message if its chunks had none."""
+        return [] if self._has_text or self._has_reasoning else self.emit_content(message)
 
-    def chunks(self, message: Any) -> Iterator[tuple[Call, str]]:
-        """The calls that go on in a chunk, each with the arguments that can be told now."""
+    def calls_in_chunk(self, message: Any) -> Iterator[tuple[StreamedToolCall, str]]:
+        """Yield the calls that a chunk continues, each with the arguments that can be emitted now."""
         for chunk in message.tool_call_chunks if self._shows_calls else ():
-            call = self._call(chunk)
-            told = call.add(chunk)
+            call = self._call_for_chunk(chunk)
+            delta = call.add_chunk(chunk)
             if call.id and call.name:
-                yield call, told
+                yield call, delta
 
-    def missing(self, message: Any) -> Iterator[tuple[Call, str]]:
-        """The calls of the whole message that no chunk began, or whose arguments no chunk had. Only here one without an id is told."""
-        begun = list(self.calls.values())
-        for given in message.tool_calls if self._shows_calls else ():
-            native = given["id"] or ""
-            call = next((one for one in begun if one.id == native), None)
+    def missing_calls(self, message: Any) -> Iterator[tuple[StreamedToolCall, str]]:
+        """Yield the calls of the whole message that no chunk began or gave arguments to. Calls without an id appear only here."""
+        streamed = list(self.calls.values())
+        for whole in message.tool_calls if self._shows_calls else ():
+            native_id = whole["id"] or ""
+            call = next((call for call in streamed if call.id == native_id), None)
             if call is None:
-                call = self.calls[native, len(self.calls)] = Call(native, given["name"])
+                call = self.calls[native_id, len(self.calls)] = StreamedToolCall(native_id, whole["name"])
             else:
-                begun.remove(call)
+                streamed.remove(call)
             if not call.arguments:
-                call.pieces.append(json_text(given["args"]))
-            elif call.told:
+                call.pieces.append(json_text(whole["args"]))
+            elif call.client_id:
                 continue
             yield call, call.arguments
 
-    def end(self, kept_open: frozenset[str], *, is_whole: bool) -> list[Event]:
-        """The end of all it has open, but for calls of the tools `kept_open`: the client gets those when the run ends.
+    def end_open_items(self, keep_open: frozenset[str], *, is_whole: bool) -> list[Event]:
+        """Return the ends of all it has open, except calls of the tools `keep_open`: the client executes those when the run ends.
 
-        Unless the message `is_whole`, calls without arguments stay open too: those may come with the whole message.
+        Unless the message `is_whole`, calls without arguments stay open too: these may come with the whole message.
         """
         events = [*self.composer.end_text(self.lane), *self.composer.end_reasoning(self.lane)]
         for call in self.calls.values():
-            if call.told and call.name not in kept_open and (is_whole or call.arguments):
-                events += self.composer.tool_end(call.told)
+            if call.client_id and call.name not in keep_open and (is_whole or call.arguments):
+                events += self.composer.tool_end(call.client_id)
         return events
 
-    def _call(self, chunk: Any) -> Call:
-        """The call a chunk belongs to: by its index, else by its id, else the one before."""
-        index, given = chunk.get("index"), chunk.get("id")
-        key = index if index is not None else given if given else self._latest
-        known = self.calls.get(key)
-        if known is not None and given and known.id and known.id != given:
-            key = given  # Some providers give every call the same index.
-        self._latest = key
-        return self.calls.setdefault(key, Call())
+    def _call_for_chunk(self, chunk: Any) -> StreamedToolCall:
+        """Return the call a chunk belongs to: by its index, else by its id, else the previous one."""
+        index, native_id = chunk.get("index"), chunk.get("id")
+        key = index if index is not None else native_id if native_id else self._latest_key
+        call = self.calls.get(key)
+        if call is not None and native_id and call.id and call.id != native_id:
+            key = native_id  # Some providers give every call the same index.
+        self._latest_key = key
+        return self.calls.setdefault(key, StreamedToolCall())
 
-    def _think(self, piece: str) -> list[Event]:
-        self._has_thought = self._has_thought or bool(piece)
+    def _emit_reasoning(self, piece: str) -> list[Event]:
+        self._has_reasoning = self._has_reasoning or bool(piece)
         return self.composer.reasoning(piece, lane=self.lane)

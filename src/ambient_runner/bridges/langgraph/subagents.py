@@ -1,4 +1,4 @@
-"""The subgraphs of a run as lanes. A subgraph is told as a subagent from the first thing it does to the end of the node it runs in."""
+"""The subgraphs of a run as lanes. A subgraph appears as a subagent from its first event to the end of the node it runs in."""
 
 from __future__ import annotations
 
@@ -10,61 +10,66 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open_items import Owner
+    from ambient_runner.protocol.open_items import OwnerId
 
-__all__ = ["Lanes", "Namespace"]
+__all__ = ["Namespace", "SubagentLanes"]
 
 Namespace = tuple[str, ...]
-"""Where in a run something happens: the names of the nodes around it, each with the id of its task."""
+"""Path to a graph in a run: the names of the nodes around it, each with the id of its task. With its own name appended, a node's path."""
 
 
-class Lanes:
-    """Namespaces of a run by the lane that tells them. The graph itself has no lane."""
+class SubagentLanes:
+    """The lanes of a run by namespace. The graph itself has no lane."""
 
     def __init__(self, composer: Composer) -> None:
-        self._say = composer
+        self._composer = composer
         self._lanes: dict[Namespace, str] = {}
         self._counts: dict[Namespace, int] = {}
-        self._calls: dict[str, tuple[str, str]] = {}
+        self._tool_calls: dict[str, tuple[str, str]] = {}
 
-    def of(self, ns: Namespace) -> Owner:
-        return self._lanes.get(ns)
+    def lane_of(self, namespace: Namespace) -> OwnerId:
+        return self._lanes.get(namespace)
 
-    def called(self, place: Namespace, given: Any, told: Callable[[str], str]) -> None:
-        """A node begins. When it was sent one tool call, a subgraph in it works for that call. `told` gives a call's id in the thread."""
-        call = cast("Mapping[str, Any]", given).get("tool_call") if isinstance(given, Mapping) else None
+    def record_tool_call(self, node: Namespace, node_input: Any, client_call_id: Callable[[str], str]) -> None:
+        """Record the tool call that a node executes, if its input is one: a subgraph in the node works for that call."""
+        call = cast("Mapping[str, Any]", node_input).get("tool_call") if isinstance(node_input, Mapping) else None
         if isinstance(call, Mapping) and "id" in call and "name" in call:
-            self._calls[place[-1]] = (told(str(call["id"])), str(call["name"]))  # pyright: ignore[reportUnknownArgumentType]
+            self._tool_calls[node[-1]] = (client_call_id(str(call["id"])), str(call["name"]))  # pyright: ignore[reportUnknownArgumentType]
 
-    def call_of(self, place: Namespace) -> str | None:
-        """The tool call that the node at this place carries out, if it is known."""
-        return self._calls.get(place[-1], (None, ""))[0]
+    def tool_call_of(self, node: Namespace) -> str | None:
+        """Return the id of the tool call that a node executes, if known."""
+        return self._tool_calls.get(node[-1], (None, ""))[0]
 
-    def enter(self, ns: Namespace) -> list[Event]:
-        """The beginning of the lane of a namespace, and of those around it, if they have not begun."""
-        if not ns or ns in self._lanes:
+    def enter_namespace(self, namespace: Namespace) -> list[Event]:
+        """Return the starts of a namespace's lane and of those around it, as far as they have not started."""
+        if not namespace or namespace in self._lanes:
             return []
-        events = self.enter(ns[:-1])
-        count = self._counts[ns] = self._counts.get(ns, 0) + 1
-        lane = self._lanes[ns] = "|".join(ns) + (f"~{count}" if count > 1 else "")
-        call, tool = self._calls.get(ns[-1], (None, ""))
+        events = self.enter_namespace(namespace[:-1])
+        count = self._counts[namespace] = self._counts.get(namespace, 0) + 1
+        lane = self._lanes[namespace] = "|".join(namespace) + (f"~{count}" if count > 1 else "")
+        call_id, tool = self._tool_calls.get(namespace[-1], (None, ""))
         return [
             *events,
-            *self._say.subagent(lane, tool or _name(ns), parent=self.of(ns[:-1]), parent_tool_call_id=call),
+            *self._composer.start_subagent(
+                lane,
+                tool or _subgraph_name(namespace),
+                parent=self.lane_of(namespace[:-1]),
+                parent_tool_call_id=call_id,
+            ),
         ]
 
-    def leave(self, place: Namespace, *, has_failed: bool = False) -> list[Event]:
-        """The end of every lane in the node at this place, the innermost first. Why one failed is in the log."""
+    def leave_node(self, node: Namespace, *, has_failed: bool = False) -> list[Event]:
+        """Return the ends of all lanes in a node, the innermost first. The log has the reason of a failure."""
         error = "The subgraph failed." if has_failed else None
-        inside = [ns for ns in self._lanes if ns[: len(place)] == place]
+        inside = [namespace for namespace in self._lanes if namespace[: len(node)] == node]
         return [
             event
-            for ns in sorted(inside, key=len, reverse=True)
-            for event in self._say.end_subagent(self._lanes.pop(ns), error=error)
+            for namespace in sorted(inside, key=len, reverse=True)
+            for event in self._composer.end_subagent(self._lanes.pop(namespace), error=error)
         ]
 
 
-def _name(ns: Namespace) -> str:
-    """The node's name. A node that calls several graphs numbers them."""
-    name = ns[-1].partition(":")[0]
-    return _name(ns[:-1]) if name.isdigit() and len(ns) > 1 else name
+def _subgraph_name(namespace: Namespace) -> str:
+    """Return the name of the node. A node that calls several graphs numbers them."""
+    name = namespace[-1].partition(":")[0]
+    return _subgraph_name(namespace[:-1]) if name.isdigit() and len(namespace) > 1 else name

@@ -1,6 +1,6 @@
-"""Which tool call of the graph is which of the thread. Some models count anew in every answer, and a thread has one call per id.
+"""Map tool calls of the graph to those of the thread. Some models reuse ids in every answer, but in a thread a call id is unique.
 
-So a call whose id the thread has already goes by another one towards clients, `c0~2`, and by the model's own towards the graph. Pure.
+So a call whose id the thread already has gets another one for clients, `c0~2`, and keeps the model's own for the graph. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, ToolMessage
 
-from ambient_runner.bridges.toolkit.tool_call_ids import free_id
+from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 from ambient_runner.protocol import events
 
 if TYPE_CHECKING:
@@ -21,111 +21,113 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Message
 
-__all__ = ["CallNames", "Stored", "name_of"]
+__all__ = ["StoredMessages", "ToolCallIds", "message_key"]
 
 
 @dataclass(slots=True)
-class Stored:
-    """A graph's conversation by the names the thread has for it."""
+class StoredMessages:
+    """A graph's conversation in terms of the thread's ids."""
 
-    known: set[str | None] = field(default_factory=set[str | None])
-    """What `name_of` says of its messages."""
+    keys: set[str | None] = field(default_factory=set[str | None])
+    """The `message_key` of each message."""
     unanswered: list[tuple[str, ToolCall]] = field(default_factory=list[tuple[str, "ToolCall"]])
-    """The calls that have no result, each after its id in the thread."""
+    """The calls without a result, each with its id in the thread."""
 
 
-class CallNames:
-    """The ids of a thread's calls. `aliases` are those that differ from the graph's: the graph's id by the thread's."""
+class ToolCallIds:
+    """The ids of a thread's tool calls. `aliases` holds those that differ: the graph's id by the client's."""
 
     def __init__(self, messages: Iterable[Message] = (), aliases: Mapping[str, str] | None = None) -> None:
         self.aliases: dict[str, str] = {}
-        self._told: dict[tuple[str, str], list[str]] = {}
+        self._client_ids: dict[tuple[str, str], list[str]] = {}
         self._latest: dict[str, str] = {}
-        self._taken: set[str] = set()
-        for message_id, told in _calls(messages):
-            if told in (aliases or {}):
-                self.aliases[told] = (aliases or {})[told]
-            if told not in self._taken:
-                self.note(message_id, told)
+        self._used: set[str] = set()
+        for message_id, client_id in _thread_calls(messages):
+            if client_id in (aliases or {}):
+                self.aliases[client_id] = (aliases or {})[client_id]
+            if client_id not in self._used:
+                self.record_call(message_id, client_id)
 
-    def native(self, told: str) -> str:
-        """The graph's id of a call."""
-        return self.aliases.get(told, told)
+    def native_id(self, client_id: str) -> str:
+        """Return the graph's id of a call."""
+        return self.aliases.get(client_id, client_id)
 
-    def latest(self, native: str) -> str:
-        """The thread's id of the newest call that the graph calls so."""
-        return self._latest.get(native, native)
+    def latest_client_id(self, native_id: str) -> str:
+        """Return the thread's id of the newest call with this id in the graph."""
+        return self._latest.get(native_id, native_id)
 
-    def knows(self, native: str) -> bool:
-        return native in self._latest
+    def has_native_id(self, native_id: str) -> bool:
+        return native_id in self._latest
 
-    def new(self, message_id: str, native: str) -> str:
-        """An id for a call that begins: the graph's own, unless the thread has it or no client could send it back."""
-        told = free_id(native, self._taken)
-        if told != native:
-            self.aliases[told] = native
-        self.note(message_id, told)
-        return told
+    def allocate_client_id(self, message_id: str, native_id: str) -> str:
+        """Return the id of a new call for clients: the graph's own, unless the thread has it or no client could send it back."""
+        client_id = allocate_tool_call_id(native_id, self._used)
+        if client_id != native_id:
+            self.aliases[client_id] = native_id
+        self.record_call(message_id, client_id)
+        return client_id
 
-    def note(self, message_id: str, told: str) -> None:
-        """The graph's message of this id has this call of the thread."""
-        native = self.native(told)
-        self._taken.add(told)
-        self._told.setdefault((message_id, native), []).append(told)
-        self._latest[native] = told
+    def record_call(self, message_id: str, client_id: str) -> None:
+        """Record that the graph's message has this call of the thread."""
+        native_id = self.native_id(client_id)
+        self._used.add(client_id)
+        self._client_ids.setdefault((message_id, native_id), []).append(client_id)
+        self._latest[native_id] = client_id
 
-    def read(self, messages: Any) -> Stored:
-        """A graph's conversation. A result belongs to the newest message with such a call, and there to the first without one."""
-        found, waiting = Stored(), list[list[tuple[str, "ToolCall"]]]()
+    def read_stored(self, messages: Any) -> StoredMessages:
+        """Read a graph's conversation. A result belongs to the newest message with such a call, and there to the first without one."""
+        stored, unanswered = StoredMessages(), list[list[tuple[str, "ToolCall"]]]()
         for message in cast("list[Any]", messages) if isinstance(messages, list) else ():
             if isinstance(message, ToolMessage):
-                found.known.add(self._answered(waiting, message.tool_call_id))
+                stored.keys.add(self._take_answered(unanswered, message.tool_call_id))
                 continue
-            found.known.add(message.id)
+            stored.keys.add(message.id)
             if isinstance(message, AIMessage):
-                waiting.append(list(self._calls_in(message)))
-        found.unanswered = [one for calls in waiting for one in calls]
-        return found
+                unanswered.append(list(self._calls_of(message)))
+        stored.unanswered = [call for calls in unanswered for call in calls]
+        return stored
 
-    def natives(self, messages: Iterable[BaseMessage]) -> list[BaseMessage]:
-        """Messages as the graph has them."""
-        return [self._with_own_ids(message) if self.aliases else message for message in messages]
+    def with_native_ids(self, messages: Iterable[BaseMessage]) -> list[BaseMessage]:
+        """Return the messages with the graph's ids of tool calls."""
+        return [self._with_native_id(message) if self.aliases else message for message in messages]
 
-    def _calls_in(self, message: AIMessage) -> Iterator[tuple[str, ToolCall]]:
+    def _calls_of(self, message: AIMessage) -> Iterator[tuple[str, ToolCall]]:
+        """Yield the calls of a graph's message with their ids in the thread."""
         left = {
-            call["id"] or "": list(self._told.get((message.id or "", call["id"] or ""), ()))
+            call["id"] or "": list(self._client_ids.get((message.id or "", call["id"] or ""), ()))
             for call in message.tool_calls
         }
         for call in message.tool_calls:
-            told = left[call["id"] or ""]
-            yield told.pop(0) if told else self.latest(call["id"] or ""), call
+            client_ids = left[call["id"] or ""]
+            yield client_ids.pop(0) if client_ids else self.latest_client_id(call["id"] or ""), call
 
-    def _answered(self, waiting: list[list[tuple[str, ToolCall]]], native: str) -> str:
-        for calls in reversed(waiting):
-            one = next((one for one in calls if one[1]["id"] == native), None)
-            if one is not None:
-                calls.remove(one)
-                return one[0]
-        return self.latest(native)
+    def _take_answered(self, unanswered: list[list[tuple[str, ToolCall]]], native_id: str) -> str:
+        """Remove the call that a result answers. Return its id in the thread."""
+        for calls in reversed(unanswered):
+            answered = next((call for call in calls if call[1]["id"] == native_id), None)
+            if answered is not None:
+                calls.remove(answered)
+                return answered[0]
+        return self.latest_client_id(native_id)
 
-    def _with_own_ids(self, message: BaseMessage) -> BaseMessage:
+    def _with_native_id(self, message: BaseMessage) -> BaseMessage:
         match message:
             case AIMessage():
-                calls = [{**call, "id": self.native(call["id"] or "")} for call in message.tool_calls]
+                calls = [{**call, "id": self.native_id(call["id"] or "")} for call in message.tool_calls]
                 return message.model_copy(update={"tool_calls": calls})
             case ToolMessage():
-                return message.model_copy(update={"tool_call_id": self.native(message.tool_call_id)})
+                return message.model_copy(update={"tool_call_id": self.native_id(message.tool_call_id)})
             case _:
                 return message
 
 
-def name_of(message: BaseMessage) -> str | None:
-    """What tells a message from others: its id, for a result that of its call."""
+def message_key(message: BaseMessage) -> str | None:
+    """Return the key that identifies a message: its id, or for a tool result the id of its call."""
     return message.tool_call_id if isinstance(message, ToolMessage) else message.id
 
 
-def _calls(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:
-    """The calls of a thread, each with its message; also those of which there is only a result."""
+def _thread_calls(messages: Iterable[Message]) -> Iterator[tuple[str, str]]:
+    """Yield the calls of a thread, each with the id of its message; also calls of which only the result is left."""
     for message in messages:
         match message:
             case events.AssistantMessage():

@@ -1,6 +1,6 @@
-"""Translation of a LangGraph stream into AG-UI events. Pure: native events in, events out, nothing awaited.
+"""Translate a LangGraph stream into AG-UI events. Pure: native events in, events out, nothing awaited.
 
-A native event is `(namespace, mode, data)`, as `astream` yields them with several modes and subgraphs. A subgraph is a lane, shown as a
+A native event is `(namespace, mode, data)`, as `astream` yields it with several modes and subgraphs. A subgraph is a lane, shown as a
 subagent; a node is a step; a model's message is a `StreamedMessage`.
 """
 
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
-from ambient_runner.bridges.langgraph.instrumentation import Silenced, named
-from ambient_runner.bridges.langgraph.interrupts import Question
-from ambient_runner.bridges.langgraph.messages import is_object, result_content, said_in
-from ambient_runner.bridges.langgraph.predict_state import Predictions, mappings_of
-from ambient_runner.bridges.langgraph.streamed_message import Call, Speech
-from ambient_runner.bridges.langgraph.subagents import Lanes, Namespace
-from ambient_runner.bridges.langgraph.tool_call_ids import CallNames
-from ambient_runner.bridges.langgraph.usage import Usage
+from ambient_runner.bridges.langgraph.instrumentation import MutedMessage, name_custom_event
+from ambient_runner.bridges.langgraph.interrupts import GraphInterrupt
+from ambient_runner.bridges.langgraph.messages import is_json_object, model_messages_in, result_content, token_counts
+from ambient_runner.bridges.langgraph.predict_state import Predictions, requested_mappings
+from ambient_runner.bridges.langgraph.streamed_message import StreamedMessage, StreamedToolCall
+from ambient_runner.bridges.langgraph.subagents import Namespace, SubagentLanes
+from ambient_runner.bridges.langgraph.tool_call_ids import ToolCallIds
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
+from ambient_runner.bridges.toolkit.usage import Usage
 from ambient_runner.protocol.events import RunError, TextMessageContent
 
 if TYPE_CHECKING:
@@ -31,96 +31,102 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
-    from ambient_runner.protocol.open_items import Owner
+    from ambient_runner.protocol.open_items import OwnerId
 
-__all__ = ["Native", "Plan", "Translator"]
+__all__ = ["Native", "Translator", "TranslatorContext"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What is known before the run begins."""
+class TranslatorContext:
+    """Data of the run that is known before it begins."""
 
-    frontend: frozenset[str] = frozenset()
-    """Tools the client executes."""
-    messages: frozenset[str] = frozenset()
-    """Ids of the thread's messages: what has them has been told."""
+    client_tools: frozenset[str] = frozenset()
+    """Names of the tools the client executes."""
+    message_ids: frozenset[str] = frozenset()
+    """Ids of the thread's messages: clients have these already."""
     open_calls: Mapping[str, str] = field(default_factory=dict[str, str])
     """Calls of earlier runs that may be answered now: the tool's name by the call's id."""
     messages_key: str = "messages"
-    hidden: Collection[str] = ()
-    """Keys of the state that are never told."""
+    hidden_keys: Collection[str] = ()
+    """Keys of the state that clients never see."""
     predictions: Sequence[Mapping[str, str]] = ()
 
 
 Native = tuple[Namespace, str, Any]
 """`(namespace, mode, data)`."""
 
-_NOT_JSON = "The arguments of this call are not a JSON object, so it was not carried out."
+_NOT_JSON = "The arguments of this call are not a JSON object, so it was not executed."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Made:
+class _OpenCall:
     """A call of this run that has no result."""
 
-    ns: Namespace
-    speech: Speech
-    call: Call
+    namespace: Namespace
+    message: StreamedMessage
+    call: StreamedToolCall
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Written:
-    """The message that is being written: what its plain pieces are told with."""
+class _CurrentText:
+    """The message whose text is being streamed: what `fast_delta` needs of it."""
 
-    native: str
+    native_id: str
     message_id: str
-    lane: Owner
+    lane: OwnerId
 
 
 class Translator:
-    """One run. `questions` are what it waits for; `is_paused` whether it stopped at a breakpoint; `values` is the graph's last state."""
+    """Translator of one run. `interrupts` are open, `is_paused` is True at a breakpoint, `values` is the graph's latest state."""
 
-    def __init__(self, store: StateStore, plan: Plan, names: CallNames | None = None) -> None:
-        self.questions: dict[str, Question] = {}
+    def __init__(self, store: StateStore, context: TranslatorContext, call_ids: ToolCallIds | None = None) -> None:
+        self.interrupts: dict[str, GraphInterrupt] = {}
         self.is_paused = False
         self.values: Mapping[str, Any] = {}
-        self.adopted: set[str] = set()
+        self.adopted_ids: set[str] = set()
         """Messages and calls of subgraphs that have become part of the graph's own conversation."""
-        self.resumes = False
-        """Whether nodes go on that have run before, and may say again what they said."""
+        self.is_resuming = False
+        """True if nodes continue that have run before, and may repeat their messages and calls."""
+        self.has_begun = False
+        """True once a node has begun."""
         self.usage = Usage()
         self._store = store
-        self._plan = plan
-        self._say = Composer()
-        self._lanes = Lanes(self._say)
-        self._predicted = Predictions(store)
-        self._speeches: dict[str, Speech] = {}
-        self._open: dict[str, Speech] = {}
-        self._heard = set(plan.messages)
-        self._silenced: dict[str, Mapping[str, Any]] = {}
-        self._names = names or CallNames()
-        self._earlier = dict(plan.open_calls)
-        self._said_again: set[str] = set()
-        self._unanswered: dict[str, list[_Made]] = {}
-        self._running: Counter[tuple[Owner, str]] = Counter()
-        self._written: _Written | None = None
-        self.has_begun = False
-        self._modes: dict[str, Callable[[Namespace, Any], list[Event]]] = {
-            "custom": self._custom,
-            "tasks": self._task,
-            "updates": self._updates,
-            "values": self._values,
+        self._context = context
+        self._composer = Composer()
+        self._lanes = SubagentLanes(self._composer)
+        self._predictions = Predictions(store)
+        self._messages: dict[str, StreamedMessage] = {}
+        self._open_messages: dict[str, StreamedMessage] = {}
+        self._known_ids = set(context.message_ids)
+        self._emit_flags: dict[str, Mapping[str, Any]] = {}
+        self._call_ids = call_ids or ToolCallIds()
+        self._earlier_calls = dict(context.open_calls)
+        self._repeated_calls: set[str] = set()
+        self._unanswered: dict[str, list[_OpenCall]] = {}
+        self._running: Counter[tuple[OwnerId, str]] = Counter()
+        self._current_text: _CurrentText | None = None
+        self._handlers: dict[str, Callable[[Namespace, Any], list[Event]]] = {
+            "custom": self._on_custom,
+            "tasks": self._on_task,
+            "updates": self._on_updates,
+            "values": self._on_values,
         }
-        for call_id in plan.open_calls:
-            self._say.recall(call_id)
+        for call_id in context.open_calls:
+            self._composer.continue_tool_call(call_id)
 
-    def piece(self, native: Native) -> TextMessageContent | None:
-        """The next piece of the text that is being written, if the event is that and no more. Else `feed` says what it is."""
-        written = self._written
-        if written is None or native[1] != "messages":
+    @property
+    def is_waiting(self) -> bool:
+        """True if the graph waits for an answer."""
+        return bool(self.interrupts) or self.is_paused
+
+    def fast_delta(self, native: Native) -> TextMessageContent | None:
+        """Return the next piece of the text that is being streamed if the event is only that; otherwise None: use `feed`."""
+        current = self._current_text
+        if current is None or native[1] != "messages":
             return None
         message = native[2][0]
         if (
-            message.id != written.native
+            message.id != current.native_id
             or type(message) is not AIMessageChunk
             or type(text := message.content) is not str
             or not text
@@ -130,273 +136,308 @@ class Translator:
             or message.chunk_position is not None
         ):
             return None
-        return TextMessageContent(message_id=written.message_id, delta=text, subagent_run_id=written.lane)
+        return TextMessageContent(message_id=current.message_id, delta=text, subagent_run_id=current.lane)
 
-    def recall(self, ids: Iterable[str]) -> None:
-        """Messages that the graph has from before, whether clients have heard them or not."""
-        self._heard.update(ids)
+    def mark_known(self, message_ids: Iterable[str]) -> None:
+        """Mark messages that the graph has from before, whether clients have received them or not."""
+        self._known_ids.update(message_ids)
 
     def feed(self, native: Native) -> list[Event]:
-        """What an event says that is more than a `piece`."""
-        ns, mode, data = native
+        """Return the events of a native event that is not a `fast_delta`."""
+        namespace, mode, data = native
         if mode == "messages":
-            return self._message(ns, *data)
-        step = self._modes.get(mode)
-        return step(ns, data) if step else []
+            return self._on_message(namespace, *data)
+        handler = self._handlers.get(mode)
+        return handler(namespace, data) if handler else []
 
     def close(self, terminal: Terminal) -> list[Event]:
-        """The ends of everything open. What was predicted and did not come true is kept back: `StateStore.closing` says so."""
-        self._written = None
-        self._predicted.take_back(self.visible())
-        results = [] if isinstance(terminal, RunError) else self._refused()
-        ends = [event for speech in self._speeches.values() for event in speech.composer.close(terminal)]
-        return [*results, *ends, *self._say.close(terminal)]
+        """Return the ends of everything open. Discarded predictions change the store only: `StateStore.snapshot_if_changed` emits that."""
+        self._current_text = None
+        self._predictions.discard_all(self.shared_state())
+        results = [] if isinstance(terminal, RunError) else self._results_of_unreadable_calls()
+        ends = [event for message in self._messages.values() for event in message.composer.close(terminal)]
+        return [*results, *ends, *self._composer.close(terminal)]
 
-    def _refused(self) -> list[Event]:
-        """Results for calls that nobody carries out: the SDK leaves those aside whose arguments it cannot read. It reads more than JSON."""
-        waiting = {told for told, _ in self._calls_left()}
+    def _results_of_unreadable_calls(self) -> list[Event]:
+        """Return error results for calls the SDK skipped because it cannot read their arguments. It reads more than JSON."""
+        unanswered = {call_id for call_id, _ in self._unanswered_calls()}
         return [
             event
-            for made in chain.from_iterable(self._unanswered.values())
-            if made.call.told not in waiting and not is_object(made.call.arguments)
-            for event in made.speech.composer.tool_result(made.call.told, _NOT_JSON, is_error=True)
+            for open_call in chain.from_iterable(self._unanswered.values())
+            if open_call.call.client_id not in unanswered and not is_json_object(open_call.call.arguments)
+            for event in open_call.message.composer.tool_result(open_call.call.client_id, _NOT_JSON, is_error=True)
         ]
 
-    def waiting(self) -> list[str]:
-        """The client's calls in the graph's conversation that have no result: of this run, or of one before that stopped to ask."""
-        return [told for told, call in self._calls_left() if told and call["name"] in self._plan.frontend]
+    def pending_client_calls(self) -> list[str]:
+        """Return the client's calls in the graph's conversation without a result: of this run, or of an interrupted one before."""
+        return [
+            call_id
+            for call_id, call in self._unanswered_calls()
+            if call_id and call["name"] in self._context.client_tools
+        ]
 
-    def _calls_left(self) -> list[tuple[str, Any]]:
-        return list(self._names.read(self.values.get(self._plan.messages_key)).unanswered)
+    def _unanswered_calls(self) -> list[tuple[str, Any]]:
+        return list(self._call_ids.read_stored(self.values.get(self._context.messages_key)).unanswered)
 
-    def visible(self) -> dict[str, Any]:
-        """What of the graph's state is shared."""
-        shown = [key for key in self.values if key not in self._plan.hidden and not key.startswith("__")]
-        return {key: self.values[key] for key in shown}
+    def shared_state(self) -> dict[str, Any]:
+        """Return the part of the graph's state that clients see."""
+        keys = [key for key in self.values if key not in self._context.hidden_keys and not key.startswith("__")]
+        return {key: self.values[key] for key in keys}
 
-    def _message(self, ns: Namespace, message: Any, meta: Mapping[str, Any]) -> list[Event]:
-        self._written = None
+    def _on_message(self, namespace: Namespace, message: Any, metadata: Mapping[str, Any]) -> list[Event]:
+        self._current_text = None
         match message:
             case AIMessageChunk():
-                return self._chunk(ns, message, meta)
+                return self._on_chunk(namespace, message, metadata)
             case AIMessage():
-                return self._whole(ns, message, meta)
+                return self._on_whole_message(namespace, message, metadata)
             case ToolMessage():
-                return self._result(ns, message)
+                return self._on_tool_result(namespace, message)
             case _:
                 return []
 
-    def _chunk(self, ns: Namespace, message: AIMessageChunk, meta: Mapping[str, Any]) -> list[Event]:
-        events = self._lanes.enter(ns)
-        speech = self._speech(message, ns, meta)
-        self.usage.add(message, meta)
-        said = speech.say(message)
-        events += said
-        for call, delta in speech.chunks(message):
-            events += self._call(ns, speech, call, delta, meta)
-        if message.chunk_position == "last":
-            events += self._end(speech, is_whole=False)
-        elif message.id and said and type(last := said[-1]) is TextMessageContent and not message.tool_call_chunks:
-            self._written = _Written(message.id, last.message_id, speech.lane)
+    def _on_chunk(self, namespace: Namespace, chunk: AIMessageChunk, metadata: Mapping[str, Any]) -> list[Event]:
+        events = self._lanes.enter_namespace(namespace)
+        message = self._streamed_message(chunk, namespace, metadata)
+        self._add_usage(chunk, metadata)
+        content = message.emit_content(chunk)
+        events += content
+        for call, delta in message.calls_in_chunk(chunk):
+            events += self._add_to_call(namespace, message, call, delta, metadata)
+        if chunk.chunk_position == "last":
+            events += self._end_message(message, is_whole=False)
+        elif chunk.id and content and type(last := content[-1]) is TextMessageContent and not chunk.tool_call_chunks:
+            self._current_text = _CurrentText(chunk.id, last.message_id, message.lane)
         return events
 
-    def _whole(
-        self, ns: Namespace, message: AIMessage, meta: Mapping[str, Any], *, is_used: bool = True
+    def _on_whole_message(
+        self, namespace: Namespace, whole: AIMessage, metadata: Mapping[str, Any], *, counts_usage: bool = True
     ) -> list[Event]:
-        """A message that nobody streamed. One the thread has already is an old one, seen again."""
-        if message.id in self._plan.messages or message.id in self._speeches:
+        """Emit a message that was not streamed. One that the thread already has is an old one that appears again."""
+        if whole.id in self._context.message_ids or whole.id in self._messages:
             return []
-        if is_used:
-            self.usage.add(message, meta)
-        events = self._lanes.enter(ns)
-        speech = self._speech(message, ns, {**meta, **self._silenced.get(message.id or "", {})})
-        return [*events, *speech.say(message), *self._rest(ns, speech, message, meta)]
+        if counts_usage:
+            self._add_usage(whole, metadata)
+        events = self._lanes.enter_namespace(namespace)
+        message = self._streamed_message(whole, namespace, {**metadata, **self._emit_flags.get(whole.id or "", {})})
+        return [*events, *message.emit_content(whole), *self._complete_calls(namespace, message, whole, metadata)]
 
-    def _rest(self, ns: Namespace, speech: Speech, message: AIMessage, meta: Mapping[str, Any]) -> list[Event]:
+    def _add_usage(self, message: AIMessage, metadata: Mapping[str, Any]) -> None:
+        if message.usage_metadata is not None:
+            model = metadata.get("ls_model_name") or message.response_metadata.get("model_name")
+            counts = token_counts(message.usage_metadata)
+            self.usage.add_counts(counts, model=model, provider=metadata.get("ls_provider"))
+
+    def _complete_calls(
+        self, namespace: Namespace, message: StreamedMessage, whole: AIMessage, metadata: Mapping[str, Any]
+    ) -> list[Event]:
+        """Emit the calls that no chunk had, and end the message."""
         events: list[Event] = []
-        for call, arguments in speech.missing(message):
-            events += self._call(ns, speech, call, arguments, meta)
-        return [*events, *self._end(speech)]
+        for call, arguments in message.missing_calls(whole):
+            events += self._add_to_call(namespace, message, call, arguments, metadata)
+        return [*events, *self._end_message(message)]
 
-    def _speech(self, message: AIMessage, ns: Namespace, meta: Mapping[str, Any]) -> Speech:
-        native = message.id or random_id("message")
-        known = self._speeches.get(native)
+    def _streamed_message(
+        self, native: AIMessage, namespace: Namespace, metadata: Mapping[str, Any]
+    ) -> StreamedMessage:
+        native_id = native.id or random_id("message")
+        known = self._messages.get(native_id)
         if known is not None:
             return known
-        speech = self._speeches[native] = self._open[native] = Speech(
-            random_id("message") if native in self._plan.messages else native,
-            self._lanes.of(ns),
-            str(meta.get("langgraph_checkpoint_ns", "")),
-            shows_text=meta.get("emit-messages", True) is not False,
-            shows_calls=meta.get("emit-tool-calls", True) is not False,
+        message = self._messages[native_id] = self._open_messages[native_id] = StreamedMessage(
+            random_id("message") if native_id in self._context.message_ids else native_id,
+            self._lanes.lane_of(namespace),
+            str(metadata.get("langgraph_checkpoint_ns", "")),
+            shows_text=metadata.get("emit-messages", True) is not False,
+            shows_calls=metadata.get("emit-tool-calls", True) is not False,
         )
-        return speech
+        return message
 
-    def _call(self, ns: Namespace, speech: Speech, call: Call, delta: str, meta: Mapping[str, Any]) -> list[Event]:
-        """A call begins or goes on. Its arguments may be state that is shown before it is there."""
+    def _add_to_call(
+        self,
+        namespace: Namespace,
+        message: StreamedMessage,
+        call: StreamedToolCall,
+        delta: str,
+        metadata: Mapping[str, Any],
+    ) -> list[Event]:
+        """Begin or continue a call. Its arguments may be predicted state."""
         events: list[Event] = []
-        if not call.told and not self._is_said_again(speech, call):
-            call.told = self._names.new(speech.message_id, call.id)
-            self._unanswered.setdefault(call.id, []).append(_Made(ns, speech, call))
-            mappings = [*self._plan.predictions, *mappings_of(meta)]
-            events += self._predicted.begin(call.told, call.name, mappings)
-            events += speech.composer.tool_start(call.told, call.name, speech.lane, message_id=speech.message_id)
-        return [*events, *speech.composer.tool_args(call.told, delta), *self._predicted.more(call.told, delta)]
+        if not call.client_id and not self._is_repeated_call(message, call):
+            call.client_id = self._call_ids.allocate_client_id(message.message_id, call.id)
+            self._unanswered.setdefault(call.id, []).append(_OpenCall(namespace, message, call))
+            mappings = [*self._context.predictions, *requested_mappings(metadata)]
+            events += self._predictions.start_call(call.client_id, call.name, mappings)
+            events += message.composer.tool_start(
+                call.client_id, call.name, message.lane, message_id=message.message_id
+            )
+        return [
+            *events,
+            *message.composer.tool_args(call.client_id, delta),
+            *self._predictions.add_arguments(call.client_id, delta),
+        ]
 
-    def _is_said_again(self, speech: Speech, call: Call) -> bool:
-        """Whether a node that goes on makes a call once more that clients know from its first try."""
-        for told, name in reversed(self._earlier.items()) if self.resumes else ():
-            if name == call.name and self._names.native(told) == call.id and told not in self._said_again:
-                call.told = told
-                self._said_again.add(told)
-                self._names.note(speech.message_id, told)
+    def _is_repeated_call(self, message: StreamedMessage, call: StreamedToolCall) -> bool:
+        """Return True if a resumed node repeats a call that clients know from its first attempt, and give it that id."""
+        for client_id, name in reversed(self._earlier_calls.items()) if self.is_resuming else ():
+            is_same = name == call.name and self._call_ids.native_id(client_id) == call.id
+            if is_same and client_id not in self._repeated_calls:
+                call.client_id = client_id
+                self._repeated_calls.add(client_id)
+                self._call_ids.record_call(message.message_id, client_id)
                 return True
         return False
 
-    def _end(self, speech: Speech, *, is_whole: bool = True) -> list[Event]:
-        """The message is complete. Calls of the client's tools stay open to the end of the run: then they are carried out."""
+    def _end_message(self, message: StreamedMessage, *, is_whole: bool = True) -> list[Event]:
+        """End a complete message. Calls of the client's tools stay open until the run ends: then the client executes them."""
         events: list[Event] = []
-        for call in speech.calls.values():
-            events += self._predicted.more(call.told, "", complete=True)
-        kept_open = self._plan.frontend if speech.lane is None else frozenset[str]()
-        return [*events, *speech.end(kept_open, is_whole=is_whole)]
+        for call in message.calls.values():
+            events += self._predictions.add_arguments(call.client_id, "", complete=True)
+        keep_open = self._context.client_tools if message.lane is None else frozenset[str]()
+        return [*events, *message.end_open_items(keep_open, is_whole=is_whole)]
 
-    def _result(self, ns: Namespace, message: ToolMessage) -> list[Event]:
-        self._heard.add(message.id or "")
-        made = self._made(ns, message.tool_call_id)
-        call_id = made.call.told if made else self._told_before(message.tool_call_id)
+    def _on_tool_result(self, namespace: Namespace, result: ToolMessage) -> list[Event]:
+        self._known_ids.add(result.id or "")
+        open_call = self._find_open_call(namespace, result.tool_call_id)
+        call_id = open_call.call.client_id if open_call else self._earlier_call_id(result.tool_call_id)
         if call_id is None:
             return []
-        if made:
-            self._unanswered[made.call.id].remove(made)
-        self._earlier.pop(call_id, None)
-        self._predicted.settle(call_id)
-        caller = made.speech if made else None
+        if open_call:
+            self._unanswered[open_call.call.id].remove(open_call)
+        self._earlier_calls.pop(call_id, None)
+        self._predictions.finish_call(call_id)
+        caller = open_call.message if open_call else None
         return [
-            *(self._lanes.enter(ns) if caller is None else []),
-            *(caller.composer if caller else self._say).tool_result(
+            *(self._lanes.enter_namespace(namespace) if caller is None else []),
+            *(caller.composer if caller else self._composer).tool_result(
                 call_id,
-                result_content(cast("Any", message.content)),
-                name=message.name,
-                lane=self._lanes.of(ns) if caller is None else caller.lane,
-                is_error=message.status == "error",
+                result_content(cast("Any", result.content)),
+                name=result.name,
+                lane=self._lanes.lane_of(namespace) if caller is None else caller.lane,
+                is_error=result.status == "error",
             ),
         ]
 
-    def _made(self, ns: Namespace, native: str) -> _Made | None:
-        """The call of this run that a result belongs to: of the newest message there that made one, else of the newest anywhere."""
-        waiting = self._unanswered.get(native, [])
-        near = [one for one in waiting if one.ns == ns] or waiting
-        return next((one for one in near if one.speech is near[-1].speech), None)
+    def _find_open_call(self, namespace: Namespace, native_id: str) -> _OpenCall | None:
+        """Return the call of this run that a result answers: of the newest message in the namespace that has one, else of the newest."""
+        candidates = self._unanswered.get(native_id, [])
+        nearest = [open_call for open_call in candidates if open_call.namespace == namespace] or candidates
+        return next((open_call for open_call in nearest if open_call.message is nearest[-1].message), None)
 
-    def _told_before(self, native: str) -> str | None:
-        """The id under which clients wait for a result, of an earlier run or of none; None when they have it."""
-        waiting = self._waiting_for(native)
+    def _earlier_call_id(self, native_id: str) -> str | None:
+        """Return the id under which clients await a result of an earlier run, or a new id for an unknown call; None if they have it."""
+        waiting = self._earlier_call_ids(native_id)
         if waiting:
             return waiting[-1]
-        return None if self._names.knows(native) else self._names.new("", native)
+        if self._call_ids.has_native_id(native_id):
+            return None
+        return self._call_ids.allocate_client_id("", native_id)
 
-    def _waiting_for(self, native: str) -> list[str]:
-        return [told for told in self._earlier if self._names.native(told) == native]
+    def _earlier_call_ids(self, native_id: str) -> list[str]:
+        return [client_id for client_id in self._earlier_calls if self._call_ids.native_id(client_id) == native_id]
 
-    def _told(self, ns: Namespace, native: str) -> str:
-        made = self._made(ns, native)
-        return made.call.told if made else self._names.latest(native)
+    def _client_call_id(self, namespace: Namespace, native_id: str) -> str:
+        open_call = self._find_open_call(namespace, native_id)
+        return open_call.call.client_id if open_call else self._call_ids.latest_client_id(native_id)
 
-    def _custom(self, ns: Namespace, data: Any) -> list[Event]:
-        if isinstance(data, Silenced):
-            self._silenced[data.id] = data.meta
+    def _on_custom(self, namespace: Namespace, data: Any) -> list[Event]:
+        if isinstance(data, MutedMessage):
+            self._emit_flags[data.id] = data.flags
             return []
-        return [*self._lanes.enter(ns), *self._say.custom(*named(data), self._lanes.of(ns))]
+        events = self._lanes.enter_namespace(namespace)
+        return [*events, *self._composer.custom(*name_custom_event(data), self._lanes.lane_of(namespace))]
 
-    def _task(self, ns: Namespace, data: Mapping[str, Any]) -> list[Event]:
-        """A node begins or ends."""
+    def _on_task(self, namespace: Namespace, data: Mapping[str, Any]) -> list[Event]:
+        """Handle the start or the end of a node."""
         name: str = data["name"]
         if name.startswith("__"):
             return []
-        place = (*ns, f"{name}:{data['id']}")
+        node = (*namespace, f"{name}:{data['id']}")
         if "input" in data:
-            return self._begun(ns, name, place, data["input"])
-        for asked in data.get("interrupts") or ():
-            self._ask(asked, ns, place)
-        return [] if data.get("interrupts") else self._ended(ns, name, place, has_failed=bool(data.get("error")))
+            return self._on_node_start(namespace, name, node, data["input"])
+        interrupts = data.get("interrupts") or ()
+        for raised in interrupts:
+            self._record_interrupt(raised, namespace, node)
+        return [] if interrupts else self._on_node_end(namespace, name, node, has_failed=bool(data.get("error")))
 
-    def _begun(self, ns: Namespace, name: str, place: Namespace, given: Any) -> list[Event]:
-        self._lanes.called(place, given, partial(self._told, ns))
-        events, lane = self._lanes.enter(ns), self._lanes.of(ns)
+    def _on_node_start(self, namespace: Namespace, name: str, node: Namespace, node_input: Any) -> list[Event]:
+        self._lanes.record_tool_call(node, node_input, partial(self._client_call_id, namespace))
+        events, lane = self._lanes.enter_namespace(namespace), self._lanes.lane_of(namespace)
         self._running[lane, name] += 1
         self.has_begun = True
-        return [*events, *self._say.step(name, lane)]
+        return [*events, *self._composer.start_step(name, lane)]
 
-    def _ended(self, ns: Namespace, name: str, place: Namespace, *, has_failed: bool) -> list[Event]:
-        """The node's messages are over, and the subgraphs it ran. The step is when no other run of the node goes on beside it."""
-        lane, task = self._lanes.of(ns), "|".join(place)
+    def _on_node_end(self, namespace: Namespace, name: str, node: Namespace, *, has_failed: bool) -> list[Event]:
+        """End the node's messages and its subgraphs, and its step unless another instance of the node still runs."""
+        lane, task = self._lanes.lane_of(namespace), "|".join(node)
         self._running[lane, name] -= 1
         events: list[Event] = []
-        for native, speech in list(self._open.items()):
-            if speech.task.startswith(task):
-                events += self._end(self._open.pop(native))
-                if self._written is not None and self._written.native == native:
-                    self._written = None
-        events += self._lanes.leave(place, has_failed=has_failed)
-        return [*events, *(self._say.end_step(name, lane) if self._running[lane, name] <= 0 else [])]
+        for native_id, message in list(self._open_messages.items()):
+            if message.task.startswith(task):
+                events += self._end_message(self._open_messages.pop(native_id))
+                if self._current_text is not None and self._current_text.native_id == native_id:
+                    self._current_text = None
+        events += self._lanes.leave_node(node, has_failed=has_failed)
+        return [*events, *(self._composer.end_step(name, lane) if self._running[lane, name] <= 0 else [])]
 
-    def _ask(self, asked: Any, ns: Namespace, place: Namespace) -> None:
-        """The innermost graph that asks says it first; those around it repeat it."""
-        said = cast("Mapping[str, Any]", asked)
-        if said["id"] not in self.questions:
-            self.questions[said["id"]] = Question(
-                id=said["id"],
-                value=said["value"],
-                response_schema=said.get("response_schema"),
-                lane=self._lanes.of(ns),
-                tool_call_id=self._lanes.call_of(place),
+    def _record_interrupt(self, raised: Mapping[str, Any], namespace: Namespace, node: Namespace) -> None:
+        """Record an interrupt. The innermost graph reports it first; the graphs around it repeat it."""
+        if raised["id"] not in self.interrupts:
+            self.interrupts[raised["id"]] = GraphInterrupt(
+                id=raised["id"],
+                value=raised["value"],
+                response_schema=raised.get("response_schema"),
+                lane=self._lanes.lane_of(namespace),
+                tool_call_id=self._lanes.tool_call_of(node),
             )
 
-    def _updates(self, ns: Namespace, data: Any) -> list[Event]:
-        """What a node has written: here a message is whole, and what its chunks left out can be told."""
+    def _on_updates(self, namespace: Namespace, data: Any) -> list[Event]:
+        """Handle a node's output: its messages are whole, so what their chunks lacked can be emitted."""
         events: list[Event] = []
         for node, update in data.items() if isinstance(data, Mapping) else ():  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
             if node == "__interrupt__":
-                self.is_paused = not ns and not update
+                self.is_paused = not namespace and not update
                 continue
-            for message in said_in(update):
-                speech = self._speeches.get(message.id or "")
-                if speech is not None and (message.id or "") in self._open:
-                    events += [*speech.complete(message), *self._rest(ns, speech, message, {})]
+            for whole in model_messages_in(update):
+                message = self._open_messages.get(whole.id or "")
+                if message is not None:
+                    events += message.emit_missing_content(whole)
+                    events += self._complete_calls(namespace, message, whole, {})
         return events
 
-    def _values(self, ns: Namespace, data: Any) -> list[Event]:
-        """The state after a step: of the graph itself, and of no subgraph."""
-        if ns or not isinstance(data, Mapping):
+    def _on_values(self, namespace: Namespace, data: Any) -> list[Event]:
+        """Handle the state after a step of the graph itself; subgraphs are ignored."""
+        if namespace or not isinstance(data, Mapping):
             return []
         self.values = cast("Mapping[str, Any]", data)
-        told = self._conversation(self.values.get(self._plan.messages_key))
-        shown = {key: item for key, item in self.visible().items() if not self._predicted.covers(key)}
-        return [*told, *self._store.delta(shown)]
+        events = self._sync_messages(self.values.get(self._context.messages_key))
+        changes = {key: item for key, item in self.shared_state().items() if not self._predictions.covers_key(key)}
+        return [*events, *self._store.update_with_patch(changes)]
 
-    def _conversation(self, messages: Any) -> list[Event]:
-        """The graph's own conversation. What a node has put there and no stream said is told now: out of a cache, or written as a dict."""
+    def _sync_messages(self, messages: Any) -> list[Event]:
+        """Emit messages of the graph's conversation that were not streamed: taken from a cache, or written as a dict."""
         events: list[Event] = []
-        for message in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():
-            native = message.id if isinstance(message, BaseMessage) else None
-            speech = self._speeches.get(native or "")
-            if speech is not None:
-                self._adopt(speech)
-            elif native and native not in self._heard:
-                self._heard.add(native)
-                events += self._unstreamed(message) if self.has_begun else []
+        for stored in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():
+            native_id = stored.id if isinstance(stored, BaseMessage) else None
+            message = self._messages.get(native_id or "")
+            if message is not None:
+                self._adopt_message(message)
+            elif native_id and native_id not in self._known_ids:
+                self._known_ids.add(native_id)
+                events += self._emit_unstreamed(stored) if self.has_begun else []
         return events
 
-    def _unstreamed(self, message: Any) -> list[Event]:
-        match message:
+    def _emit_unstreamed(self, stored: Any) -> list[Event]:
+        match stored:
             case AIMessage():
-                return self._whole((), message, {}, is_used=False)
-            case ToolMessage() if self._made((), message.tool_call_id) or self._waiting_for(message.tool_call_id):
-                return self._result((), message)
+                return self._on_whole_message((), stored, {}, counts_usage=False)
+            case ToolMessage() if self._find_open_call((), stored.tool_call_id) or self._earlier_call_ids(
+                stored.tool_call_id
+            ):
+                return self._on_tool_result((), stored)
             case _:
                 return []
 
-    def _adopt(self, speech: Speech) -> None:
-        if speech.lane is not None:
-            self.adopted.update([speech.message_id, *(call.told for call in speech.calls.values())])
+    def _adopt_message(self, message: StreamedMessage) -> None:
+        if message.lane is not None:
+            self.adopted_ids.update([message.message_id, *(call.client_id for call in message.calls.values())])

@@ -1,7 +1,7 @@
-"""Another AG-UI server behind this one: `RemoteBridge(url)`. This server keeps the threads, the other one runs the agent.
+"""Bridge to an agent on another AG-UI server: `RemoteBridge(url)`. This server stores the threads, the other one runs the agent.
 
-`bridge.py` is what the server makes adapters with, `adapter.py` runs one thread, `client.py` speaks HTTP. `translate.py` makes of what the
-other server says what this one stores, and `history.py` compares its MESSAGES_SNAPSHOT with that; both are pure.
+`bridge.py` creates the adapters, `adapter.py` runs one thread, `client.py` is the HTTP client. `translate.py` converts the other server's
+events to those that this one stores, and `history.py` compares its MESSAGES_SNAPSHOT with the stored messages; both are pure.
 """
 
 from ambient_runner.bridges.remote.bridge import RemoteBridge

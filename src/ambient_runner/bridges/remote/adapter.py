@@ -1,4 +1,4 @@
-"""One thread behind another server: each run is one request there, and its answer is the run."""
+"""Adapter for one thread of a remote agent: each run is one request to the other server, and the response is its event stream."""
 
 from __future__ import annotations
 
@@ -11,154 +11,154 @@ import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.bridges.remote import errors
-from ambient_runner.bridges.remote.config import checked_headers, secret_values
-from ambient_runner.bridges.remote.translate import Translation
+from ambient_runner.bridges.remote.config import check_headers, secret_values
+from ambient_runner.bridges.remote.translate import Translator
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.events import PROTOCOL_VERSION, Cancelled, RunFinished
 from ambient_runner.runs import metrics
-from ambient_runner.runs.loop_detection import VIA, via_of
-from ambient_runner.runs.run import Actor, run_if_any
+from ambient_runner.runs.loop_detection import VIA, format_via_header
+from ambient_runner.runs.run import Actor, current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     import ag_ui.core
 
-    from ambient_runner.bridges.remote.client import Remote
+    from ambient_runner.bridges.remote.client import RemoteServerClient
     from ambient_runner.bridges.remote.config import Headers
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.protocol.events import Event, RunAgentInput
     from ambient_runner.runs.run import Run
 
-__all__ = ["RemoteAdapter", "remote_thread"]
+__all__ = ["RemoteAdapter", "remote_thread_id"]
 
 
 class RemoteAdapter:
-    """`interrupt` is where a run is stopped: a URL, True for `/interrupt` beside the agent, False for nowhere, None to find out."""
+    """`interrupt` is the URL that stops a run; True for `/interrupt` of the same server, False for none, None to detect."""
 
-    def __init__(self, remote: Remote, headers: Headers, interrupt: str | bool | None) -> None:
-        self._remote = remote
-        self._given = headers
+    def __init__(self, remote: RemoteServerClient, headers: Headers, interrupt: str | bool | None) -> None:
+        self._client = remote
+        self._configured_headers = headers
         self._interrupt = interrupt
         self._headers: dict[str, str] = {}
         self._thread_id = ""
-        self._stopped = False
-        """Whether the run was asked to stop."""
-        self._closing = False
-        """Whether it is this side that ends it."""
-        self._waiting: anyio.CancelScope | None = None
+        self._is_stopping = False
+        """True after `interrupt`."""
+        self._is_closing = False
+        """True if this side closes the response because the other server did not stop the run."""
+        self._read_scope: anyio.CancelScope | None = None
 
     async def run(self, input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        asked, run = input_from_agui(input), run_if_any()
-        self._stopped = self._closing = False
-        self._thread_id = remote_thread(run.thread) if run else asked.thread_id
-        self._headers = await self._headers_of(run)
-        added = run.new_ids if run else [message.id for message in asked.messages[-1:]]
-        heard = Translation(asked, added)
+        run_input, run = input_from_agui(input), current_run_or_none()
+        self._is_stopping = self._is_closing = False
+        self._thread_id = remote_thread_id(run.thread) if run else run_input.thread_id
+        self._headers = await self._build_headers(run)
+        added = run.new_ids if run else [message.id for message in run_input.messages[-1:]]
+        translator = Translator(run_input, added)
         try:
-            async with aclosing(self._answer(asked, heard)) as events:
+            async with aclosing(self._stream_with_retry(run_input, translator)) as events:
                 async for event in events:
                     yield event
         finally:
-            for rule, times in heard.repairs.items():
+            for rule, times in translator.repairs.items():
                 metrics.REPAIRS.labels(rule).inc(times)
 
     async def interrupt(self) -> None:
-        """End the run: the other server is asked to, or its answer is closed."""
-        self._stopped = True
+        """Ask the other server to stop the run; close its response if it cannot."""
+        self._is_stopping = True
         url = self._stop_url()
-        if url and await self._remote.stop(url, self._thread_id, self._headers):
+        if url and await self._client.stop_run(url, self._thread_id, self._headers):
             return
-        self._closing = True
-        if self._waiting is not None:
-            self._waiting.cancel()
+        self._is_closing = True
+        if self._read_scope is not None:
+            self._read_scope.cancel()
 
     def _stop_url(self) -> str:
         if isinstance(self._interrupt, str):
             return self._interrupt
-        wanted = self._remote.is_ours if self._interrupt is None else self._interrupt
-        return self._remote.beside("/interrupt") if wanted else ""
+        wanted = self._client.is_ours if self._interrupt is None else self._interrupt
+        return self._client.sibling_url("/interrupt") if wanted else ""
 
-    async def _headers_of(self, run: Run | None) -> dict[str, str]:
-        """What goes with this run. From here on, this server does not let out a credential among it."""
-        given = self._given
-        if callable(given):
+    async def _build_headers(self, run: Run | None) -> dict[str, str]:
+        """Return the headers of this run. Credentials among them are redacted from now on."""
+        headers_or_factory = self._configured_headers
+        if callable(headers_or_factory):
             if run is None:
                 raise ConfigError(
-                    "The headers of this agent are made for a run, and there is none here. "
-                    "Serve it with add_ambient_endpoints, or give RemoteBridge the headers themselves."
+                    "The headers of this agent are computed for each run, and there is no current run. "
+                    "Serve the agent with add_ambient_endpoints, or pass RemoteBridge a mapping of headers."
                 )
-            given = await call_hook(given, run)
-        headers = checked_headers(given)
+            headers_or_factory = await call_hook(headers_or_factory, run)
+        headers = check_headers(headers_or_factory)
         if run is not None:
-            run.secrets.learn(secret_values(headers))
-        return {**_of_run(run), "X-Ambient-On-Disconnect": "stop", **headers}
+            run.secrets.add(secret_values(headers))
+        return {**_run_headers(run), "X-Ambient-On-Disconnect": "stop", **headers}
 
-    async def _answer(self, asked: RunAgentInput, heard: Translation) -> AsyncGenerator[Event, None]:
-        """The run; once more without the answers when the other server has forgotten what it asked, so that its agent asks again."""
+    async def _stream_with_retry(self, run_input: RunAgentInput, translator: Translator) -> AsyncGenerator[Event, None]:
+        """Stream the run. If the other server no longer has the interrupts, retry without the answers: its agent then asks again."""
         try:
-            async with aclosing(self._attempt(asked, heard)) as events:
+            async with aclosing(self._stream_request(run_input, translator)) as events:
                 async for event in events:
                     yield event
                 return
         except errors.RemoteFailed as failed:
-            if not asked.resume or heard.heard or failed.code != "nothing_to_resume":
+            if not run_input.resume or translator.has_events or failed.code != "nothing_to_resume":
                 raise
-        async with aclosing(self._attempt(replace(asked, resume=None), heard)) as events:
+        async with aclosing(self._stream_request(replace(run_input, resume=None), translator)) as events:
             async for event in events:
                 yield event
 
-    async def _attempt(self, asked: RunAgentInput, heard: Translation) -> AsyncGenerator[Event, None]:
-        reader = EventReader(self._remote.limits.event)
-        body = _body(replace(asked, thread_id=self._thread_id))
+    async def _stream_request(self, run_input: RunAgentInput, translator: Translator) -> AsyncGenerator[Event, None]:
+        reader = EventReader(self._client.limits.event)
+        body = _encode_body(replace(run_input, thread_id=self._thread_id))
         async with (
-            self._remote.answering(body, self._headers) as response,
-            aclosing(self._remote.pieces(response)) as pieces,
+            self._client.open_stream(body, self._headers) as response,
+            aclosing(self._client.read_chunks(response)) as chunks,
         ):
-            while not heard.ended and (piece := await self._next(pieces)) is not None:
-                for event in reader.feed(piece):
-                    for said in heard.feed(event):
-                        yield said
-            if heard.ended:
-                await self._remote.finish(pieces)
+            while not translator.is_ended and (chunk := await self._next_chunk(chunks)) is not None:
+                for event in reader.feed(chunk):
+                    for translated in translator.feed(event):
+                        yield translated
+            if translator.is_ended:
+                await self._client.drain_stream(chunks)
                 return
-        if self._stopped:
-            yield RunFinished(thread_id=asked.thread_id, run_id=asked.run_id, outcome=Cancelled())
+        if self._is_stopping:
+            yield RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=Cancelled())
             return
-        for event in reader.end():
-            for said in heard.feed(event):
-                yield said
-        if not heard.ended:
-            raise errors.ended_early() if heard.heard else errors.not_agui()
+        for event in reader.finish():
+            for translated in translator.feed(event):
+                yield translated
+        if not translator.is_ended:
+            raise errors.ended_early() if translator.has_events else errors.not_agui()
 
-    async def _next(self, pieces: AsyncGenerator[bytes, None]) -> bytes | None:
-        """The next piece; None at the end, and when the run is to end."""
-        if not self._closing:
-            with anyio.CancelScope() as self._waiting:
-                return await anext(pieces, None)
+    async def _next_chunk(self, chunks: AsyncGenerator[bytes, None]) -> bytes | None:
+        """Return the next chunk; None at the end, and when this side closes the response."""
+        if not self._is_closing:
+            with anyio.CancelScope() as self._read_scope:
+                return await anext(chunks, None)
         return None
 
 
-def _body(asked: RunAgentInput) -> bytes:
-    """The request. Everything is there that servers before 1.0 insist on."""
+def _encode_body(run_input: RunAgentInput) -> bytes:
+    """Return the request body, with every field that servers before AG-UI 1.0 require."""
     wire: dict[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
-    wire |= msgspec.to_builtins(replace(asked, protocol_version=PROTOCOL_VERSION))
+    wire |= msgspec.to_builtins(replace(run_input, protocol_version=PROTOCOL_VERSION))
     return msgspec.json.encode(wire)
 
 
-def _of_run(run: Run | None) -> dict[str, str]:
-    """What makes the other server's trace part of this one, and tells it who waits. A run that nobody traces passes on what it got."""
+def _run_headers(run: Run | None) -> dict[str, str]:
+    """Return the headers for trace propagation and loop detection. A run that is not traced forwards its caller's span."""
     if run is None:
         return {}
-    return {VIA: via_of(run), **({"traceparent": run.span.traceparent} if run.span else {})}
+    return {VIA: format_via_header(run), **({"traceparent": run.span.traceparent} if run.span else {})}
 
 
-def remote_thread(thread: ThreadKey) -> str:
-    """The thread's id over there. Two users may choose the same id here, and the other server knows neither of them."""
-    nobody = Actor()
-    if (thread.tenant, thread.owner) == (nobody.tenant, nobody.owner):
+def remote_thread_id(thread: ThreadKey) -> str:
+    """Return the thread's id on the other server. Two users may choose the same id here, and the other server does not know the users."""
+    anonymous = Actor()
+    if (thread.tenant, thread.owner) == (anonymous.tenant, anonymous.owner):
         return thread.id
     return hashlib.sha256(msgspec.json.encode(tuple(thread))).hexdigest()

@@ -1,4 +1,4 @@
-"""The remote bridge: what the server makes adapters with."""
+"""`RemoteBridge`: creates the adapters of a remote agent and owns their HTTP client."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import logging
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, checked_headers, checked_url
-from ambient_runner.errors import needing
+from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, check_headers, check_url
+from ambient_runner.errors import optional_dependency
 
-with needing("httpx", install="ambient-runner[remote]"):
-    from ambient_runner.bridges.remote.adapter import RemoteAdapter, remote_thread
-    from ambient_runner.bridges.remote.client import Remote
+with optional_dependency("httpx", install="ambient-runner[remote]"):
+    from ambient_runner.bridges.remote.adapter import RemoteAdapter, remote_thread_id
+    from ambient_runner.bridges.remote.client import RemoteServerClient
 
 if TYPE_CHECKING:
     import httpx
 
     from ambient_runner.bridges.remote.config import Headers
-    from ambient_runner.ledger.base import ThreadKey
+    from ambient_runner.ledger.records import ThreadKey
 
 __all__ = ["RemoteBridge"]
 
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteBridge(PlatformBridge):
-    """An agent of another AG-UI server as an agent of this one.
+    """Serves an agent of another AG-UI server.
 
-    `headers` go with every request; a function gets the Run and says them for one run. `timeout` is RemoteTimeouts, or the seconds the
-    other server may be silent. `interrupt` is where a run can be stopped; by default `/interrupt` beside the agent, once the other
-    server has shown that it is one of ours. `client` is an httpx.AsyncClient of your own, for a proxy or a certificate; it
-    takes no cookies from then on.
+    `headers` are sent with every request; a function gets the Run and returns the headers of that run. `timeout` is RemoteTimeouts, or the
+    seconds the other server may be silent. `interrupt` is the URL that stops a run; by default `/interrupt` of the same server, once it has
+    answered like an Ambient Runner. `client` is an httpx.AsyncClient of your own, for a proxy or a certificate; it accepts no cookies from
+    then on.
     Raises: ConfigError.
     """
 
@@ -45,29 +45,33 @@ class RemoteBridge(PlatformBridge):
         capabilities: FrameworkCapabilities | None = None,
         client: httpx.AsyncClient | None = None,
     ) -> None:
-        given = headers or {}
-        self._headers = given if callable(given) else checked_headers(given)
-        self._interrupt = checked_url(interrupt) if isinstance(interrupt, str) else interrupt
+        header_source = headers or {}
+        self._headers = header_source if callable(header_source) else check_headers(header_source)
+        self._interrupt = check_url(interrupt) if isinstance(interrupt, str) else interrupt
         self._capabilities = capabilities or FrameworkCapabilities(thinking=True)
         timeouts = RemoteTimeouts(idle=timeout) if isinstance(timeout, int | float) else timeout
-        self._remote = Remote(
-            checked_url(url), timeouts=timeouts or RemoteTimeouts(), limits=limits or RemoteLimits(), client=client
+        self._client = RemoteServerClient(
+            check_url(url), timeouts=timeouts or RemoteTimeouts(), limits=limits or RemoteLimits(), client=client
         )
 
     def capabilities(self) -> FrameworkCapabilities:
         return self._capabilities
 
     def create_adapter(self, ctx: PlatformContext) -> RemoteAdapter:
-        return RemoteAdapter(self._remote, self._headers, self._interrupt)
+        return RemoteAdapter(self._client, self._headers, self._interrupt)
 
-    async def forget(self, thread: ThreadKey) -> None:
-        """A thread is erased here: a server of ours is asked to erase what it has of it."""
-        if not self._remote.is_ours:
+    async def erase_thread(self, thread: ThreadKey) -> None:
+        """Ask the other server to erase its copy of the thread, if it is an Ambient Runner."""
+        if not self._client.is_ours:
             return
         if callable(self._headers):
-            logger.warning("A thread was erased here and not at the other server: its headers are made for runs only")
+            logger.warning(
+                "Thread %s was erased here but not at %s: its headers are computed for runs only. Erase it there, or use fixed headers.",
+                thread.id,
+                self._client.address,
+            )
             return
-        await self._remote.forget(remote_thread(thread), self._headers)
+        await self._client.erase_thread(remote_thread_id(thread), self._headers)
 
     async def aclose(self) -> None:
-        await self._remote.aclose()
+        await self._client.aclose()

@@ -1,4 +1,4 @@
-"""What a RemoteBridge is told, checked once when it is made: the address, the headers, and how long and how much is too much."""
+"""Configuration of a RemoteBridge, validated once on creation: URL, headers, timeouts and limits."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.protocol.limits import MAX_EVENT
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 from ambient_runner.runs.loop_detection import VIA
 from ambient_runner.runs.run import Run
 
-__all__ = ["Headers", "RemoteLimits", "RemoteTimeouts", "checked_headers", "checked_url", "secret_values"]
+__all__ = ["Headers", "RemoteLimits", "RemoteTimeouts", "check_headers", "check_url", "secret_values"]
 
 Headers = Mapping[str, str] | Callable[[Run], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""What is sent with every run, or a function that says it for one run."""
+"""Headers of every request, or a function that returns the headers of one run."""
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
-_OURS = frozenset(
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
+_RESERVED_HEADERS = frozenset(
     {
         *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"),
         VIA.lower(),
     }
 )
-_SECRET = re.compile(r"auth|cookie|credential|key|password|secret|session|token", re.IGNORECASE)
+_SECRET_HEADER_NAME = re.compile(r"auth|cookie|credential|key|password|secret|session|token", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,50 +33,50 @@ class RemoteTimeouts:
     """Seconds to wait for the other server."""
 
     connect: float = 10.0
-    """For a connection, and for its answer to a stop."""
+    """For a connection, and for the response to a stop."""
     answer: float = 60.0
-    """For the beginning of its answer."""
+    """For the start of the response."""
     idle: float = 600.0
-    """For anything more, a keep-alive included."""
+    """Between two chunks of the response; keep-alives count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteLimits:
-    """Bytes that are taken from the other server."""
+    """Limits in bytes on what the other server sends."""
 
-    event: int = MAX_EVENT
-    """Of one event. A larger one is passed over."""
+    event: int = MAX_EVENT_BYTES
+    """Size of one event. A larger one is dropped."""
     run: int = 1 << 30
-    """Of one run. A run that says more is ended."""
+    """Size of one run's response. A run that exceeds it fails."""
 
 
-def checked_url(url: str) -> str:
-    """The URL. Raises: ConfigError."""
+def check_url(url: str) -> str:
+    """Return the URL if it is valid. Raises: ConfigError."""
     try:
         parts = urlsplit(url)
         port_is_a_number = parts.port is None or parts.port > 0
     except ValueError:
         raise ConfigError(f"{url!r} is not a URL. Write http://host:port/path.") from None
     if parts.username is not None or parts.password is not None:
-        raise ConfigError("Credentials do not belong into the URL of a remote agent: give them in `headers`.")
+        raise ConfigError("Do not put credentials into the URL of a remote agent. Pass them in `headers`.")
     if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_a_number or parts.fragment:
         raise ConfigError(f"{url!r} is not the URL of an AG-UI server. Write http://host:port/path.")
     return url
 
 
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers. Raises: ConfigError, which names the header and never its value."""
     for name, value in headers.items():
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not the name of a header.")
-        if name.lower() in _OURS:
-            raise ConfigError(f"The header {name} is set by the connection itself. Leave it out of `headers`.")
-        if not _VALUE.fullmatch(value):
-            raise ConfigError(f"The value of the header {name} has characters that no header may have.")
+        if not _HEADER_NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a valid header name.")
+        if name.lower() in _RESERVED_HEADERS:
+            raise ConfigError(f"The header {name} is set by the HTTP client. Remove it from `headers`.")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ConfigError(f"The value of the header {name} contains characters that are not allowed in a header.")
     return dict(headers)
 
 
 def secret_values(headers: Mapping[str, str]) -> list[str]:
-    """What must not be seen again: the values of headers that name a credential, and the credential without its scheme."""
-    values = [value for name, value in headers.items() if _SECRET.search(name)]
+    """Return the values to redact: those of headers whose name suggests a credential, with and without the scheme."""
+    values = [value for name, value in headers.items() if _SECRET_HEADER_NAME.search(name)]
     return [form for value in values for form in (value, value.partition(" ")[2]) if form]

@@ -1,4 +1,4 @@
-"""How a run behind another server fails: a code and a calm sentence. Nothing of the other server's own words goes out."""
+"""Errors of runs on another server: a code and a message of ours. Texts of the other server are never passed on to clients."""
 
 from __future__ import annotations
 
@@ -9,28 +9,37 @@ import msgspec
 
 from ambient_runner import errors as ours
 from ambient_runner.errors import BridgeError, BridgeTimeout
+from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["RemoteFailed", "ended_early", "not_agui", "refused", "silent", "too_large", "unreachable"]
+__all__ = [
+    "RemoteFailed",
+    "ended_early",
+    "no_response",
+    "not_agui",
+    "request_refused",
+    "server_unreachable",
+    "too_large",
+]
 
-_OURS = frozenset(
+_KNOWN_CODES = frozenset(
     kind.code for kind in vars(ours).values() if isinstance(kind, type) and issubclass(kind, ours.RunnerError)
 )
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_AGAIN = "Try again in a moment."
-_WORDS = {
-    401: "The other server did not accept our credentials. Its operator has to look at the headers of this agent.",
-    403: "The other server does not allow this. Its operator has to look at the headers of this agent.",
-    404: "There is no agent at the address of this one. Its operator has to look at the URL.",
-    405: "There is no agent at the address of this one. Its operator has to look at the URL.",
-    409: f"The other server cannot take this run on this thread now. {_AGAIN}",
+_TRY_AGAIN = "Try again in a moment."
+_MESSAGES = {
+    401: "The other server rejected our credentials. The operator must check the headers of this agent.",
+    403: "The other server denied access. The operator must check the headers of this agent.",
+    404: "There is no agent at the URL of this agent. The operator must check the URL.",
+    405: "There is no agent at the URL of this agent. The operator must check the URL.",
+    409: f"The other server cannot accept this run on this thread now. {_TRY_AGAIN}",
     413: "This conversation is too large for the other server. Start a new thread.",
-    422: "The other server did not understand this run. Its operator has to look which version of AG-UI it speaks.",
-    429: f"The other server has too much to do. {_AGAIN}",
-    503: f"The other server takes no new work now. {_AGAIN}",
-    508: "The address of this agent leads back to this server or goes round among others. Its operator has to look at the URL.",
+    422: "The other server did not accept the input of this run. The operator must check which version of AG-UI it supports.",
+    429: f"The other server is overloaded. {_TRY_AGAIN}",
+    503: f"The other server accepts no new runs now. {_TRY_AGAIN}",
+    508: "The URL of this agent leads back to this server or forms a loop among servers. The operator must check the URL.",
 }
 
 
@@ -45,68 +54,71 @@ class RemoteFailed(BridgeError):
         self.code = code
 
 
-def unreachable() -> RemoteFailed:
-    return RemoteFailed("remote_unreachable", f"The server of this agent cannot be reached. {_AGAIN}")
+def server_unreachable() -> RemoteFailed:
+    return RemoteFailed("remote_unreachable", f"The server of this agent cannot be reached. {_TRY_AGAIN}")
 
 
-def silent(seconds: float) -> RemoteFailed:
+def no_response(seconds: float) -> RemoteFailed:
     return RemoteFailed(
-        BridgeTimeout.code, f"The server of this agent said nothing for {seconds:g} seconds. Send your message again."
+        BridgeTimeout.code, f"The server of this agent sent nothing for {seconds:g} seconds. Send your message again."
     )
 
 
 def ended_early() -> RemoteFailed:
     return RemoteFailed(
         "remote_ended_early",
-        "The server of this agent ended in the middle of its answer. What it said until then is kept; send your message again.",
+        "The server of this agent broke off its response. What it sent until then is stored; send your message again.",
     )
 
 
 def not_agui() -> RemoteFailed:
     return RemoteFailed(
         "remote_not_agui",
-        "What answers at the address of this agent is not an AG-UI server. Its operator has to look at the URL.",
+        "The server at the URL of this agent is not an AG-UI server. The operator must check the URL.",
     )
 
 
 def too_large(limit: int) -> RemoteFailed:
     return RemoteFailed(
-        "remote_too_large", f"The server of this agent sent more than {limit} bytes and was cut off. Ask it for less."
+        "remote_too_large",
+        f"The server of this agent sent more than {limit} bytes and was cut off. Ask for less at once.",
     )
 
 
-def refused(status: int, body: bytes, secrets: Collection[str] = ()) -> RemoteFailed:
-    """An answer that is not 200: with the other server's own code if it gave one, and one that holds none of our secrets."""
+def request_refused(status: int, body: bytes, secrets: Collection[str] = ()) -> RemoteFailed:
+    """Return the error for a status other than 200, with the other server's code if it sent one that contains none of our secrets."""
     if 300 <= status < 400:
         return RemoteFailed(
             "remote_redirects",
-            "The address of this agent leads elsewhere, and redirects are not followed. Its operator has to look at the URL.",
+            "The URL of this agent redirects, and redirects are not followed. The operator must check the URL.",
         )
     kind = "remote_refused" if status < 500 else "remote_failed"
-    words = _WORDS.get(
-        status, f"The other server {'refused this run' if status < 500 else 'failed'} (HTTP {status}). {_AGAIN}"
+    message = _MESSAGES.get(
+        status, f"The other server {'refused this run' if status < 500 else 'failed'} (HTTP {status}). {_TRY_AGAIN}"
     )
-    code = _code(body)
-    return RemoteFailed(kind if code is None or any(secret in code for secret in secrets) else code, words)
+    code = _parse_error_code(body)
+    return RemoteFailed(kind if code is None or any(secret in code for secret in secrets) else code, message)
 
 
-def _code(body: bytes) -> str | None:
-    """The code in an error body: `{"error": {"code"}}`, `{"detail": {"code"}}` or `{"code"}`.
+def _parse_error_code(body: bytes) -> str | None:
+    """Return the code in an error body: `{"error": {"code"}}`, `{"detail": {"code"}}` or `{"code"}`.
 
-    What stands there without the name `code` is mostly a word for people, so of that only a code of ours counts.
+    A string in place of the object is usually a message for people, so it counts only if it is one of our codes.
     """
+    if is_too_deep(body):
+        return None
     try:
-        said: Any = msgspec.json.decode(body)
+        payload: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(payload, dict):
         return None
-    members = cast("dict[str, Any]", said)
+    members = cast("dict[str, Any]", payload)
     for found in (members.get("error"), members.get("detail"), members):
         if isinstance(found, dict):
             code = cast("dict[str, Any]", found).get("code")
             if isinstance(code, str) and _CODE.fullmatch(code):
                 return code
-        elif isinstance(found, str) and found in _OURS:
+        elif isinstance(found, str) and found in _KNOWN_CODES:
             return found
     return None

@@ -1,13 +1,13 @@
-"""What the other server says, made into what this one stores: a legal stream under ids that are free, and its word on the history. Pure."""
+"""Translate the other server's events to those this server stores: a legal stream with unused ids, and corrections of the history. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.remote.history import Conversation
+from ambient_runner.bridges.remote.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
-    OURS,
+    CUSTOM_PREFIX,
     Custom,
     MessagesSnapshot,
     RunError,
@@ -15,9 +15,9 @@ from ambient_runner.protocol.events import (
     RunStarted,
     UserMessage,
 )
-from ambient_runner.protocol.limits import is_dropped
+from ambient_runner.protocol.limits import is_dropped_event
 from ambient_runner.protocol.repair import Repairer
-from ambient_runner.runs.framing import SNAPSHOT_HERE
+from ambient_runner.runs.framing import SNAPSHOT_MARKER
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -25,66 +25,68 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event, RunAgentInput
 
-__all__ = ["Translation"]
+__all__ = ["Translator"]
 
-_MOST_DROPPED = 10
-"""Times a run says that something was passed over. A server that sends nothing but rubbish does not fill the thread with it."""
+_MAX_DROPPED_NOTICES = 10
+"""Limit on `ambient:dropped` events per run, so that a server that sends only invalid events does not fill the thread."""
 
-_OF_ITS_WORK = frozenset(
-    f"{OURS}{name}"
+_FORWARDED_EVENTS = frozenset(
+    f"{CUSTOM_PREFIX}{name}"
     for name in (
         *("dropped", "hook_error", "interrupt_lapsed", "setup_error"),
         *("repo_added", "repo_progress", "repo_removed", "workflow_changed"),
     )
 )
-"""What a server of ours says of the agent's work. The rest of these names is about a server itself, its readers or its users: clients talk
-to this one, which says its own."""
+"""The `ambient:*` events of another Ambient Runner that are about the agent's work. The others are about that server, its readers or its
+users; this server sends its own."""
 
 
-class Translation:
-    """One run of the other server. `ended` once it has given its terminal event, `heard` once it has given any event."""
+class Translator:
+    """Translates one run. `is_ended` is True after the terminal event, `has_events` after any event."""
 
-    def __init__(self, asked: RunAgentInput, added: Iterable[str]) -> None:
-        self.ended = False
-        self.heard = False
-        users = [message.id for message in asked.messages if isinstance(message, UserMessage)]
-        self._repairer = Repairer(asked.thread_id, asked.run_id, Transcript(asked.messages).ids(), users=users)
-        self._conversation = Conversation(asked.messages, added)
-        self._spoken = False
+    def __init__(self, run_input: RunAgentInput, added_ids: Iterable[str]) -> None:
+        self.is_ended = False
+        self.has_events = False
+        users = [message.id for message in run_input.messages if isinstance(message, UserMessage)]
+        self._repairer = Repairer(
+            run_input.thread_id, run_input.run_id, Transcript(run_input.messages).all_ids(), user_message_ids=users
+        )
+        self._history = HistoryMerge(run_input.messages, added_ids)
+        self._has_content = False
         self._snapshot_due = False
-        self._dropped = 0
+        self._dropped_count = 0
 
     @property
     def repairs(self) -> Counter[str]:
         return self._repairer.repairs
 
     def feed(self, event: Event) -> list[Event]:
-        """What this event means here."""
-        if isinstance(event, Custom) and self._is_passed_over(event):
+        """Return the events to store for this one."""
+        if isinstance(event, Custom) and self._is_ignored(event):
             return []
-        self.heard = self.heard or not is_dropped(event)
+        self.has_events = self.has_events or not is_dropped_event(event)
         out: list[Event] = []
         for legal in self._repairer.feed(event):
-            out += self._kept(legal)
+            out += self._translate_legal_event(legal)
         return out
 
-    def _kept(self, event: Event) -> Sequence[Event]:
+    def _translate_legal_event(self, event: Event) -> Sequence[Event]:
         if isinstance(event, MessagesSnapshot):
-            restated = self._conversation.told(event.messages)
-            self._snapshot_due = self._spoken or restated is not None
-            return () if restated is None else (restated,)
-        if isinstance(event, RunStarted):  # its messages are those that were sent
+            correction = self._history.merge_snapshot(event.messages)
+            self._snapshot_due = self._has_content or correction is not None
+            return () if correction is None else (correction,)
+        if isinstance(event, RunStarted):  # Its messages are those that were sent.
             return (event,)
-        self._spoken = True
-        self._conversation.apply(event)
-        self.ended = isinstance(event, RunFinished | RunError)
-        # The run's own closing snapshot follows by itself; one in the middle is sent where it stood.
-        due, self._snapshot_due = self._snapshot_due and not self.ended, False
-        return (SNAPSHOT_HERE, event) if due else (event,)
+        self._has_content = True
+        self._history.apply_event(event)
+        self.is_ended = isinstance(event, RunFinished | RunError)
+        # The run's closing snapshot is added at its end; a snapshot in the middle keeps its position.
+        is_due, self._snapshot_due = self._snapshot_due and not self.is_ended, False
+        return (SNAPSHOT_MARKER, event) if is_due else (event,)
 
-    def _is_passed_over(self, event: Custom) -> bool:
-        """Under our names another server may speak of its work and no more; and rubbish is mentioned only so often."""
-        rubbish = is_dropped(event)
-        self._dropped += rubbish
-        is_reserved = event.name.startswith(OURS) and event.name not in _OF_ITS_WORK
-        return is_reserved or (rubbish and self._dropped > _MOST_DROPPED)
+    def _is_ignored(self, event: Custom) -> bool:
+        """Return True for an `ambient:*` event that is not about the agent's work, and for dropped events above the limit."""
+        is_rubbish = is_dropped_event(event)
+        self._dropped_count += is_rubbish
+        is_reserved = event.name.startswith(CUSTOM_PREFIX) and event.name not in _FORWARDED_EVENTS
+        return is_reserved or (is_rubbish and self._dropped_count > _MAX_DROPPED_NOTICES)

@@ -1,4 +1,5 @@
-"""AWS Strands agents behind AG-UI. `bridge.py` is the door, `conversation.py` runs one thread, `translate.py` is pure.
+"""AWS Strands agents as AG-UI agents.
 
-Nothing is imported here: the SDK is needed only by those who use it. `ambient_runner.strands` has the public names.
+`bridge.py` creates adapters, `adapter.py` serves one thread, `run.py` executes one run and `translate.py` translates the SDK's events.
+Nothing is imported here, because only users of this bridge have the SDK installed. `ambient_runner.strands` has the public names.
 """

@@ -1,4 +1,4 @@
-"""`StrandsAgent`: a Strands agent that speaks AG-UI, with or without a server."""
+"""StrandsAgent: a Strands agent as an AG-UI agent, with or without a server."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from strands import Agent
 from strands.multiagent.base import MultiAgentBase
 
-from ambient_runner.bridges.strands.adapter import Conversation
-from ambient_runner.bridges.strands.agent_clone import check_template, clone
+from ambient_runner.bridges.strands.adapter import StrandsAdapter
+from ambient_runner.bridges.strands.agent_clone import check_template, clone_agent
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
-from ambient_runner.bridges.strands.config_check import warn_of_misspelt
-from ambient_runner.bridges.strands.multi_agent import OrchestraDriver
-from ambient_runner.bridges.strands.single_agent import AgentDriver
-from ambient_runner.bridges.toolkit.callbacks import call_hook, needed_arguments
+from ambient_runner.bridges.strands.config_check import warn_unknown_tool_names
+from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver
+from ambient_runner.bridges.strands.single_agent import SingleAgentDriver
+from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
 from ambient_runner.errors import BridgeError, ConfigError
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import PROTOCOL_VERSION, MessagesSnapshot, RunError, RunStarted
-from ambient_runner.runs.framing import SNAPSHOT_HERE
+from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -37,21 +37,22 @@ __all__ = ["StrandsAgent"]
 
 logger = logging.getLogger(__name__)
 
-Factory = Callable[..., Any]
-"""Makes the agent of a thread: gets the first run's input if it needs an argument, gives an Agent, Graph or Swarm, at once or awaited."""
+AgentFactory = Callable[..., Any]
+"""Plain or async function that returns the Agent, Graph or Swarm of a thread. It gets the first run's input if it needs an argument."""
 
 
 class StrandsAgent:
     """A Strands agent as an AG-UI agent.
 
-    `agent` is a `strands.Agent`, from which every thread gets one of its own, or a function that makes the agent, graph or swarm of a
-    thread. `run` works alone; behind a server use `create_strands_app`, or `StrandsBridge(this)`. Alone, at most `threads` agents are kept.
+    `agent` is a `strands.Agent`, of which each thread gets its own copy, or a factory function that returns the agent, graph or swarm of a
+    thread. `run` works without a server; to serve it, use `create_strands_app` or `StrandsBridge(this)`. Without a server, at most
+    `threads` threads are held in memory.
     Raises: ConfigError.
     """
 
     def __init__(
         self,
-        agent: Agent | Factory,
+        agent: Agent | AgentFactory,
         name: str = "strands",
         description: str = "",
         config: StrandsAgentConfig | None = None,
@@ -61,90 +62,95 @@ class StrandsAgent:
         self.name = name
         self.description = description
         self.config = config or StrandsAgentConfig()
-        self._agent = _checked(agent)
-        self._names_are_checked = False
-        self._limit = threads
-        self._threads: OrderedDict[str, Conversation] = OrderedDict()
+        self._agent = _validate_agent(agent)
+        self._has_checked_names = False
+        self._max_adapters = threads
+        self._adapters: OrderedDict[str, StrandsAdapter] = OrderedDict()
 
-    def conversation(self, *, instructions: str = "") -> Conversation:
-        """A new thread of this agent; `instructions` are added to its system prompt."""
+    def create_adapter(self, *, instructions: str = "") -> StrandsAdapter:
+        """Return the adapter of a new thread. `instructions` are appended to the agent's system prompt."""
 
-        async def make(first: RunAgentInput) -> Driver:
-            driver = await self._driver(first, instructions)
-            self._check_names(driver, first)
+        async def create_driver(run_input: RunAgentInput) -> Driver:
+            driver = await self._create_driver(run_input, instructions)
+            self._check_tool_names(driver, run_input)
             return driver
 
-        return Conversation(make, self.config)
+        return StrandsAdapter(create_driver, self.config)
 
     async def run(self, input_data: RunAgentInput) -> AsyncGenerator[Event, None]:
-        """The events of one run, framed. A failure is a RUN_ERROR, and the log has the reason."""
-        given = input_from_agui(input_data)
-        told = Transcript(given.messages)
-        yield RunStarted(thread_id=given.thread_id, run_id=given.run_id, protocol_version=PROTOCOL_VERSION)
+        """Yield the events of one run, from RUN_STARTED on. A failure is logged and ends the run with RUN_ERROR."""
+        run_input = input_from_agui(input_data)
+        transcript = Transcript(run_input.messages)
+        yield RunStarted(thread_id=run_input.thread_id, run_id=run_input.run_id, protocol_version=PROTOCOL_VERSION)
         try:
-            conversation = await self._conversation(given.thread_id)
-            async with aclosing(conversation.run(input_data)) as events:
+            adapter = await self._adapter_for(run_input.thread_id)
+            async with aclosing(adapter.run(input_data)) as events:
                 async for event in events:
-                    if event is SNAPSHOT_HERE:
-                        yield MessagesSnapshot(messages=told.messages())
+                    if event is SNAPSHOT_MARKER:
+                        yield MessagesSnapshot(messages=transcript.messages())
                         continue
-                    told.apply(event)
+                    transcript.apply(event)
                     yield event
         except BridgeError as error:
-            logger.exception("A Strands run failed")
+            logger.exception("Run %s on thread %s of a Strands agent failed", run_input.run_id, run_input.thread_id)
             yield RunError(message=error.message, code=error.code)
 
     async def interrupt(self, thread_id: str) -> None:
-        """Stop the thread's run, if there is one."""
-        if thread_id in self._threads:
-            await self._threads[thread_id].interrupt()
+        """Stop the thread's active run, if there is one."""
+        if thread_id in self._adapters:
+            await self._adapters[thread_id].interrupt()
 
     async def aclose(self) -> None:
-        """Give up every thread."""
-        for thread_id in list(self._threads):
-            await self._drop(thread_id)
+        """Close the agents of all threads."""
+        for thread_id in list(self._adapters):
+            await self._evict_adapter(thread_id)
 
-    async def _conversation(self, thread_id: str) -> Conversation:
-        found = self._threads.get(thread_id) or self.conversation()
-        self._threads[thread_id] = found
-        self._threads.move_to_end(thread_id)
-        idle = [one for one, conversation in self._threads.items() if not conversation.is_running and one != thread_id]
-        for old in idle[: max(len(self._threads) - self._limit, 0)]:
-            await self._drop(old)
-        return found
+    async def _adapter_for(self, thread_id: str) -> StrandsAdapter:
+        """Return the thread's adapter. The least recently used idle adapters beyond the limit are closed."""
+        adapter = self._adapters.get(thread_id) or self.create_adapter()
+        self._adapters[thread_id] = adapter
+        self._adapters.move_to_end(thread_id)
+        idle = [key for key, other in self._adapters.items() if not other.is_running and key != thread_id]
+        for key in idle[: max(len(self._adapters) - self._max_adapters, 0)]:
+            await self._evict_adapter(key)
+        return adapter
 
-    async def _drop(self, thread_id: str) -> None:
+    async def _evict_adapter(self, thread_id: str) -> None:
         with isolate("closing a Strands agent"):
-            await self._threads.pop(thread_id).aclose()
+            await self._adapters.pop(thread_id).aclose()
 
-    def _check_names(self, driver: Driver, first: RunAgentInput) -> None:
-        """Say once what in the configuration is for no tool: before the first run nobody knows which tools there are."""
-        if not self._names_are_checked:
-            self._names_are_checked = True
-            warn_of_misspelt(self.config, driver.all_tool_names, {tool.name for tool in first.tools or ()})
+    def _check_tool_names(self, driver: Driver, run_input: RunAgentInput) -> None:
+        """Log unknown tool names of the configuration, once: the tools are known only when the first run starts."""
+        if not self._has_checked_names:
+            self._has_checked_names = True
+            client_tools = {tool.name for tool in run_input.tools or ()}
+            warn_unknown_tool_names(self.config, driver.all_tool_names, client_tools)
 
-    async def _driver(self, first: RunAgentInput, instructions: str) -> Driver:
-        made = await self._made(first, instructions)
-        if isinstance(made, Agent):
-            return AgentDriver(made)
-        if isinstance(made, MultiAgentBase):
-            return OrchestraDriver(made, lambda: self._made(first, instructions))
-        raise ConfigError(f"The function made a {type(made).__name__}, which is no Strands agent, graph or swarm.")
+    async def _create_driver(self, run_input: RunAgentInput, instructions: str) -> Driver:
+        agent = await self._create_agent(run_input, instructions)
+        if isinstance(agent, Agent):
+            return SingleAgentDriver(agent)
+        if isinstance(agent, MultiAgentBase):
+            return MultiAgentDriver(agent, lambda: self._create_agent(run_input, instructions))
+        raise ConfigError(
+            f"The factory of agent {self.name!r} returned a {type(agent).__name__}. Return a Strands agent, graph or swarm."
+        )
 
-    async def _made(self, first: RunAgentInput, instructions: str) -> Any:
+    async def _create_agent(self, run_input: RunAgentInput, instructions: str) -> Any:
         if isinstance(self._agent, Agent):
             provider = self.config.session_manager_provider
-            session = await call_hook(provider, first) if provider else None
-            return clone(self._agent, session_manager=session, instructions=instructions)
-        return await call_hook(self._agent, *([first] if needed_arguments(self._agent) else []))
+            session = await call_hook(provider, run_input) if provider else None
+            return clone_agent(self._agent, session_manager=session, instructions=instructions)
+        return await call_hook(self._agent, *([run_input] if required_parameters(self._agent) else []))
 
 
-def _checked(agent: Any) -> Agent | Factory:
+def _validate_agent(agent: Any) -> Agent | AgentFactory:
+    """Return the agent or factory. Raises: ConfigError."""
     if isinstance(agent, Agent):
         check_template(agent)
         return agent
     if isinstance(agent, MultiAgentBase):
-        raise ConfigError("Give a function that builds the graph or swarm: every thread needs one of its own.")
+        raise ConfigError("Pass a function that returns the graph or swarm: every thread needs its own.")
     if not callable(agent):
-        raise ConfigError(f"A Strands agent is needed, or a function that makes one, not {type(agent).__name__}.")
-    return cast("Factory", agent)
+        raise ConfigError(f"Pass a Strands agent or a function that returns one, not a {type(agent).__name__}.")
+    return cast("AgentFactory", agent)

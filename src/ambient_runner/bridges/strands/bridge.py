@@ -1,32 +1,32 @@
-"""The Strands bridge: what the server makes adapters with."""
+"""StrandsBridge: serves a Strands agent. It creates one adapter per thread."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import needing
+from ambient_runner.errors import optional_dependency
 
-with needing("strands", install="ambient-runner[strands]"):
+with optional_dependency("strands", install="ambient-runner[strands]"):
     from ambient_runner.bridges.strands.agent import StrandsAgent
 
 if TYPE_CHECKING:
-    from ambient_runner.bridges.strands.adapter import Conversation
+    from ambient_runner.bridges.strands.adapter import StrandsAdapter
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
 
 __all__ = ["StrandsBridge"]
 
 
 class StrandsBridge(PlatformBridge):
-    """A Strands agent as an agent of this server.
+    """Serves a Strands agent.
 
-    `agent` is a StrandsAgent, or what one is made of: a `strands.Agent`, or a function that makes an agent, graph or swarm. Without one
-    it is a plain Strands agent with the SDK's default model.
+    `agent` is a StrandsAgent or anything its constructor accepts: a `strands.Agent`, or a factory function that returns an agent, graph or
+    swarm. The default is an agent with the SDK's default model.
     Raises: ConfigError.
     """
 
     def __init__(self, agent: Any = None, config: StrandsAgentConfig | None = None) -> None:
-        self._agent = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent or _plain, config=config)
+        self._agent = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent or _default_agent, config=config)
         self.default_prompt = self._agent.config.default_prompt
 
     def capabilities(self) -> FrameworkCapabilities:
@@ -34,11 +34,11 @@ class StrandsBridge(PlatformBridge):
             thinking=True, session_persistence=self._agent.config.session_manager_provider is not None
         )
 
-    def create_adapter(self, ctx: PlatformContext) -> Conversation:
-        return self._agent.conversation(instructions=ctx.system_prompt_append)
+    def create_adapter(self, ctx: PlatformContext) -> StrandsAdapter:
+        return self._agent.create_adapter(instructions=ctx.system_prompt_append)
 
 
-def _plain() -> Any:
+def _default_agent() -> Any:
     from strands import Agent
 
     return Agent(callback_handler=None)

@@ -1,4 +1,4 @@
-"""How a Strands agent is shown: what each tool does to the stream and to the shared state. Data and hooks, no SDK."""
+"""Configuration of a Strands agent: effects of each tool on the stream and the shared state. Data and hooks, no SDK."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallContext:
-    """A call whose arguments are complete. `tool_input` is what they say, or their text when they are not JSON."""
+    """A tool call with complete arguments. `tool_input` is their parsed value, or their text if they are not JSON."""
 
     input_data: RunAgentInput
     tool_name: str
@@ -39,7 +39,7 @@ class ToolCallContext:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResultContext(ToolCallContext):
-    """A call that has been answered. `result_data` is what its result says: parsed if it is JSON, a list if it has several blocks."""
+    """A tool call with its result. `result_data` is parsed if the result is JSON, and a list if it has several blocks."""
 
     result_data: Any
     message_id: str
@@ -55,65 +55,68 @@ SessionManagerProvider = Callable[["RunAgentInput"], "Awaitable[SessionManager] 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolBehavior:
-    """What a tool does besides running. Hooks may be plain functions, coroutines or (async) generators; one that fails harms no run."""
+    """Effects of a tool in addition to its execution.
+
+    Hooks are plain or async functions or generators. A failing hook does not fail the run.
+    """
 
     skip_messages_snapshot: bool = False
     """Send no MESSAGES_SNAPSHOT after this tool's result."""
     continue_after_frontend_call: bool = False
-    """Let the model go on after this frontend tool instead of waiting for the client."""
+    """Let the model continue after a call of this frontend tool instead of waiting for the client."""
     stop_streaming_after_result: bool = False
-    """End the run after this tool's result: the model is not asked again."""
+    """End the run after this tool's result: the model is not called again."""
     predict_state: PredictStateMapping | Iterable[PredictStateMapping] | None = None
     args_streamer: ArgsStreamer | None = None
-    """Gives the arguments piece by piece, instead of as the model writes them."""
+    """Yields the arguments in parts, in place of the model's own deltas."""
     state_from_args: StateFromArgs | None = None
-    """Gives keys to set in the shared state when the arguments are complete."""
+    """Returns keys to set in the shared state when the arguments are complete."""
     state_from_result: StateFromResult | None = None
-    """Gives keys to set in the shared state when the result is there."""
+    """Returns keys to set in the shared state when the result exists."""
     custom_result_handler: CustomResultHandler | None = None
-    """Gives AG-UI events to send after the result."""
+    """Yields AG-UI events to send after the result."""
     interrupt_on_call: bool = False
-    """Ask a person before this tool runs."""
+    """Request approval before this tool runs."""
 
     def __post_init__(self) -> None:
-        # An iterator could be read once, and there are many runs.
+        # An iterator could be read only once, and there are many runs.
         object.__setattr__(self, "predict_state", tuple(normalize_predict_state(self.predict_state)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrandsAgentConfig:
-    """How a Strands agent is shown and limited."""
+    """Configuration of a Strands agent."""
 
     tool_behaviors: dict[str, ToolBehavior] = field(default_factory=dict[str, ToolBehavior])
-    """By the name of the tool."""
+    """Behavior by tool name."""
     state_context_builder: StateContextBuilder | None = None
-    """Rewrites what the user said, so that the model knows the shared state: `(input, prompt) -> prompt`."""
+    """Rewrites the last user message, so that the model knows the shared state: `(input, prompt) -> prompt`."""
     default_prompt: str = ""
-    """What is asked when a request has nothing to answer; without it such a request is refused."""
+    """User message for a request with nothing to answer. Without it, such a request is refused."""
     session_manager_provider: SessionManagerProvider | None = None
-    """Gives each thread a Strands SessionManager, which then owns the history the model sees.
+    """Returns the Strands SessionManager of a thread, which then owns the history the model sees.
 
-    Name the session after `current_run().thread`: the thread's id alone may be another user's too.
+    Derive the session id from `current_run().thread`: another user may have a thread with the same id.
     """
     max_turns: int | None = None
-    """How often the model may be asked in one run."""
+    """Limit of model calls in one run."""
     interrupt_seconds: float | None = None
-    """How long a question to a person stays open; for ever when None."""
+    """Seconds until an interrupt expires; None for never."""
 
     def behavior(self, tool: str) -> ToolBehavior:
-        """What the tool does besides running; nothing unless configured."""
-        return self.tool_behaviors.get(tool, _PLAIN)
+        """Return the behavior of a tool; the default if none is configured."""
+        return self.tool_behaviors.get(tool, _DEFAULT_BEHAVIOR)
 
 
 async def maybe_await(value: Awaitable[T] | T) -> T:
-    """The value, awaited if it has to be."""
+    """Return the value, awaited if it is awaitable."""
     return cast("T", await value if inspect.isawaitable(value) else value)
 
 
 def normalize_predict_state(
     value: PredictStateMapping | Iterable[PredictStateMapping] | None,
 ) -> list[PredictStateMapping]:
-    """The mappings as a list, however they were given."""
+    """Return the mappings as a list, from a single one, an iterable or None."""
     match value:
         case None:
             return []
@@ -123,4 +126,4 @@ def normalize_predict_state(
             return list(value)
 
 
-_PLAIN = ToolBehavior()
+_DEFAULT_BEHAVIOR = ToolBehavior()

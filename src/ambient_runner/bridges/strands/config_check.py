@@ -1,7 +1,7 @@
-"""Names in a configuration that no tool has. A misspelt one would silently do nothing, not even ask a person first. Pure, but for the log.
+"""Check of the tool names in a configuration: a misspelt one would have no effect, and skip an approval. Pure, except for the log.
 
-The client's tools are known only run by run, so a behaviour that could be for one of those is left alone unless its name is clearly a slip
-of the pen. Asking before a call is for the agent's own tools only: there any unknown name is a mistake.
+The client's tools are known only per run, so an unknown name may belong to one of them and is reported only if it is clearly a typo.
+Approval applies to the agent's own tools only, so there any unknown name is reported.
 """
 
 from __future__ import annotations
@@ -15,47 +15,55 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
 
-__all__ = ["misspelt", "warn_of_misspelt"]
+__all__ = ["unknown_tool_names", "warn_unknown_tool_names"]
 
 logger = logging.getLogger(__name__)
 
 
-def warn_of_misspelt(config: StrandsAgentConfig, own: Collection[str], clients: Collection[str]) -> None:
-    """Name in the log what `misspelt` finds."""
-    for name, nearest in misspelt(config, own, clients).items():
-        lost = (
-            "nobody is asked before a call" if config.behavior(name).interrupt_on_call else "its behaviour is not used"
+def warn_unknown_tool_names(
+    config: StrandsAgentConfig, own_tools: Collection[str], client_tools: Collection[str]
+) -> None:
+    """Log the names that `unknown_tool_names` finds."""
+    for name, nearest in unknown_tool_names(config, own_tools, client_tools).items():
+        effect = (
+            "no approval is requested before a call"
+            if config.behavior(name).interrupt_on_call
+            else "this behavior has no effect"
         )
-        hint = f"did you mean {nearest!r}?" if nearest else f"the tools are {sorted(own)}"
-        logger.warning("tool_behaviors names %r, but there is no such tool, so %s: %s", name, lost, hint)
+        hint = f"did you mean {nearest!r}?" if nearest else f"the tools are {sorted(own_tools)}"
+        logger.warning(
+            "tool_behaviors has an entry for %r, but the agent has no such tool, so %s: %s", name, effect, hint
+        )
 
 
-def misspelt(config: StrandsAgentConfig, own: Collection[str], clients: Collection[str] = ()) -> dict[str, str | None]:
-    """The names that are surely wrong, each with the agent's tool that is most like it, if one is."""
-    unknown = config.tool_behaviors.keys() - set(own) - set(clients)
-    free = sorted(set(own) - config.tool_behaviors.keys())
+def unknown_tool_names(
+    config: StrandsAgentConfig, own_tools: Collection[str], client_tools: Collection[str] = ()
+) -> dict[str, str | None]:
+    """Return the names that are certainly wrong, each with the most similar tool of the agent, if there is one."""
+    unknown = config.tool_behaviors.keys() - set(own_tools) - set(client_tools)
+    unconfigured = sorted(set(own_tools) - config.tool_behaviors.keys())
     found: dict[str, str | None] = {}
     for name in sorted(unknown):
-        slip = next((tool for tool in free if _is_slip(name, tool)), None)
-        if slip is not None or config.behavior(name).interrupt_on_call:
-            found[name] = slip or _nearest(name, own)
+        intended = next((tool for tool in unconfigured if _is_typo(name, tool)), None)
+        if intended is not None or config.behavior(name).interrupt_on_call:
+            found[name] = intended or _closest_tool(name, own_tools)
     return found
 
 
-def _nearest(name: str, tools: Iterable[str]) -> str | None:
+def _closest_tool(name: str, tools: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(tools), n=1)), None)
 
 
-def _is_slip(name: str, tool: str) -> bool:
-    """Whether two names differ by no more than case, punctuation, letters out of order, or one letter too many or too few inside.
+def _is_typo(name: str, tool: str) -> bool:
+    """Return True if two names differ only in case, punctuation, the order of letters, or one inner letter added or missing.
 
-    Another letter in its place is none: `get_color` and `set_color` are two tools, and so are `show_item` and `show_items`.
+    A replaced letter is no typo: `get_color` and `set_color` are two tools, and so are `show_item` and `show_items`.
     """
-    short, long = sorted((_letters(name), _letters(tool)), key=len)
+    short, long = sorted((_normalize_name(name), _normalize_name(tool)), key=len)
     if len(short) == len(long):
         return sorted(short) == sorted(long)
-    return any(long[:at] + long[at + 1 :] == short for at in range(1, len(long) - 1))
+    return any(long[:i] + long[i + 1 :] == short for i in range(1, len(long) - 1))
 
 
-def _letters(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())

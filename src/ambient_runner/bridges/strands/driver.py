@@ -1,107 +1,86 @@
-"""What a run asks of an agent, and who can be asked: the seam between a run and the SDK's ways to run."""
+"""Driver: the interface between a run and the SDK's ways to execute it.
+
+`single_agent.py` drives one agent, `multi_agent.py` a graph or a swarm.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ambient_runner.bridges.toolkit.turns import calls_of
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
-    from ambient_runner.bridges.strands.config import StrandsAgentConfig
-    from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
-    from ambient_runner.bridges.toolkit.turns import Incoming, Turn
-    from ambient_runner.protocol.events import RunAgentInput
+    from ambient_runner.bridges.strands.run_input import RunContext
 
-__all__ = ["Ask", "Driver", "natives_of"]
+__all__ = ["Driver", "open_native_stream"]
 
-_PATIENCE = 0.25
-"""Seconds the SDK has to end by itself when nobody wants its events any more."""
-_STEPS = 3
-"""Steps of the loop until tasks the SDK has cancelled are gone and generators it has dropped are closed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
-    """One run as a driver sees it."""
-
-    input: RunAgentInput
-    turns: list[Turn]
-    """The whole conversation."""
-    incoming: Incoming
-    """What of it is new."""
-    tools: Toolbox
-    config: StrandsAgentConfig
-    memory: dict[str, Any]
-    """What the run before left."""
-
-    def call_ids(self) -> set[str]:
-        """The ids of all calls the thread has."""
-        return {call.id for call in calls_of(self.input.messages)}
+_DRAIN_TIMEOUT = 0.25
+"""Seconds the SDK has to end on its own after its events are no longer read."""
+_CLEANUP_STEPS = 3
+"""Iterations of the event loop until cancelled tasks of the SDK have ended and its abandoned generators are closed."""
 
 
 class Driver(Protocol):
-    """A way to run: a single agent, or several."""
+    """Executes runs of one thread: with a single agent, or with several."""
 
     is_cancelled: bool
-    """Whether the run was asked to end."""
+    """True if the run has been requested to stop."""
 
     @property
     def tool_names(self) -> Collection[str]:
-        """The agent's own tools: where the client has one of the same name, the agent's wins."""
+        """The agent's own tools. They take precedence over client tools of the same name."""
         ...
 
     @property
     def all_tool_names(self) -> Collection[str]:
-        """Those, and the tools of agents that are used as tools."""
+        """The agent's own tools, and the tools of agents that are used as tools."""
         ...
 
-    async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
-        """The SDK's events for this run; whoever takes them closes them."""
+    async def open_stream(self, context: RunContext) -> AsyncGenerator[Any, None]:
+        """Start the run and return the SDK's events. The caller closes them."""
         ...
 
     def stop_after_tools(self) -> None:
-        """Do not ask the model again in this run."""
+        """Do not call the model again in this run."""
         ...
 
     def cancel(self) -> None:
-        """End the run as soon as the SDK can."""
+        """Stop the run as soon as the SDK can."""
         ...
 
-    def keep(self, *, waits: bool) -> dict[str, Any]:
-        """What the next run needs to know; `waits` when this one stopped in the middle of a turn."""
+    def dump_memory(self, *, is_paused: bool) -> dict[str, Any]:
+        """Return the data the next run needs. `is_paused` is True if this run stopped in the middle of a turn."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 @asynccontextmanager
-async def natives_of(driver: Driver, ask: Ask) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
-    """The SDK's events, ended well if nobody reads them to their end.
+async def open_native_stream(driver: Driver, context: RunContext) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
+    """Open the SDK's events and end the SDK's run in order if they are not read to their end.
 
-    Closing them would close only the outermost of the SDK's generators: those inside would be left to the garbage collector, and with them
-    the model's connection and the running tools. Run to the end, or cancelled while they run, they all close.
+    Closing the stream would close only the outermost of the SDK's generators. The inner ones would be left to the garbage collector, and
+    with them the connection to the model and the running tools. They all close when the stream runs to its end or is cancelled inside.
     """
-    natives = await driver.open(ask)
+    natives = await driver.open_stream(context)
     has_ended = False
     try:
         yield natives
         has_ended = True
     finally:
         if not has_ended:
-            await _wind_down(driver, natives)
+            await _drain_native_stream(driver, natives)
 
 
-async def _wind_down(driver: Driver, natives: AsyncGenerator[Any, None]) -> None:
+async def _drain_native_stream(driver: Driver, natives: AsyncGenerator[Any, None]) -> None:
     driver.cancel()
     with isolate("ending a Strands run early"), suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_DRAIN_TIMEOUT):
             async for _ in natives:
                 pass
-    for _ in range(_STEPS):
+    for _ in range(_CLEANUP_STEPS):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""How a Strands run fails: the codes a client sees. Nothing of the SDK's own words goes out; the log has them."""
+"""Errors of a Strands run and the codes a client sees. No text of the SDK reaches a client; the server's log has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
     "StrandsError",
     "StrandsForceStop",
     "ThreadIsBusy",
-    "failure",
+    "to_bridge_error",
 ]
 
 
@@ -24,37 +24,37 @@ class StrandsError(BridgeError):
 
 
 class StrandsForceStop(StrandsError):
-    """The agent could not go on: its model or its loop failed. The server's log has the reason."""
+    """The agent could not continue, because its model or its loop failed. The server's log has the reason."""
 
-    code = "STRANDS_FORCE_STOP"
+    code = "strands_force_stop"
 
 
 class MaxTokens(StrandsError):
-    """The answer became longer than the model may write. Ask for less, or allow more tokens."""
+    """The answer exceeded the model's token limit. Ask for a shorter answer, or raise the limit."""
 
-    code = "MAX_TOKENS"
+    code = "max_tokens"
 
 
 class EncodingFailed(StrandsError):
-    """A hook gave something that is not JSON, so it cannot be sent."""
+    """A hook returned a value that is not JSON, so it cannot be sent."""
 
     code = "ENCODING_ERROR"
 
 
 class InterruptLost(StrandsError):
-    """What the agent was asked about is no longer known. Ask again with a new message."""
+    """The agent no longer has the interrupt that this request answers. Send a new message."""
 
-    code = "INTERRUPT_LOST"
+    code = "interrupt_lost"
 
 
 class ThreadIsBusy(StrandsError):
     """This thread already has a run. Wait for it to end."""
 
-    code = "THREAD_BUSY"
+    code = "thread_busy"
 
 
-def failure(error: Exception, *, force_stopped: bool) -> BridgeError:
-    """What a client is told of an exception out of the SDK."""
+def to_bridge_error(error: Exception, *, force_stopped: bool) -> BridgeError:
+    """Return the error a client sees for an exception of the SDK."""
     if isinstance(error, BridgeError):
         return error
     if isinstance(error, MaxTokensReachedException):

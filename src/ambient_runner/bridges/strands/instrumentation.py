@@ -1,15 +1,14 @@
-"""What we add to a thread's own Strands agent so that a run can be told and steered: five small insertions, none on the user's agent.
+"""Instrumentation: middleware and hooks that are inserted into a thread's own Strands agent, never into the user's.
 
-Tools of the client are offered to the model and never executed here; a call of one is a Strands interrupt, so the SDK itself finishes the
-batch and stops before it asks the model again. A tool's result is sent when it is there. What only this request says (context, a system
-message) reaches the model without entering its history.
+They offer the client's tools to the model (`client_tools.py`), request approval before a tool runs, emit each tool result as soon as it
+exists, give every call a unique id, and pass the content of one request (context, system messages) to the model without adding it to
+the history.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -17,244 +16,218 @@ from weakref import WeakKeyDictionary
 from strands.handlers.callback_handler import null_callback_handler
 from strands.hooks import BeforeToolCallEvent
 from strands.middleware import ExecuteToolStage, InvokeModelStage, ToolResultEvent, TypedEvent
-from strands.tools.tools import PythonAgentTool
 
+from ambient_runner.bridges.strands.client_tools import (
+    CLIENT_TOOL_INTERRUPT,
+    FORWARDED_RESULT,
+    fixed_result_tool,
+    tool_spec,
+)
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
+from ambient_runner.bridges.strands.interrupts import APPROVAL_INTERRUPT, DECLINED, is_approved
 from ambient_runner.bridges.strands.translate import TOOL_RESULT
-from ambient_runner.bridges.toolkit.tool_call_ids import free_id
-from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, clean_schema
+from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from strands import Agent
     from strands.middleware import InvokeModelContext, MiddlewareNext
 
-    from ambient_runner.bridges.strands.text_bypass import Shortcut
-    from ambient_runner.protocol.events import Tool
+    from ambient_runner.bridges.strands.text_bypass import TextBypass
 
-__all__ = ["APPROVAL", "FRONTEND", "Request", "Wires", "all_tool_names", "callable_tools"]
+__all__ = ["Instrumentation", "RunAdditions", "all_tool_names"]
 
-FRONTEND = "ambient-frontend"
-"""The name of the interrupt that waits for a tool of the client."""
-APPROVAL = "ambient-approval"
-"""The name of the interrupt that asks before a tool runs."""
-DECLINED = "The user declined this call."
-_ENDED = "The tool tried to end the process."
-_FORWARDED = "The call was handed to the user interface."
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the SDK lets a model call: under any other name it answers the call itself, with an error."""
+_EXIT_MESSAGE = "The tool tried to end the process."
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What one run adds to the agent."""
+class RunAdditions:
+    """Data that one run adds to the agent's model calls and tool calls."""
 
     tools: Toolbox = field(default_factory=lambda: Toolbox([]))
     config: StrandsAgentConfig = field(default_factory=StrandsAgentConfig)
-    aside: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Blocks the model reads after the last user message."""
-    system: str = ""
-    """What the model reads after the system prompt."""
-    used: set[str] = field(default_factory=set[str])
-    """Ids of calls that the thread has already; the run adds its own."""
-    shortcut: Shortcut | None = None
-    """Where text is told, if not by the SDK."""
+    extra_blocks: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Content blocks appended to the last user message."""
+    system_text: str = ""
+    """Text appended to the system prompt."""
+    used_call_ids: set[str] = field(default_factory=set[str])
+    """Ids of the thread's calls. The run adds its own."""
+    text_bypass: TextBypass | None = None
+    """Channel for text deltas; None if the SDK delivers them."""
 
 
-class Wires:
-    """The insertions in one agent. `request` is what they serve: set before each run.
+class Instrumentation:
+    """The insertions in one agent. Set `additions` before each run.
 
-    Use `of`: a function may hand out the same agent again, for another thread or after a run that was cut.
+    Use `for_agent`: a factory may return the same agent again, for another thread or after a run that did not complete.
     """
 
     @classmethod
-    def of(cls, agent: Agent) -> Wires:
-        """Those the agent has, put into it if it has none."""
-        found = _WIRED.get(agent)
-        if found is None:
-            found = _WIRED[agent] = cls(agent)
-        return found
+    def for_agent(cls, agent: Agent) -> Instrumentation:
+        """Return the agent's instrumentation, inserted now if it has none."""
+        instrumentation = _INSTRUMENTED.get(agent)
+        if instrumentation is None:
+            instrumentation = _INSTRUMENTED[agent] = cls(agent)
+        return instrumentation
 
     def __init__(self, agent: Agent) -> None:
-        self.request = Request()
-        self.is_heard = _is_heard(agent)
-        """Whether something of the user's hears what the model streams."""
+        self.additions = RunAdditions()
+        self.has_listeners = _has_listeners(agent)
+        """True if a callback handler or middleware of the user receives the model's stream."""
         stage = _agent_stream_stage() if agent.tool_names else None
         if stage is not None:
-            agent.add_middleware(stage, _with_results)
-        agent.add_middleware(InvokeModelStage, self._whole if self.is_heard else self._lean)
-        agent.add_middleware(ExecuteToolStage, _contained)
-        agent.add_hook(self._before_tool, BeforeToolCallEvent)
-        for inner in _agents_inside(agent):
-            _unwire(inner)
-            inner.add_hook(self._ask_first, BeforeToolCallEvent)
+            agent.add_middleware(stage, _emit_tool_results)
+        stream = self._stream_unfiltered if self.has_listeners else self._stream_deduplicated
+        agent.add_middleware(InvokeModelStage, stream)
+        agent.add_middleware(ExecuteToolStage, _contain_process_exit)
+        agent.add_hook(self._before_tool_call, BeforeToolCallEvent)
+        for nested in _nested_agents(agent):
+            _remove_approval_hook(nested)
+            nested.add_hook(self._request_approval, BeforeToolCallEvent)
 
-    async def _whole(self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
-        """What the model streams, as it is: the user has something that hears it."""
-        async for event in next_fn(self._prepared(context)):
+    async def _stream_unfiltered(
+        self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the model's stream unchanged, because the user has a listener."""
+        async for event in next_fn(self._extend_request(context)):
             if "event" in event:
-                self._own_id(event["event"])
+                self._assign_call_id(event["event"])
             yield event
 
-    async def _lean(self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
-        """What the model streams, without what nobody hears: every delta comes twice, and the SDK adds the state of the whole invocation
-        to one of them. That is nearly half of what a run costs.
+    async def _stream_deduplicated(
+        self, context: InvokeModelContext, next_fn: MiddlewareNext[Any, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the model's stream without duplicates: the SDK emits each delta twice, and adds the state of the whole invocation to one
+        of the two. The duplicates are almost half of a run's cost.
         """
-        shortcut = self.request.shortcut
-        if shortcut is not None:
-            context = context.replace(model=shortcut.of(context.model))
-        async for event in next_fn(self._prepared(context)):
+        bypass = self.additions.text_bypass
+        if bypass is not None:
+            context = context.replace(model=bypass.tap_model(context.model))
+        async for event in next_fn(self._extend_request(context)):
             if "data" in event:
-                if shortcut is not None:
+                if bypass is not None:
                     continue
-                event.pop("delta", None)  # The SDK adds the state to what has a delta.
+                event.pop("delta", None)  # the SDK adds the state to events that have a delta
             elif "event" in event:
                 if "contentBlockDelta" in event["event"]:
                     continue
-                self._own_id(event["event"])
+                self._assign_call_id(event["event"])
             yield event
 
-    def _own_id(self, chunk: dict[str, Any]) -> None:
-        """Give a call an id of its own: some providers count anew in every answer, give none, or one that no client could send back.
+    def _assign_call_id(self, chunk: dict[str, Any]) -> None:
+        """Give a tool call a unique id before the SDK reads it.
 
-        The SDK reads the chunk after us.
+        Some providers count from zero in every answer, give no id, or one that a client could not send back.
         """
         match chunk:
             case {"contentBlockStart": {"start": {"toolUse": dict()}}}:
                 use: dict[str, Any] = chunk["contentBlockStart"]["start"]["toolUse"]
             case _:
                 return
-        use["toolUseId"] = free_id(use["toolUseId"] or "call", self.request.used)
-        self.request.used.add(use["toolUseId"])
+        use["toolUseId"] = allocate_tool_call_id(use["toolUseId"] or "call", self.additions.used_call_ids)
+        self.additions.used_call_ids.add(use["toolUseId"])
 
-    def _prepared(self, context: InvokeModelContext) -> InvokeModelContext:
-        request = self.request
-        if request.tools.frontend:
-            specs: list[Any] = [_spec(tool) for tool in request.tools.frontend.values()]
+    def _extend_request(self, context: InvokeModelContext) -> InvokeModelContext:
+        additions = self.additions
+        if additions.tools.frontend:
+            specs: list[Any] = [tool_spec(tool) for tool in additions.tools.frontend.values()]
             context = context.replace(tool_specs=[*context.tool_specs, *specs])
-        if request.system:
-            context = context.replace(system_prompt=_extended(context.system_prompt, request.system))
-        return _with_aside(context, request.aside) if request.aside else context
+        if additions.system_text:
+            context = context.replace(system_prompt=_extend_system_prompt(context.system_prompt, additions.system_text))
+        return _append_blocks(context, additions.extra_blocks) if additions.extra_blocks else context
 
-    def _before_tool(self, event: BeforeToolCallEvent) -> None:
+    def _before_tool_call(self, event: BeforeToolCallEvent) -> None:
         name = event.tool_use["name"]
-        behavior = self.request.config.behavior(name)
-        if self.request.tools.is_frontend(name):
-            result = {"status": "success", "content": [{"text": _FORWARDED}]}
-            if not behavior.continue_after_frontend_call:
-                result = event.interrupt(FRONTEND, reason={"tool": name, "call": event.tool_use["toolUseId"]})
-            event.selected_tool = _giving(self.request.tools.frontend[name], result)
-        else:
-            self._ask_first(event)
-
-    def _ask_first(self, event: BeforeToolCallEvent) -> None:
-        """Ask a person about a call that needs it. The question names the call itself: who answers may see only an agent's call outside."""
-        if not self.request.config.behavior(event.tool_use["name"]).interrupt_on_call:
+        if not self.additions.tools.is_frontend(name):
+            self._request_approval(event)
             return
-        if not _approves(event.interrupt(APPROVAL, reason={"call": dict(event.tool_use)})):
+        result: Any = FORWARDED_RESULT
+        if not self.additions.config.behavior(name).continue_after_frontend_call:
+            reason = {"tool": name, "call": event.tool_use["toolUseId"]}
+            result = event.interrupt(CLIENT_TOOL_INTERRUPT, reason=reason)
+        event.selected_tool = fixed_result_tool(self.additions.tools.frontend[name], result)
+
+    def _request_approval(self, event: BeforeToolCallEvent) -> None:
+        """Interrupt before a call that needs approval. The interrupt contains the call, because a client may see only an outer one."""
+        if not self.additions.config.behavior(event.tool_use["name"]).interrupt_on_call:
+            return
+        if not is_approved(event.interrupt(APPROVAL_INTERRUPT, reason={"call": dict(event.tool_use)})):
             event.cancel_tool = DECLINED
 
 
-_WIRED: WeakKeyDictionary[Agent, Wires] = WeakKeyDictionary()
+_INSTRUMENTED: WeakKeyDictionary[Agent, Instrumentation] = WeakKeyDictionary()
 
 
 def all_tool_names(agent: Agent) -> set[str]:
-    """The tools of an agent and of those inside it."""
-    return {name for one in (agent, *_agents_inside(agent)) for name in one.tool_names}
+    """Return the names of the tools of an agent and of its nested agents."""
+    return {name for owner in (agent, *_nested_agents(agent)) for name in owner.tool_names}
 
 
-def _agents_inside(agent: Agent) -> list[Agent]:
-    """The agents that are tools of this one, and those inside them: each calls its tools by itself."""
+def _nested_agents(agent: Agent) -> list[Agent]:
+    """Return the agents that are tools of this one, recursively. Each of them calls its own tools."""
     tools: list[Any] = [tool for tool in agent.tool_registry.registry.values() if tool.tool_type == "agent"]
-    return [one for tool in tools for one in (tool.agent, *_agents_inside(tool.agent))]
+    return [nested for tool in tools for nested in (tool.agent, *_nested_agents(tool.agent))]
 
 
-def _unwire(agent: Agent) -> None:
-    """Take our hook away again: a function may give one inner agent to every thread it makes an agent for."""
-    found: list[Any] = cast("Any", agent.hooks)._registered_callbacks.get(BeforeToolCallEvent, [])
-    found[:] = [entry for entry in found if not isinstance(getattr(entry.callback, "__self__", None), Wires)]
+def _remove_approval_hook(agent: Agent) -> None:
+    """Remove our earlier hook: a factory may use the same nested agent in the agents of several threads."""
+    entries: list[Any] = cast("Any", agent.hooks)._registered_callbacks.get(BeforeToolCallEvent, [])
+    entries[:] = [
+        entry for entry in entries if not isinstance(getattr(entry.callback, "__self__", None), Instrumentation)
+    ]
 
 
-def callable_tools(tools: Sequence[Tool]) -> list[Tool]:
-    """Those of the client's tools that the model can call. The log names the others."""
-    fit = [tool for tool in tools if _NAME.fullmatch(tool.name)]
-    unfit = [tool.name[:64] for tool in tools if not _NAME.fullmatch(tool.name)]
-    if unfit:
-        logger.warning("Tools of a client were left out, a name is 1 to 64 letters, digits, _ or -: %r", unfit[:10])
-    return fit
-
-
-async def _with_results(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
-    """Every event, and before each tool result one that the SDK passes on to us."""
+async def _emit_tool_results(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
+    """Yield all events, and before each tool result an event of ours that the SDK passes through at once."""
     async for event in next_fn(context):
         if isinstance(event, ToolResultEvent):
             yield TypedEvent({TOOL_RESULT: event.tool_result})
         yield event
 
 
-async def _contained(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
-    """A tool that would end the process has failed, and the model hears so: the SDK would leave its call without a result."""
+async def _contain_process_exit(context: Any, next_fn: MiddlewareNext[Any, Any]) -> AsyncGenerator[Any, None]:
+    """Turn a tool's attempt to exit the process into a failed call. The SDK would leave the call without a result."""
     try:
         async for event in next_fn(context):
             yield event
     except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(_ENDED) from error
+        raise RuntimeError(_EXIT_MESSAGE) from error
 
 
-def _is_heard(agent: Agent) -> bool:
-    """Whether a callback handler or middleware of the user's hears what the model streams."""
+def _has_listeners(agent: Agent) -> bool:
+    """Return True if a callback handler or middleware of the user receives the model's stream."""
     handlers: dict[Any, list[Any]] = cast("Any", agent)._middleware_registry._handlers
-    stages = [stage for stage, found in handlers.items() if found and stage is not ExecuteToolStage]
+    stages = [stage for stage, registered in handlers.items() if registered and stage is not ExecuteToolStage]
     return agent.callback_handler is not null_callback_handler or bool(stages)
 
 
 def _agent_stream_stage() -> Any:
-    """The stage around an agent's whole stream. The SDK does not export it yet; without it results come in one batch."""
+    """Return the middleware stage around an agent's stream, which the SDK does not export yet; None if this version lacks it."""
     try:
         return importlib.import_module("strands.middleware._agent_stream").AgentStreamStage
     except (ImportError, AttributeError):
-        logger.warning("This version of strands-agents sends tool results only when all of a turn are there")
+        logger.warning(
+            "This version of strands-agents has no agent stream stage: "
+            "tool results are sent when all calls of a turn have ended. Upgrade strands-agents to send each at once."
+        )
         return None
 
 
-def _spec(tool: Tool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description or tool.name,
-        "inputSchema": {"json": clean_schema(tool.parameters, dialect="json")},
-    }
-
-
-def _extended(prompt: Any, more: str) -> Any:
+def _extend_system_prompt(prompt: Any, text: str) -> Any:
     if isinstance(prompt, list):
-        return [*prompt, {"text": more}]  # pyright: ignore[reportUnknownVariableType]
-    return f"{prompt}\n\n{more}" if prompt else more
+        return [*prompt, {"text": text}]  # pyright: ignore[reportUnknownVariableType]
+    return f"{prompt}\n\n{text}" if prompt else text
 
 
-def _with_aside(context: InvokeModelContext, aside: list[dict[str, Any]]) -> InvokeModelContext:
-    """The blocks at the end of the last user message: after tool results, where providers allow text."""
+def _append_blocks(context: InvokeModelContext, blocks: list[dict[str, Any]]) -> InvokeModelContext:
+    """Append blocks to the last user message. After tool results, providers allow text there."""
     messages: list[Any] = list(context.messages)
     if not messages or messages[-1]["role"] != "user":
         return context
-    messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *aside]}
-    trailing = context.dynamic_trailing_blocks + len(aside)
+    messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *blocks]}
+    trailing = context.dynamic_trailing_blocks + len(blocks)
     return context.replace(messages=messages, dynamic_trailing_blocks=trailing)
-
-
-def _giving(tool: Tool, result: dict[str, Any]) -> PythonAgentTool:
-    """A tool that gives this result."""
-
-    async def give(use: Any, **state: Any) -> Any:
-        return {**result, "toolUseId": use["toolUseId"]}
-
-    spec: Any = _spec(tool)
-    return PythonAgentTool(tool.name, spec, give)
-
-
-def _approves(answer: Any) -> bool:
-    """Whether a person said yes. Anything else, also what nobody can understand, is a no."""
-    return isinstance(answer, dict) and answer.get("approved") is True  # pyright: ignore[reportUnknownMemberType]

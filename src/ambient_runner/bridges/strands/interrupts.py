@@ -1,6 +1,6 @@
-"""Questions to people: the SDK's interrupts as AG-UI has them, and the answers as the SDK takes them. Pure.
+"""Interrupts of a Strands agent, both ways: the SDK's interrupts as AG-UI interrupts, and answers as the SDK expects them. Pure.
 
-An interrupt may also stand for a tool that the client executes (`wiring.py`): that one is no question.
+An SDK interrupt that waits for a client tool (`client_tools.py`) is not an AG-UI interrupt.
 """
 
 from __future__ import annotations
@@ -8,20 +8,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ambient_runner.bridges.strands.instrumentation import APPROVAL, FRONTEND
-from ambient_runner.bridges.toolkit.interrupts import expiry
-from ambient_runner.bridges.toolkit.json_values import plain
+from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
+from ambient_runner.bridges.toolkit.interrupts import expires_at
+from ambient_runner.bridges.toolkit.json_values import to_json
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ambient_runner.bridges.strands.translate import Question
+    from ambient_runner.bridges.strands.translate import PendingInterrupt
     from ambient_runner.protocol.events import ResumeEntry
 
-__all__ = ["answer", "open_questions", "questions_of", "responses"]
+__all__ = [
+    "APPROVAL_INTERRUPT",
+    "DECLINED",
+    "interrupt_response",
+    "interrupts_of",
+    "is_approved",
+    "open_interrupt_ids",
+    "resume_responses",
+]
 
-_AGAIN = "#"
+APPROVAL_INTERRUPT = "ambient-approval"
+"""Name of the SDK interrupt that requests approval before a tool runs."""
+DECLINED = "The user declined this call."
+
+_ID_SEPARATOR = "#"
 _APPROVAL_SCHEMA = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}},
@@ -29,50 +41,59 @@ _APPROVAL_SCHEMA = {
 }
 
 
-def open_questions(interrupts: Mapping[str, Any]) -> list[str]:
-    """Those of the SDK's stored interrupts that a person has to answer: all but what waits for a tool of the client."""
-    return [name for name, one in interrupts.items() if one["name"] != FRONTEND and one["response"] is None]
+def open_interrupt_ids(interrupts: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the stored SDK interrupts that a person has to answer: those without a response, except client tools."""
+    return [
+        native_id
+        for native_id, stored in interrupts.items()
+        if stored["name"] != CLIENT_TOOL_INTERRUPT and stored["response"] is None
+    ]
 
 
-def questions_of(questions: Iterable[Question], seconds: float | None) -> list[Interrupt]:
-    """The questions as AG-UI asks them. The SDK may use an id again in a later run, and ours is unique in its thread."""
-    expires = expiry(seconds)
-    return [_interrupt(question, expires) for question in questions if question.interrupt.name != FRONTEND]
+def interrupts_of(pending: Iterable[PendingInterrupt], seconds: float | None) -> list[Interrupt]:
+    """Return the AG-UI interrupts. The SDK may reuse an id in a later run; ours are unique in their thread."""
+    expires = expires_at(seconds)
+    return [_interrupt_of(item, expires) for item in pending if item.native.name != CLIENT_TOOL_INTERRUPT]
 
 
-def _interrupt(question: Question, expires: str | None) -> Interrupt:
-    asked = question.interrupt
-    is_approval = asked.name == APPROVAL
-    use = asked.reason["call"] if is_approval else question.tool_use
-    known = {"tool_name": use["name"], "tool_input": use["input"]} if use else {}
+def _interrupt_of(pending: PendingInterrupt, expires: str | None) -> Interrupt:
+    native = pending.native
+    is_approval = native.name == APPROVAL_INTERRUPT
+    use = native.reason["call"] if is_approval else pending.tool_use
+    call = {"tool_name": use["name"], "tool_input": use["input"]} if use else {}
     return Interrupt(
-        id=f"{asked.id}{_AGAIN}{uuid4().hex[:12]}",
-        reason="tool_call" if is_approval else asked.name,
-        message=f"Approve the call to {use['name']}?" if is_approval and use else _words(asked.reason),
+        id=f"{native.id}{_ID_SEPARATOR}{uuid4().hex[:12]}",
+        reason="tool_call" if is_approval else native.name,
+        message=f"Approve the call to {use['name']}?" if is_approval and use else _reason_text(native.reason),
         tool_call_id=use["toolUseId"] if use else None,
         response_schema=_APPROVAL_SCHEMA if is_approval else None,
         expires_at=expires,
-        metadata=(known if is_approval else {**known, "reason": plain(asked.reason)}) or None,
-        subagent_run_id=question.lane,
+        metadata=(call if is_approval else {**call, "reason": to_json(native.reason)}) or None,
+        subagent_run_id=pending.lane,
     )
 
 
-def _words(reason: Any) -> str | None:
+def _reason_text(reason: Any) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def responses(asked: Iterable[str], resume: Iterable[ResumeEntry]) -> list[Any]:
-    """The answers as the SDK takes them: what the person sent, or `{"cancelled": True}`; also for a question that has expired."""
-    given = {entry.interrupt_id.rpartition(_AGAIN)[0]: entry for entry in resume}
-    return [answer(name, _response(given.get(name))) for name in asked]
+def is_approved(answer: Any) -> bool:
+    """Return True only for an explicit approval."""
+    return isinstance(answer, dict) and answer.get("approved") is True  # pyright: ignore[reportUnknownMemberType]
 
 
-def answer(name: str, response: Any) -> dict[str, Any]:
-    """What the SDK goes on with at one of its interrupts."""
-    return {"interruptResponse": {"interruptId": name, "response": response}}
+def resume_responses(native_ids: Iterable[str], resume: Iterable[ResumeEntry]) -> list[Any]:
+    """Return the SDK's responses for these interrupts: the client's payload, or `{"cancelled": True}`, also for an expired one."""
+    entries = {entry.interrupt_id.rpartition(_ID_SEPARATOR)[0]: entry for entry in resume}
+    return [interrupt_response(native_id, _response_value(entries.get(native_id))) for native_id in native_ids]
 
 
-def _response(entry: ResumeEntry | None) -> Any:
+def interrupt_response(native_id: str, response: Any) -> dict[str, Any]:
+    """Return the content block with which the SDK resumes one of its interrupts."""
+    return {"interruptResponse": {"interruptId": native_id, "response": response}}
+
+
+def _response_value(entry: ResumeEntry | None) -> Any:
     if entry is None or entry.status == "cancelled":
         return {"cancelled": True}
-    return {} if entry.payload is None else entry.payload  # For the SDK, None is no answer at all.
+    return {} if entry.payload is None else entry.payload  # the SDK takes None for a missing response

@@ -1,7 +1,7 @@
-"""What an interrupted turn leaves behind, kept with the thread so that any process can go on with it.
+"""Memory of an interrupted turn, stored with the thread so that any process can resume it.
 
-The SDK's interrupt state is a dictionary: the questions, the model's message that made the calls, and the results that were already there.
-With a session manager it lives in the session; without one we remember it ourselves. `questions.py` asks and answers.
+The SDK's interrupt state is a dictionary: the interrupts, the assistant message with the calls, and the results that exist already. With a
+session manager it is stored in the session; without one the run stores it in the thread. `interrupts.py` converts the interrupts.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from strands.types._snapshot import Snapshot  # pyright: ignore[reportPrivateUsage]  the type of `take_snapshot`, exported nowhere
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
-from ambient_runner.bridges.strands.instrumentation import FRONTEND
-from ambient_runner.bridges.strands.interrupts import open_questions
+from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
+from ambient_runner.bridges.strands.interrupts import open_interrupt_ids
 from ambient_runner.bridges.strands.messages import result_block
-from ambient_runner.bridges.toolkit.turns import no_result
+from ambient_runner.bridges.toolkit.turns import missing_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.turns import Result
 
-__all__ = ["NOTHING_PENDING", "Pending"]
+__all__ = ["NO_INTERRUPTS", "InterruptState"]
 
 
-class Pending:
+class InterruptState:
     """The interrupt state of an agent as data."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self._state = state
 
     @classmethod
-    def of(cls, agent: Agent) -> Pending:
+    def from_agent(cls, agent: Agent) -> InterruptState:
         return cls(agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"])
 
     @classmethod
-    def stored(cls, value: Any) -> Pending | None:
-        """What `to_store` gave, or None when it is nothing of ours."""
+    def from_stored(cls, value: Any) -> InterruptState | None:
+        """Return the state that `to_stored` serialized; None when the value is not a valid one."""
         return cls(decode_bytes_values(value)) if isinstance(value, dict) and "interrupts" in value else None
 
-    def to_store(self) -> Any:
+    def to_stored(self) -> Any:
         return encode_bytes_values(self._state)
 
     @property
@@ -50,50 +50,57 @@ class Pending:
         return bool(self._state["activated"])
 
     @property
-    def message(self) -> dict[str, Any] | None:
-        """The model's message whose calls are not all answered."""
-        return self._turn["assistant_message"] if self._turn else None
+    def assistant_message(self) -> dict[str, Any] | None:
+        """The model's message whose calls do not all have a result."""
+        return self._pending_execution["assistant_message"] if self._pending_execution else None
 
     @property
-    def calls(self) -> list[str]:
-        blocks: list[Any] = self.message["content"] if self.message else []
+    def call_ids(self) -> list[str]:
+        blocks: list[Any] = self.assistant_message["content"] if self.assistant_message else []
         return [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
 
     @property
-    def completed(self) -> list[dict[str, Any]]:
-        return self._turn["completed_tool_results"] if self._turn else []
+    def completed_results(self) -> list[dict[str, Any]]:
+        return self._pending_execution["completed_tool_results"] if self._pending_execution else []
 
-    def asked(self) -> list[str]:
-        """The questions to people that are open."""
-        return open_questions(self._state["interrupts"])
+    def open_interrupt_ids(self) -> list[str]:
+        """Return the ids of the interrupts that a person has to answer."""
+        return open_interrupt_ids(self._state["interrupts"])
 
-    def answered_with(self, given: Mapping[str, Result]) -> Pending:
-        """The same with the client's tool results in their place. A call it has not answered yet goes on waiting."""
+    def add_client_results(self, results: Mapping[str, Result]) -> InterruptState:
+        """Return a copy with the client's tool results. Calls without a result stay pending."""
         state = copy.deepcopy(self._state)
-        waiting = {name: one["reason"]["call"] for name, one in state["interrupts"].items() if one["name"] == FRONTEND}
-        for name, call in waiting.items():
-            if call in given:
-                del state["interrupts"][name]
-                done = state["pending_tool_execution"]["completed_tool_results"]
-                done.append(result_block(given[call])["toolResult"])
-        return Pending(state)
+        pending_calls = {
+            native_id: stored["reason"]["call"]
+            for native_id, stored in state["interrupts"].items()
+            if stored["name"] == CLIENT_TOOL_INTERRUPT
+        }
+        for native_id, call_id in pending_calls.items():
+            if call_id in results:
+                del state["interrupts"][native_id]
+                completed = state["pending_tool_execution"]["completed_tool_results"]
+                completed.append(result_block(results[call_id])["toolResult"])
+        return InterruptState(state)
 
-    def results_message(self, given: Mapping[str, Result]) -> dict[str, Any]:
-        """The user message that answers every call: what was there, then what the client gave."""
-        done = {result["toolUseId"]: {"toolResult": result} for result in self.completed}
-        blocks = [done.get(call) or result_block(given.get(call) or no_result(call)) for call in self.calls]
+    def results_message(self, results: Mapping[str, Result]) -> dict[str, Any]:
+        """Return the user message with a result for every call: the completed ones, then the client's, then placeholders."""
+        completed = {result["toolUseId"]: {"toolResult": result} for result in self.completed_results}
+        blocks = [
+            completed.get(call_id) or result_block(results.get(call_id) or missing_result(call_id))
+            for call_id in self.call_ids
+        ]
         return {"role": "user", "content": blocks}
 
-    def put_into(self, agent: Agent) -> None:
-        agent.load_snapshot(_snapshot({"interrupt_state": self._state}))
+    def load_into(self, agent: Agent) -> None:
+        agent.load_snapshot(_interrupt_snapshot(self._state))
 
     @property
-    def _turn(self) -> Any:
+    def _pending_execution(self) -> Any:
         return self._state.get("pending_tool_execution")
 
 
-def _snapshot(data: dict[str, Any]) -> Snapshot:
-    return Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})
+def _interrupt_snapshot(state: dict[str, Any]) -> Snapshot:
+    return Snapshot(scope="agent", schema_version="1.0", data={"interrupt_state": state}, app_data={})
 
 
-NOTHING_PENDING = Pending({"interrupts": {}, "context": {}, "activated": False})
+NO_INTERRUPTS = InterruptState({"interrupts": {}, "context": {}, "activated": False})

@@ -1,4 +1,4 @@
-"""Turns to Strands messages, and Strands tool results to AG-UI content. Pure: dictionaries in the SDK's shape, no SDK."""
+"""Message content, both ways: turns as Strands messages, and Strands tool results as AG-UI content. Pure; does not import the SDK."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import base64
 import binascii
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.toolkit.content import unreadable
-from ambient_runner.bridges.toolkit.json_values import json_or_text, json_text
+from ambient_runner.bridges.toolkit.content import attachment_placeholder
+from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text
 from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 from ambient_runner.protocol.events import (
     AudioPart,
@@ -41,7 +41,12 @@ __all__ = [
 Block = dict[str, Any]
 StrandsMessage = dict[str, Any]
 
-_MEDIA: dict[type[Any], str] = {ImagePart: "image", AudioPart: "audio", VideoPart: "video", DocumentPart: "document"}
+_MEDIA_KINDS: dict[type[Any], str] = {
+    ImagePart: "image",
+    AudioPart: "audio",
+    VideoPart: "video",
+    DocumentPart: "document",
+}
 _FORMATS = {
     "jpg": "jpeg",
     "plain": "txt",
@@ -55,7 +60,7 @@ _FORMATS = {
     "quicktime": "mov",
     "x-matroska": "mkv",
 }
-_MIMES = {
+_MIME_TYPES = {
     ("document", "txt"): "text/plain",
     ("document", "md"): "text/markdown",
     ("document", "csv"): "text/csv",
@@ -66,14 +71,14 @@ _MIMES = {
     ("document", "xlsx"): "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ("document", "pdf"): "application/pdf",
 }
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
+_INVALID_NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 
 
 def messages_of(turns: Iterable[Turn]) -> list[StrandsMessage]:
-    """The conversation as Strands keeps it. Roles alternate: neighbours of one role become one message, as providers demand."""
+    """Return the conversation as Strands messages. Neighbours of one role are merged, because providers require alternating roles."""
     messages: list[StrandsMessage] = []
     for turn in turns:
-        role, blocks = _message(turn)
+        role, blocks = _role_and_blocks(turn)
         if not blocks:
             continue
         if messages and messages[-1]["role"] == role:
@@ -84,21 +89,21 @@ def messages_of(turns: Iterable[Turn]) -> list[StrandsMessage]:
 
 
 def system_text(turns: Iterable[Turn]) -> str:
-    """What system messages say. Strands knows no such messages, so it has to go into the system prompt."""
+    """Return the text of the system messages. Strands has no such messages, so it goes into the system prompt."""
     return "\n\n".join(turn.text for turn in turns if isinstance(turn, SystemTurn) and turn.text)
 
 
-def _message(turn: Turn) -> tuple[str, list[Block]]:
+def _role_and_blocks(turn: Turn) -> tuple[str, list[Block]]:
     match turn:
         case UserTurn():
             return "user", content_blocks(turn.content)
         case AssistantTurn():
-            said: list[Block] = [{"text": turn.text}] if turn.text else []
+            text: list[Block] = [{"text": turn.text}] if turn.text else []
             calls = [
                 {"toolUse": {"toolUseId": call.id, "name": call.name, "input": json.loads(call.arguments)}}
                 for call in turn.calls
             ]
-            return "assistant", [*said, *calls]
+            return "assistant", [*text, *calls]
         case ResultsTurn():
             return "user", [result_block(result) for result in turn.results]
         case SystemTurn():
@@ -106,7 +111,7 @@ def _message(turn: Turn) -> tuple[str, list[Block]]:
 
 
 def result_block(result: Result) -> Block:
-    """A result as the model gets it."""
+    """Return a tool result as a block for the model."""
     return {
         "toolResult": {
             "toolUseId": result.call_id,
@@ -117,39 +122,39 @@ def result_block(result: Result) -> Block:
 
 
 def content_blocks(content: Content) -> list[Block]:
-    """Content as blocks. An attachment we cannot hand over is named in words, so that the model knows it was there."""
+    """Return content as blocks. An attachment that cannot be passed becomes a text placeholder."""
     if isinstance(content, str):
         return [{"text": content}] if content else []
-    return [block for at, part in enumerate(content) if (block := _block(part, at)) is not None]
+    return [block for i, part in enumerate(content) if (block := _content_block(part, i)) is not None]
 
 
 def text_of(content: Content | None) -> str:
-    """The words of a message, without its attachments."""
+    """Return the text of a message without its attachments."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
-def context_blocks(given: RunAgentInput) -> list[Block]:
-    """What the client says about the situation, for the model to read beside the conversation."""
-    lines = [f"- {one.description}: {one.value}" for one in given.context]
+def context_blocks(run_input: RunAgentInput) -> list[Block]:
+    """Return the request's `context` as a block for the model."""
+    lines = [f"- {item.description}: {item.value}" for item in run_input.context]
     return [{"text": "\n".join(["Context of this request:", *lines])}] if lines else []
 
 
-def _block(part: ContentPart, at: int) -> Block | None:
+def _content_block(part: ContentPart, index: int) -> Block | None:
     if isinstance(part, TextPart):
         return {"text": part.text} if part.text else None
-    kind, source = _MEDIA[type(part)], part.source
-    found = _source(source)
-    if found is None:
-        return {"text": unreadable(part)}
-    block: Block = {"format": _format(source.mime_type, source.value), "source": found}
+    kind, source = _MEDIA_KINDS[type(part)], part.source
+    native_source = _media_source(source)
+    if native_source is None:
+        return {"text": attachment_placeholder(part)}
+    block: Block = {"format": _media_format(source.mime_type, source.value), "source": native_source}
     if kind == "document":
-        block["name"] = _name(part.metadata, at)
+        block["name"] = _document_name(part.metadata, index)
     return {kind: block}
 
 
-def _source(source: Any) -> Block | None:
+def _media_source(source: Any) -> Block | None:
     match source:
         case DataSource(value=value):
             try:
@@ -157,65 +162,73 @@ def _source(source: Any) -> Block | None:
             except binascii.Error:
                 return None
         case _:
-            # A URL someone sent is not fetched from inside our network, nor read with the server's rights (`s3://`).
+            # A client's URL is neither fetched from inside our network nor read with the server's credentials (`s3://`).
             return None
 
 
-def _format(mime_type: str | None, value: str) -> str:
-    last = (mime_type or value.rpartition(".")[2] or "txt").rpartition("/")[2].partition(";")[0].lower()
-    return _FORMATS.get(last, last)
+def _media_format(mime_type: str | None, value: str) -> str:
+    subtype = (mime_type or value.rpartition(".")[2] or "txt").rpartition("/")[2].partition(";")[0].lower()
+    return _FORMATS.get(subtype, subtype)
 
 
-def _name(metadata: Any, at: int) -> str:
-    """Providers take few characters in a document's name, and want it unique in a message."""
-    given = metadata.get("filename") if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    stem = _NOT_IN_A_NAME.sub("-", str(given or "document").rpartition(".")[0] or str(given or "document"))  # pyright: ignore[reportUnknownArgumentType]
-    return f"{stem.strip('-') or 'document'}-{at + 1}"
+def _document_name(metadata: Any, index: int) -> str:
+    """Return a document name with the characters that providers accept, unique in its message."""
+    fields = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
+    filename = str(fields.get("filename") or "document")
+    stem = _INVALID_NAME_CHARACTERS.sub("-", filename.rpartition(".")[0] or filename)
+    return f"{stem.strip('-') or 'document'}-{index + 1}"
 
 
 def result_content(result: Mapping[str, Any]) -> Content:
-    """All that a tool gave, as AG-UI has it: the text when that is all, else one part for each block."""
-    parts = [_part(block) for block in _blocks(result)]
+    """Return a tool result as AG-UI content: a text if that is all, otherwise one part per block."""
+    parts = [_content_part(block) for block in _result_blocks(result)]
     if len(parts) == 1 and isinstance(parts[0], TextPart):
         return parts[0].text
     return parts or ""
 
 
 def result_data(result: Mapping[str, Any]) -> Any:
-    """What a tool gave, as a hook wants it: parsed where it is JSON, a list where there are several blocks."""
-    data = [_data(block) for block in _blocks(result)]
+    """Return a tool result for a hook: parsed if it is JSON, a list if there are several blocks."""
+    data = [_block_data(block) for block in _result_blocks(result)]
     return data[0] if len(data) == 1 else data or None
 
 
-def _blocks(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _result_blocks(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return result.get("content") or ()
 
 
-def _part(block: Mapping[str, Any]) -> ContentPart:
-    for kind, make in (("image", ImagePart), ("audio", AudioPart), ("video", VideoPart), ("document", DocumentPart)):
+def _content_part(block: Mapping[str, Any]) -> ContentPart:
+    for kind, part_type in (
+        ("image", ImagePart),
+        ("audio", AudioPart),
+        ("video", VideoPart),
+        ("document", DocumentPart),
+    ):
         if kind in block:
-            source = _shown_source(kind, block[kind])
-            return make(source=source) if source else TextPart(text=f"[{kind}]")
-    return TextPart(text=_text(block))
+            source = _agui_source(kind, block[kind])
+            return part_type(source=source) if source else TextPart(text=f"[{kind}]")
+    return TextPart(text=_block_text(block))
 
 
-def _shown_source(kind: str, media: Mapping[str, Any]) -> DataSource | UrlSource | None:
-    form = str(media.get("format", ""))
-    mime = _MIMES.get((kind, form)) or f"{'application' if kind == 'document' else kind}/{form}"
+def _agui_source(kind: str, media: Mapping[str, Any]) -> DataSource | UrlSource | None:
+    media_format = str(media.get("format", ""))
+    mime_type = (
+        _MIME_TYPES.get((kind, media_format)) or f"{'application' if kind == 'document' else kind}/{media_format}"
+    )
     source: Mapping[str, Any] = media.get("source") or {}
     if isinstance(source.get("bytes"), bytes):
-        return DataSource(value=base64.b64encode(source["bytes"]).decode(), mime_type=mime)
+        return DataSource(value=base64.b64encode(source["bytes"]).decode(), mime_type=mime_type)
     location: Mapping[str, Any] = source.get("location") or {}
-    return UrlSource(value=str(location["uri"]), mime_type=mime) if "uri" in location else None
+    return UrlSource(value=str(location["uri"]), mime_type=mime_type) if "uri" in location else None
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def _block_text(block: Mapping[str, Any]) -> str:
     if "text" in block:
         return str(block["text"])
     return json_text(block["json"] if "json" in block else dict(block))
 
 
-def _data(block: Mapping[str, Any]) -> Any:
+def _block_data(block: Mapping[str, Any]) -> Any:
     if "json" in block:
         return block["json"]
-    return json_or_text(block["text"]) if "text" in block else dict(block)
+    return parse_json_or_text(block["text"]) if "text" in block else dict(block)

@@ -1,4 +1,4 @@
-"""How several agents are run together: a Strands graph or swarm. Every run gets a fresh one; the thread is what they have in common."""
+"""MultiAgentDriver: runs a Strands graph or swarm. Each run gets a new one; only the thread connects them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pydantic_core
 from strands import Agent
 
+from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import InterruptLost
-from ambient_runner.bridges.strands.instrumentation import FRONTEND, Request, Wires, all_tool_names
-from ambient_runner.bridges.strands.interrupts import answer, open_questions, responses
+from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
+from ambient_runner.bridges.strands.interrupts import interrupt_response, open_interrupt_ids, resume_responses
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, result_block, system_text, text_of
-from ambient_runner.bridges.toolkit.turns import result_of
+from ambient_runner.bridges.toolkit.turns import result_from_message
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
@@ -19,105 +20,121 @@ if TYPE_CHECKING:
 
     from strands.multiagent.base import MultiAgentBase
 
-    from ambient_runner.bridges.strands.driver import Ask
+    from ambient_runner.bridges.strands.run_input import RunContext
 
-__all__ = ["OrchestraDriver"]
+__all__ = ["MultiAgentDriver"]
 
 
-class OrchestraDriver:
-    """A graph or swarm of one thread. Its agents remember what was said only within a run, so later runs are told what was before."""
+class MultiAgentDriver:
+    """A graph or swarm of one thread. Its agents remember a conversation only within a run, so later runs get a transcript."""
 
-    def __init__(self, first: MultiAgentBase, make: Callable[[], Awaitable[MultiAgentBase]]) -> None:
+    def __init__(self, first: MultiAgentBase, create: Callable[[], Awaitable[MultiAgentBase]]) -> None:
         self.is_cancelled = False
-        self._fresh: MultiAgentBase | None = first
-        self._make = make
+        self._unused: MultiAgentBase | None = first
+        self._create = create
         self._running: MultiAgentBase = first
 
     @property
     def tool_names(self) -> Collection[str]:
-        return {name for agent in _agents(self._running) for name in agent.tool_names}
+        return {name for agent in _leaf_agents(self._running) for name in agent.tool_names}
 
     @property
     def all_tool_names(self) -> Collection[str]:
-        return {name for agent in _agents(self._running) for name in all_tool_names(agent)}
+        return {name for agent in _leaf_agents(self._running) for name in all_tool_names(agent)}
 
-    async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
-        self._running, self._fresh = self._fresh or await self._make(), None
-        aside, system, used = context_blocks(ask.input), system_text(ask.turns), ask.call_ids()
-        for agent in _agents(self._running):
-            Wires.of(agent).request = Request(tools=ask.tools, config=ask.config, aside=aside, system=system, used=used)
-        return cast("AsyncGenerator[Any, None]", self._running.stream_async(self._task(ask)))
+    async def open_stream(self, context: RunContext) -> AsyncGenerator[Any, None]:
+        self._running, self._unused = self._unused or await self._create(), None
+        used_call_ids = context.call_ids()
+        for agent in _leaf_agents(self._running):
+            Instrumentation.for_agent(agent).additions = RunAdditions(
+                tools=context.tools,
+                config=context.config,
+                extra_blocks=context_blocks(context.run_input),
+                system_text=system_text(context.turns),
+                used_call_ids=used_call_ids,
+            )
+        return cast("AsyncGenerator[Any, None]", self._running.stream_async(self._build_task(context)))
 
     def stop_after_tools(self) -> None:
-        for agent in _agents(self._running):
+        for agent in _leaf_agents(self._running):
             agent.cancel(after_current_tools=True)
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        for agent in _agents(self._running):
+        for agent in _leaf_agents(self._running):
             agent.cancel()
 
-    def keep(self, *, waits: bool) -> dict[str, Any]:
-        if not waits:
+    def dump_memory(self, *, is_paused: bool) -> dict[str, Any]:
+        if not is_paused:
             return {}
         return pydantic_core.to_jsonable_python(
             {"orchestra": self._running.serialize_state()}, serialize_unknown=True, bytes_mode="base64"
         )
 
     async def aclose(self) -> None:
-        for agent in _agents(self._running):
+        for agent in _leaf_agents(self._running):
             await agent.shutdown_async()
 
-    def _task(self, ask: Ask) -> Any:
-        """What the agents are given: answers to what they wait for, or a new task. Raises: InterruptLost."""
-        stored: Any = ask.memory.get("orchestra")
-        answers = _answers(stored, ask) if stored else []
-        if answers and ask.incoming.user is None:
+    def _build_task(self, context: RunContext) -> Any:
+        """Return the input of the graph: responses to its interrupts, or a new task. Raises: InterruptLost."""
+        stored: Any = context.memory.get("orchestra")
+        responses = _interrupt_responses(stored, context) if stored else []
+        if responses and context.incoming.user is None:
             self._running.deserialize_state(stored)
-            return answers
-        if ask.incoming.resume:
+            return responses
+        if context.incoming.resume:
             raise InterruptLost
-        user = content_blocks(ask.incoming.user.content) if ask.incoming.user else []
-        return _plain([*_before(ask), *user])
+        user_blocks = content_blocks(context.incoming.user.content) if context.incoming.user else []
+        return _join_text_blocks([*_transcript_blocks(context), *user_blocks])
 
 
-def _answers(stored: Any, ask: Ask) -> list[Any]:
-    """What people and the client have answered, as the SDK takes it. Tool results of the client belong to a node, not to a turn."""
-    asked: dict[str, Any] = stored["_internal_state"]["interrupt_state"]["interrupts"]
-    results = {one.tool_call_id: one for one in ask.input.messages if isinstance(one, ToolMessage)}
-    given = [(name, results.get(one["reason"]["call"])) for name, one in asked.items() if one["name"] == FRONTEND]
+def _interrupt_responses(stored: Any, context: RunContext) -> list[Any]:
+    """Return the SDK's responses to its stored interrupts: the answers of people, and the client's tool results.
+
+    A result of a client tool belongs to a node here, not to a turn.
+    """
+    interrupts: dict[str, Any] = stored["_internal_state"]["interrupt_state"]["interrupts"]
+    messages = {
+        message.tool_call_id: message for message in context.run_input.messages if isinstance(message, ToolMessage)
+    }
+    client_results = [
+        (native_id, messages.get(interrupt["reason"]["call"]))
+        for native_id, interrupt in interrupts.items()
+        if interrupt["name"] == CLIENT_TOOL_INTERRUPT
+    ]
+    resume = context.incoming.resume
     return [
-        *(responses(open_questions(asked), ask.incoming.resume) if ask.incoming.resume else []),
+        *(resume_responses(open_interrupt_ids(interrupts), resume) if resume else []),
         *(
-            answer(name, result_block(result_of(message))["toolResult"])
-            for name, message in given
+            interrupt_response(native_id, result_block(result_from_message(message))["toolResult"])
+            for native_id, message in client_results
             if message is not None
         ),
     ]
 
 
-def _before(ask: Ask) -> list[dict[str, Any]]:
-    """The conversation so far in words: a graph has no history of its own."""
+def _transcript_blocks(context: RunContext) -> list[dict[str, Any]]:
+    """Return the earlier conversation as text, because a graph has no history of its own."""
     lines = [
         f"{message.__struct_config__.tag}: {text}"
-        for message in ask.input.messages
+        for message in context.run_input.messages
         if isinstance(message, UserMessage | AssistantMessage) and (text := text_of(message.content))
     ]
-    if lines and ask.incoming.user:
+    if lines and context.incoming.user:
         lines.pop()
     return [{"text": "\n".join(["The conversation so far:", *lines])}] if lines else []
 
 
-def _plain(blocks: list[dict[str, Any]]) -> Any:
-    """One text when there is nothing else: a swarm quotes it to its agents."""
+def _join_text_blocks(blocks: list[dict[str, Any]]) -> Any:
+    """Return one text if all blocks are text: a swarm quotes it to its agents."""
     if all("text" in block for block in blocks):
         return "\n\n".join(block["text"] for block in blocks)
     return blocks
 
 
-def _agents(orchestra: Any) -> list[Agent]:
-    """The agents at the leaves, through graphs in graphs."""
-    if isinstance(orchestra, Agent):
-        return [orchestra]
-    nodes: Any = getattr(orchestra, "nodes", {})
-    return [agent for node in nodes.values() for agent in _agents(node.executor)]
+def _leaf_agents(executor: Any) -> list[Agent]:
+    """Return the agents of a graph or swarm, through nested graphs."""
+    if isinstance(executor, Agent):
+        return [executor]
+    nodes: Any = getattr(executor, "nodes", {})
+    return [agent for node in nodes.values() for agent in _leaf_agents(node.executor)]

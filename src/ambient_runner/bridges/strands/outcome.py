@@ -1,12 +1,12 @@
-"""How a run ends: what the SDK's result says, as RUN_FINISHED."""
+"""Outcome of a Strands run: the SDK's result as RUN_FINISHED."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import StrandsError
-from ambient_runner.bridges.strands.instrumentation import FRONTEND
-from ambient_runner.bridges.strands.interrupts import questions_of
+from ambient_runner.bridges.strands.interrupts import interrupts_of
 from ambient_runner.bridges.strands.subagents import has_failed
 from ambient_runner.protocol.events import Cancelled, Custom, Interrupted, RunFinished, Success, TokenUsage
 
@@ -15,59 +15,63 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.strands.translate import Translator
     from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
 
-__all__ = ["finished", "stop_signals"]
+__all__ = ["build_run_finished", "stop_reason_events"]
 
-_ORDINARY = {"end_turn", "tool_use", "stop_sequence", "interrupt", "cancelled", None}
+_ORDINARY_STOP_REASONS = {"end_turn", "tool_use", "stop_sequence", "interrupt", "cancelled", None}
 
 
-def finished(
-    given: RunAgentInput, translator: Translator, config: StrandsAgentConfig, *, cancelled: bool
+def build_run_finished(
+    run_input: RunAgentInput, translator: Translator, config: StrandsAgentConfig, *, cancelled: bool
 ) -> RunFinished:
-    """The end of a run that did not raise. Raises: StrandsError for a graph or swarm that failed without saying so."""
+    """Return RUN_FINISHED of a run that did not raise.
+
+    Raises: StrandsError for a graph or swarm that failed, which the SDK reports in its result instead of an exception.
+    """
     result = translator.result
     if has_failed(result):
         raise StrandsError
     return RunFinished(
-        thread_id=given.thread_id,
-        run_id=given.run_id,
-        outcome=_outcome(translator, config, cancelled=cancelled),
-        usage=_usage(result),
-        result=_structured(result),
+        thread_id=run_input.thread_id,
+        run_id=run_input.run_id,
+        outcome=_run_outcome(translator, config, cancelled=cancelled),
+        usage=_token_usage(result),
+        result=_structured_output(result),
     )
 
 
-def stop_signals(result: Any) -> list[Event]:
-    """What clients should know when the model did not simply finish: a guardrail, a filter, a limit."""
+def stop_reason_events(result: Any) -> list[Event]:
+    """Return an `AgentStopped` event if the model stopped for an unusual reason, such as a guardrail, a filter or a limit."""
     reason = getattr(result, "stop_reason", None)
-    return [] if reason in _ORDINARY else [Custom(name="AgentStopped", value={"stop_reason": reason})]
+    return [] if reason in _ORDINARY_STOP_REASONS else [Custom(name="AgentStopped", value={"stop_reason": reason})]
 
 
-def _outcome(translator: Translator, config: StrandsAgentConfig, *, cancelled: bool) -> Outcome:
-    asked = questions_of(translator.questions.values(), config.interrupt_seconds)
-    if asked:
-        return Interrupted(interrupts=asked)
-    waiting = [one.interrupt.reason["call"] for one in translator.questions.values() if one.interrupt.name == FRONTEND]
-    return Cancelled() if cancelled else Success(pending_tool_call_ids=waiting or None)
+def _run_outcome(translator: Translator, config: StrandsAgentConfig, *, cancelled: bool) -> Outcome:
+    pending = translator.interrupts.values()
+    interrupts = interrupts_of(pending, config.interrupt_seconds)
+    if interrupts:
+        return Interrupted(interrupts=interrupts)
+    call_ids = [item.native.reason["call"] for item in pending if item.native.name == CLIENT_TOOL_INTERRUPT]
+    return Cancelled() if cancelled else Success(pending_tool_call_ids=call_ids or None)
 
 
-def _usage(result: Any) -> list[TokenUsage] | None:
-    """What this run used. An agent's own sum goes on over all its runs, so the latest one is asked for."""
+def _token_usage(result: Any) -> list[TokenUsage] | None:
+    """Return the token usage of this run: an agent's accumulated usage covers all its runs, so its latest invocation is read."""
     latest = getattr(getattr(result, "metrics", None), "latest_agent_invocation", None)
-    counted = latest.usage if latest is not None else getattr(result, "accumulated_usage", None)
-    if not counted or not counted.get("totalTokens"):
+    usage = latest.usage if latest is not None else getattr(result, "accumulated_usage", None)
+    if not usage or not usage.get("totalTokens"):
         return None
     return [
         TokenUsage(
-            input_tokens=counted["inputTokens"],
-            output_tokens=counted["outputTokens"],
-            total_tokens=counted["totalTokens"],
-            cached_input_tokens=counted.get("cacheReadInputTokens"),
-            cache_write_input_tokens=counted.get("cacheWriteInputTokens"),
+            input_tokens=usage["inputTokens"],
+            output_tokens=usage["outputTokens"],
+            total_tokens=usage["totalTokens"],
+            cached_input_tokens=usage.get("cacheReadInputTokens"),
+            cache_write_input_tokens=usage.get("cacheWriteInputTokens"),
         )
     ]
 
 
-def _structured(result: Any) -> Any:
-    """The agent's structured output, if it was asked for one."""
+def _structured_output(result: Any) -> Any:
+    """Return the agent's structured output as JSON; None if it has none."""
     output = getattr(result, "structured_output", None)
     return None if output is None else output.model_dump(mode="json")

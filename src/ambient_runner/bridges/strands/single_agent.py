@@ -1,4 +1,4 @@
-"""How a single Strands agent is run: its history put right, what is new as its prompt, and what the next run needs read from it."""
+"""SingleAgentDriver: runs one Strands agent. It loads the history, builds the prompt from the new input, and dumps the memory."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from strands.hooks import MessageAddedEvent
 
 from ambient_runner.bridges.strands.agent_clone import session_manager_of
 from ambient_runner.bridges.strands.errors import InterruptLost
-from ambient_runner.bridges.strands.instrumentation import Request, Wires, all_tool_names
-from ambient_runner.bridges.strands.interrupts import responses
-from ambient_runner.bridges.strands.memory import NOTHING_PENDING, Pending
+from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
+from ambient_runner.bridges.strands.interrupts import resume_responses
+from ambient_runner.bridges.strands.memory import NO_INTERRUPTS, InterruptState
 from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, messages_of, system_text
-from ambient_runner.bridges.strands.text_bypass import Shortcut
+from ambient_runner.bridges.strands.text_bypass import TextBypass
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn
-from ambient_runner.errors import NothingToAnswer
+from ambient_runner.errors import NoUserMessage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
     from strands import Agent
 
-    from ambient_runner.bridges.strands.driver import Ask
+    from ambient_runner.bridges.strands.run_input import RunContext
     from ambient_runner.bridges.toolkit.turns import Result
 
-__all__ = ["AgentDriver"]
+__all__ = ["SingleAgentDriver"]
 
 _CONTEXT_KEY = "agui_context"
 
 
-class AgentDriver:
-    """One agent that belongs to one thread.
+class SingleAgentDriver:
+    """One agent of one thread.
 
-    Without a session manager the conversation is put into the agent for every run. With one, the session is the history and only what is
-    new is fed.
+    Without a session manager, each run loads the whole conversation into the agent. With one, the session has the history, and only the
+    new input is passed.
     """
 
     def __init__(self, agent: Agent) -> None:
         self.is_cancelled = False
         self._agent = agent
-        self._wires = Wires.of(agent)
+        self._instrumentation = Instrumentation.for_agent(agent)
         self._has_session = session_manager_of(agent) is not None
-        self._first_state = agent.state.get()
+        self._initial_state = agent.state.get()
 
     @property
     def tool_names(self) -> Collection[str]:
@@ -53,29 +53,24 @@ class AgentDriver:
     def all_tool_names(self) -> Collection[str]:
         return all_tool_names(self._agent)
 
-    async def open(self, ask: Ask) -> AsyncGenerator[Any, None]:
-        aside = _aside(ask)
-        prompt = await self._with_session(ask) if self._has_session else self._rebuilt(ask)
-        shortcut = None if self._wires.is_heard else Shortcut()
-        self._wires.request = Request(
-            tools=ask.tools,
-            config=ask.config,
-            aside=aside,
-            system=system_text(ask.turns),
-            used=ask.call_ids(),
-            shortcut=shortcut,
+    async def open_stream(self, context: RunContext) -> AsyncGenerator[Any, None]:
+        extra_blocks = _extra_blocks(context)
+        prompt = await self._session_prompt(context) if self._has_session else self._load_history(context)
+        bypass = None if self._instrumentation.has_listeners else TextBypass()
+        self._instrumentation.additions = RunAdditions(
+            tools=context.tools,
+            config=context.config,
+            extra_blocks=extra_blocks,
+            system_text=system_text(context.turns),
+            used_call_ids=context.call_ids(),
+            text_bypass=bypass,
         )
-        self._agent.state.delete(_CONTEXT_KEY)  # A session would keep that of an earlier request.
-        if ask.input.context:
-            self._agent.state.set(
-                _CONTEXT_KEY, [{"description": c.description, "value": c.value} for c in ask.input.context]
-            )
-        cast(
-            "Any", self._agent
-        )._cancel_signal.clear()  # A run that was cut may have left it, and the function may give this agent again.
-        limits: Any = {"turns": ask.config.max_turns} if ask.config.max_turns else None
+        self._set_client_context(context)
+        # A cancelled run may have left its signal set, and a factory may return this agent again.
+        cast("Any", self._agent)._cancel_signal.clear()
+        limits: Any = {"turns": context.config.max_turns} if context.config.max_turns else None
         natives = cast("AsyncGenerator[Any, None]", self._agent.stream_async(prompt, limits=limits))
-        return shortcut.told(natives) if shortcut else natives
+        return bypass.merge_stream(natives) if bypass else natives
 
     def stop_after_tools(self) -> None:
         self._agent.cancel(after_current_tools=True)
@@ -84,91 +79,102 @@ class AgentDriver:
         self.is_cancelled = True
         self._agent.cancel()
 
-    def keep(self, *, waits: bool) -> dict[str, Any]:
+    def dump_memory(self, *, is_paused: bool) -> dict[str, Any]:
         if self._has_session:
             return {}
         state = {key: value for key, value in self._agent.state.get().items() if key != _CONTEXT_KEY}
-        kept: dict[str, Any] = {"state": state} if state != self._first_state else {}
-        if waits:
-            kept["pending"] = Pending.of(self._agent).to_store()
-        return pydantic_core.to_jsonable_python(kept, serialize_unknown=True)
+        memory: dict[str, Any] = {"state": state} if state != self._initial_state else {}
+        if is_paused:
+            memory["pending"] = InterruptState.from_agent(self._agent).to_stored()
+        return pydantic_core.to_jsonable_python(memory, serialize_unknown=True)
 
     async def aclose(self) -> None:
         await self._agent.shutdown_async()
 
-    def _rebuilt(self, ask: Ask) -> Any:
-        """Put the conversation into the agent; gives the prompt. Raises: NothingToAnswer, InterruptLost."""
-        pending = Pending.stored(ask.memory.get("pending"))
-        self._agent.state = AgentState(ask.memory.get("state", self._first_state))
-        if ask.incoming.resume:
-            return self._resumed(ask, pending)
-        NOTHING_PENDING.put_into(self._agent)
-        messages: list[Any] = messages_of(ask.turns)
-        if pending is not None:
-            _put_back(messages, pending)
+    def _set_client_context(self, context: RunContext) -> None:
+        """Store the request's `context` in the agent's state, in place of that of an earlier request, which a session would keep."""
+        self._agent.state.delete(_CONTEXT_KEY)
+        items = context.run_input.context
+        if items:
+            value = [{"description": item.description, "value": item.value} for item in items]
+            self._agent.state.set(_CONTEXT_KEY, value)
+
+    def _load_history(self, context: RunContext) -> Any:
+        """Load the conversation into the agent and return the prompt. Raises: NoUserMessage, InterruptLost."""
+        interrupt_state = InterruptState.from_stored(context.memory.get("pending"))
+        self._agent.state = AgentState(context.memory.get("state", self._initial_state))
+        if context.incoming.resume:
+            return self._load_interrupted_turn(context, interrupt_state)
+        NO_INTERRUPTS.load_into(self._agent)
+        messages: list[Any] = messages_of(context.turns)
+        if interrupt_state is not None:
+            _restore_assistant_message(messages, interrupt_state)
         if not messages or messages[-1]["role"] != "user":
-            raise NothingToAnswer
-        has_results = any("toolResult" in one for one in messages[-1]["content"])
+            raise NoUserMessage
+        has_results = any("toolResult" in block for block in messages[-1]["content"])
         prompt = None if has_results else [messages.pop()]
         self._agent.messages = messages
         return prompt
 
-    def _resumed(self, ask: Ask, pending: Pending | None) -> Any:
-        """Put the interrupted turn back; gives the answers to its questions. Raises: InterruptLost."""
-        if pending is None or not pending.is_active:
+    def _load_interrupted_turn(self, context: RunContext, interrupt_state: InterruptState | None) -> Any:
+        """Load the history and the interrupted turn, and return the responses to its interrupts. Raises: InterruptLost."""
+        if interrupt_state is None or not interrupt_state.is_active:
             raise InterruptLost
-        at = _place(ask, pending)
-        messages: list[Any] = messages_of(ask.turns[:at])
-        if pending.message:
-            messages.append(pending.message)
+        index = _interrupted_turn_index(context, interrupt_state)
+        messages: list[Any] = messages_of(context.turns[:index])
+        if interrupt_state.assistant_message:
+            messages.append(interrupt_state.assistant_message)
         self._agent.messages = messages
-        pending.answered_with(_given(ask)).put_into(self._agent)
-        return responses(pending.asked(), ask.incoming.resume)
+        interrupt_state.add_client_results(_client_results(context)).load_into(self._agent)
+        return resume_responses(interrupt_state.open_interrupt_ids(), context.incoming.resume)
 
-    async def _with_session(self, ask: Ask) -> Any:
-        """What is new for an agent whose session has the rest."""
-        pending = Pending.of(self._agent)
-        if pending.is_active and ask.incoming.resume and pending.asked():
-            pending.answered_with(_given(ask)).put_into(self._agent)
-            return responses(pending.asked(), ask.incoming.resume)
-        if ask.incoming.resume:
+    async def _session_prompt(self, context: RunContext) -> Any:
+        """Return the prompt for an agent whose session has the history. Raises: InterruptLost."""
+        interrupt_state, resume = InterruptState.from_agent(self._agent), context.incoming.resume
+        if interrupt_state.is_active and resume and interrupt_state.open_interrupt_ids():
+            interrupt_state.add_client_results(_client_results(context)).load_into(self._agent)
+            return resume_responses(interrupt_state.open_interrupt_ids(), resume)
+        if resume:
             raise InterruptLost
-        if pending.is_active:
-            NOTHING_PENDING.put_into(self._agent)
-            if pending.message:
-                await self._append(pending.results_message(_given(ask)))
-        return content_blocks(ask.incoming.user.content) if ask.incoming.user else None
+        if interrupt_state.is_active:
+            NO_INTERRUPTS.load_into(self._agent)
+            if interrupt_state.assistant_message:
+                await self._append_message(interrupt_state.results_message(_client_results(context)))
+        return content_blocks(context.incoming.user.content) if context.incoming.user else None
 
-    async def _append(self, message: Any) -> None:
-        """Add to the history as the SDK does, so that the session hears of it."""
+    async def _append_message(self, message: Any) -> None:
+        """Append a message to the history as the SDK does, so that the session manager stores it."""
         self._agent.messages.append(message)
         await self._agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=self._agent, message=message))
 
 
-def _aside(ask: Ask) -> list[dict[str, Any]]:
-    """What the model reads beside the conversation: what the user said together with an answer, and the request's context."""
-    also = content_blocks(ask.incoming.user.content) if ask.incoming.resume and ask.incoming.user else []
-    return [*also, *context_blocks(ask.input)]
+def _extra_blocks(context: RunContext) -> list[dict[str, Any]]:
+    """Return the blocks to add to the model's request: a user message sent together with an answer, and the request's context."""
+    incoming = context.incoming
+    user_blocks = content_blocks(incoming.user.content) if incoming.resume and incoming.user else []
+    return [*user_blocks, *context_blocks(context.run_input)]
 
 
-def _given(ask: Ask) -> dict[str, Result]:
-    results = [result for turn in ask.turns if isinstance(turn, ResultsTurn) for result in turn.results]
-    return {result.call_id: result for result in results if result.given}
+def _client_results(context: RunContext) -> dict[str, Result]:
+    """Return the answered results of the conversation by call id."""
+    results = [result for turn in context.turns if isinstance(turn, ResultsTurn) for result in turn.results]
+    return {result.call_id: result for result in results if result.is_answered}
 
 
-def _place(ask: Ask, pending: Pending) -> int:
-    """Where in the conversation the interrupted turn stands: everything from there on is the SDK's to say again."""
-    calls = set(pending.calls)
-    for at, turn in enumerate(ask.turns):
-        if isinstance(turn, AssistantTurn) and calls.intersection(call.id for call in turn.calls):
-            return at
-    return len(ask.turns)
+def _interrupted_turn_index(context: RunContext, interrupt_state: InterruptState) -> int:
+    """Return the index of the interrupted turn in the conversation. The SDK repeats everything from there on."""
+    call_ids = set(interrupt_state.call_ids)
+    for index, turn in enumerate(context.turns):
+        if isinstance(turn, AssistantTurn) and call_ids.intersection(call.id for call in turn.calls):
+            return index
+    return len(context.turns)
 
 
-def _put_back(messages: list[Any], pending: Pending) -> None:
-    """The model's own message where it is known: it holds signatures that providers want to see again."""
-    if pending.message is None:
+def _restore_assistant_message(messages: list[Any], interrupt_state: InterruptState) -> None:
+    """Replace the interrupted turn by the model's own message: it contains signatures that providers require again."""
+    if interrupt_state.assistant_message is None:
         return
     for message in messages:
-        if [one["toolUse"]["toolUseId"] for one in message["content"] if "toolUse" in one] == pending.calls:
-            message["content"] = pending.message["content"]
+        call_ids = [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
+        if call_ids == interrupt_state.call_ids:
+            message["content"] = interrupt_state.assistant_message["content"]

@@ -1,4 +1,4 @@
-"""Marks to events: here the user's hooks have their say. Whatever a hook does wrong is reported and the run goes on."""
+"""ToolBehaviors: calls the user's hooks and expands markers into events. A failing hook is reported; the run continues."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ambient_runner.bridges.strands.config import ToolCallContext, ToolResultContext
 from ambient_runner.bridges.strands.errors import EncodingFailed
 from ambient_runner.bridges.strands.messages import result_content, result_data
-from ambient_runner.bridges.strands.translate import Answered, Called, Shared
+from ambient_runner.bridges.strands.translate import StateChange, ToolCallReady, ToolResultReady
 from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, try_hook, try_stream
-from ambient_runner.bridges.toolkit.json_values import json_or_text
+from ambient_runner.bridges.toolkit.json_values import parse_json_or_text
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.private_entries import is_kept
-from ambient_runner.protocol.agui_models import Coercer
+from ambient_runner.projections.private_entries import is_private
+from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import (
     Custom,
     RunError,
@@ -32,160 +32,165 @@ if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
+    from ambient_runner.bridges.strands.translate import Marker
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event
 
-__all__ = ["Behaviors"]
+__all__ = ["ToolBehaviors"]
 
 logger = logging.getLogger(__name__)
 
 
-class Behaviors:
-    """The hooks of one run. `stops` is set when a tool's result is to be the last word."""
+class ToolBehaviors:
+    """Hooks of one run. `has_final_result` is True after a result with which the run ends."""
 
     def __init__(
         self,
         config: StrandsAgentConfig,
-        asked: RunAgentInput,
+        run_input: RunAgentInput,
         composer: Composer,
-        store: StateStore,
-        snapshot: Event,
+        state: StateStore,
+        snapshot_marker: Event,
     ) -> None:
-        self.stops = False
+        self.has_final_result = False
         self._config = config
-        self._input = asked
-        self._say = composer
-        self._store = store
-        self._snapshot = snapshot
-        self._coerce = Coercer()
+        self._run_input = run_input
+        self._composer = composer
+        self._state = state
+        self._snapshot_marker = snapshot_marker
+        self._coerce = EventCoercer()
 
-    async def expand(self, mark: Called | Answered | Shared) -> AsyncGenerator[Event, None]:
-        """The events a mark stands for."""
-        match mark:
-            case Called():
-                events = self._called(mark)
-            case Answered():
-                events = self._answered(mark)
-            case Shared():
-                events = self._shared(mark.changes)
+    async def expand_marker(self, marker: Marker) -> AsyncGenerator[Event, None]:
+        """Yield the events of a marker."""
+        match marker:
+            case ToolCallReady():
+                events = self._expand_call(marker)
+            case ToolResultReady():
+                events = self._expand_result(marker)
+            case StateChange():
+                events = self._expand_state_change(marker.changes)
         async with aclosing(events):
             async for event in events:
                 yield event
 
-    async def _called(self, call: Called) -> AsyncGenerator[Event, None]:
-        """The arguments as a hook gives them, the state they make, and the END."""
+    async def _expand_call(self, call: ToolCallReady) -> AsyncGenerator[Event, None]:
+        """Yield the arguments from the hook, the state derived from them, and TOOL_CALL_END."""
         behavior = self._config.behavior(call.name)
-        context = ToolCallContext(input_data=self._input, **_call_fields(call))
+        context = ToolCallContext(input_data=self._run_input, **_call_fields(call))
         if behavior.args_streamer is not None:
-            async with aclosing(self._arguments(behavior.args_streamer, context)) as events:
+            async with aclosing(self._stream_arguments(behavior.args_streamer, context)) as events:
                 async for event in events:
                     yield event
         if behavior.state_from_args is not None:
-            for event in await self._state("state_from_args", behavior.state_from_args, context):
+            for event in await self._call_state_hook("state_from_args", behavior.state_from_args, context):
                 yield event
         if call.ends:
-            for event in self._say.tool_end(call.tool_use_id):
+            for event in self._composer.tool_end(call.tool_use_id):
                 yield event
 
-    async def _arguments(self, streamer: Callable[..., Any], context: ToolCallContext) -> AsyncGenerator[Event, None]:
-        """What the hook gives. When it fails, which is told in an event, the rest as the model wrote it."""
-        async with aclosing(try_stream("args_streamer", streamer, context, tool=context.tool_name)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Custom):
-                    events = [piece, *self._say.tool_args_full(context.tool_use_id, context.args_str)]
+    async def _stream_arguments(
+        self, streamer: Callable[..., Any], context: ToolCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the arguments from the hook. If it fails, yield the error event and the rest of the model's own arguments."""
+        async with aclosing(try_stream("args_streamer", streamer, context, tool=context.tool_name)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, Custom):
+                    events = [delta, *self._composer.tool_args_full(context.tool_use_id, context.args_str)]
                 else:
-                    events = self._say.tool_args(context.tool_use_id, str(piece))
+                    events = self._composer.tool_args(context.tool_use_id, str(delta))
                 for event in events:
                     yield event
 
-    async def _answered(self, answer: Answered) -> AsyncGenerator[Event, None]:
-        behavior = self._config.behavior(answer.name)
+    async def _expand_result(self, ready: ToolResultReady) -> AsyncGenerator[Event, None]:
+        behavior = self._config.behavior(ready.name)
         result: Event | None = None
-        for event in self._result(answer):
+        for event in self._result_events(ready):
             yield event
             result = event
         assert isinstance(result, ToolCallResult)
         if not behavior.skip_messages_snapshot:
-            yield self._snapshot
+            yield self._snapshot_marker
         context = ToolResultContext(
-            input_data=self._input,
-            **_call_fields(answer),
-            result_data=result_data(answer.result),
+            input_data=self._run_input,
+            **_call_fields(ready),
+            result_data=result_data(ready.result),
             message_id=result.message_id,
         )
         if behavior.state_from_result is not None:
-            for event in await self._state("state_from_result", behavior.state_from_result, context):
+            for event in await self._call_state_hook("state_from_result", behavior.state_from_result, context):
                 yield event
         if behavior.custom_result_handler is not None:
-            async with aclosing(self._custom(behavior.custom_result_handler, context)) as events:
+            async with aclosing(self._run_result_handler(behavior.custom_result_handler, context)) as events:
                 async for event in events:
                     yield event
-        self.stops = self.stops or behavior.stop_streaming_after_result
+        self.has_final_result = self.has_final_result or behavior.stop_streaming_after_result
 
-    def _result(self, answer: Answered) -> list[Event]:
-        return self._say.tool_result(
-            answer.tool_use_id,
-            result_content(answer.result),
-            name=answer.name,
-            args=answer.arguments,
-            lane=answer.lane,
-            is_error=answer.result.get("status") == "error",
+    def _result_events(self, ready: ToolResultReady) -> list[Event]:
+        return self._composer.tool_result(
+            ready.tool_use_id,
+            result_content(ready.result),
+            name=ready.name,
+            args=ready.arguments,
+            lane=ready.lane,
+            is_error=ready.result.get("status") == "error",
         )
 
-    async def _shared(self, changes: Any) -> AsyncGenerator[Event, None]:
-        for event in self._store.merge(changes):
+    async def _expand_state_change(self, changes: Any) -> AsyncGenerator[Event, None]:
+        for event in self._state.update_with_snapshot(changes):
             yield event
 
-    async def _state(self, hook: str, make: Callable[..., Any], context: ToolCallContext) -> list[Event]:
-        """The state after the keys a hook gives. A failing hook changes nothing."""
+    async def _call_state_hook(self, name: str, hook: Callable[..., Any], context: ToolCallContext) -> list[Event]:
+        """Set the keys a hook returns and return the state event. A failing hook changes nothing."""
 
-        async def merged() -> list[Event]:
-            changes = await call_hook(make, context)
-            return self._store.merge(changes) if changes else []
+        async def merge_changes() -> list[Event]:
+            changes = await call_hook(hook, context)
+            return self._state.update_with_snapshot(changes) if changes else []
 
-        events, troubles = await try_hook(hook, merged, tool=context.tool_name)
-        return events or troubles
+        events, hook_errors = await try_hook(name, merge_changes, tool=context.tool_name)
+        return events or hook_errors
 
-    async def _custom(self, handler: Callable[..., Any], context: ToolResultContext) -> AsyncGenerator[Event, None]:
-        async with aclosing(try_stream("custom_result_handler", handler, context, tool=context.tool_name)) as given:
-            async for one in given:
-                taken = self._taken(one)
-                for event in [hook_error("custom_result_handler", context.tool_name)] if taken is None else taken:
+    async def _run_result_handler(
+        self, handler: Callable[..., Any], context: ToolResultContext
+    ) -> AsyncGenerator[Event, None]:
+        async with aclosing(try_stream("custom_result_handler", handler, context, tool=context.tool_name)) as items:
+            async for item in items:
+                accepted = self._accept_event(item)
+                for event in [hook_error("custom_result_handler", context.tool_name)] if accepted is None else accepted:
                     yield event
 
-    def _taken(self, given: Any) -> list[Event] | None:
-        """A handler's event, with its changes of state told as changes of the whole; None for what is no event or not its to send.
+    def _accept_event(self, value: Any) -> list[Event] | None:
+        """Return a handler's event, with state changes merged into the whole state; None for an invalid or reserved event.
 
         Raises: EncodingFailed.
         """
         try:
-            event = self._coerce(given)
+            event = self._coerce(value)
             match event:
                 case StateSnapshot(snapshot=dict() as changes):  # pyright: ignore[reportUnknownVariableType]
-                    return self._store.merge(changes)  # pyright: ignore[reportUnknownArgumentType]
+                    return self._state.update_with_snapshot(changes)  # pyright: ignore[reportUnknownArgumentType]
                 case StateDelta(delta=patch):
-                    return self._store.apply(patch)
+                    return self._state.apply_patch(patch)
                 case RunStarted() | RunFinished() | RunError():
                     return None
                 case _:
-                    return None if is_kept(event) else [_encodable(event)]
+                    return None if is_private(event) else [_require_encodable(event)]
         except (TypeError, ValueError, PatchConflict):
-            logger.exception("A custom_result_handler gave something that cannot be sent")
+            logger.exception("Ignored an event of a custom_result_handler, because it cannot be sent")
             return None
 
 
-def _call_fields(call: Called | Answered) -> dict[str, Any]:
+def _call_fields(call: ToolCallReady | ToolResultReady) -> dict[str, Any]:
     return {
         "tool_name": call.name,
         "tool_use_id": call.tool_use_id,
-        "tool_input": json_or_text(call.arguments) if call.arguments else {},
+        "tool_input": parse_json_or_text(call.arguments) if call.arguments else {},
         "args_str": call.arguments,
     }
 
 
-def _encodable(event: Event) -> Event:
-    """The event, if it can be sent. Raises: EncodingFailed."""
+def _require_encodable(event: Event) -> Event:
+    """Return the event. Raises: EncodingFailed when it cannot be encoded."""
     try:
         encode_event(event)
     except (TypeError, ValueError) as error:

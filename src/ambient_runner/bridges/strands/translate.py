@@ -1,8 +1,8 @@
-"""What a Strands stream says, as AG-UI events. Pure: native events in, events out, nothing awaited.
+"""Translation of Strands events into AG-UI events. Pure: no await, no I/O.
 
-Where a user's hook has its say, a mark stands among the events: `Called` before a call ends, `Answered` when a result is there, `Shared`
-when a tool changes the state. `behaviors.py` turns marks into events. Agents inside agents (graphs, swarms, agents as tools) are lanes:
-`nodes.py` has them.
+Where a hook of the user applies, a marker is among the events: `ToolCallReady` before a call ends, `ToolResultReady` for a result,
+`StateChange` when a tool changes the state. `tool_behaviors.py` expands markers into events. Nested agents (graphs, swarms, agents as
+tools) have lanes of their own, see `subagents.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.strands.subagents import Nodes
+from ambient_runner.bridges.strands.subagents import SubagentLanes
 from ambient_runner.protocol.events import TextMessageContent
 
 if TYPE_CHECKING:
@@ -20,19 +20,29 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open_items import Owner
+    from ambient_runner.protocol.open_items import OwnerId
 
-__all__ = ["TOOL_RESULT", "Answered", "Called", "Plan", "Question", "Shared", "Translator"]
+__all__ = [
+    "MARKER_TYPES",
+    "TOOL_RESULT",
+    "Marker",
+    "PendingInterrupt",
+    "StateChange",
+    "ToolCallReady",
+    "ToolResultReady",
+    "Translator",
+    "TranslatorContext",
+]
 
 Native = Mapping[str, Any]
 
 TOOL_RESULT = "ambient_tool_result"
-"""The key under which `wiring.py` sends a tool's result as soon as it is there; the SDK itself sends them in one batch."""
+"""Key of the event with which `instrumentation.py` emits each tool result at once. The SDK emits all results of a turn in one batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Called:
-    """The arguments of a call are complete. It `ends` now, or with the run when the client has to carry it out: after everything else."""
+class ToolCallReady:
+    """The arguments of a call are complete. `ends` is False for a client tool, whose call ends with the run, after all other events."""
 
     tool_use_id: str
     name: str
@@ -41,280 +51,290 @@ class Called:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answered:
-    """A tool of the agent's own has given its result."""
+class ToolResultReady:
+    """One of the agent's own tools has returned its result."""
 
     tool_use_id: str
     name: str
     arguments: str
     result: Native
-    lane: Owner
+    lane: OwnerId
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shared:
+class StateChange:
     """A tool sets keys of the shared state while it runs."""
 
     changes: Mapping[str, Any]
 
 
+Marker = ToolCallReady | ToolResultReady | StateChange
+MARKER_TYPES = frozenset({ToolCallReady, ToolResultReady, StateChange})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What the run waits for, and the call that asks."""
+class PendingInterrupt:
+    """An interrupt of the SDK, and the tool call that raised it."""
 
-    interrupt: Any
+    native: Any
     tool_use: Native | None = None
-    lane: Owner = None
+    lane: OwnerId = None
 
 
-_NOTHING: list[Any] = []
+_NO_EVENTS: list[Any] = []
 
 
 @dataclass(slots=True)
-class _Call:
+class _StreamedCall:
     name: str
-    lane: Owner
-    pieces: list[str] = field(default_factory=list[str])
+    lane: OwnerId
+    deltas: list[str] = field(default_factory=list[str])
 
     @property
     def arguments(self) -> str:
-        return "".join(self.pieces)
+        return "".join(self.deltas)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What is known about the tools before the run begins."""
+class TranslatorContext:
+    """Facts about tools and earlier calls, known before the run starts."""
 
-    frontend: Collection[str] = ()
-    """Tools the client executes."""
-    continuing: Collection[str] = ()
-    """Those of them after which the model goes on."""
-    streamed: Collection[str] = ()
-    """Tools whose arguments a hook gives."""
+    frontend_tools: Collection[str] = ()
+    """Tools that the client executes."""
+    continuing_tools: Collection[str] = ()
+    """Frontend tools after whose call the model continues."""
+    streamer_tools: Collection[str] = ()
+    """Tools whose arguments a hook streams."""
     predictions: Mapping[str, list[dict[str, str]]] = field(default_factory=dict[str, list[dict[str, str]]])
-    """What `PredictState` says of a tool."""
-    earlier: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Calls of earlier runs, by id: name and arguments. Their beginning has been told."""
-    answered: Collection[str] = ()
-    """Calls of earlier runs that have their result."""
+    """Value of the `PredictState` event by tool name."""
+    earlier_calls: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Name and arguments of the calls of earlier runs, by id. Their TOOL_CALL_START has been sent."""
+    answered_call_ids: Collection[str] = ()
+    """Calls of earlier runs that have a result."""
 
 
 class Translator:
-    """One run. `result` is the SDK's own at the end; `questions` what it waits for; `force_stopped` whether the SDK gave up.
+    """Translator of one run. At the end, `result` is the SDK's result and `interrupts` are the interrupts the run waits for.
 
-    `is_stopping` says whether someone wants the run to end: the SDK then writes a message of its own, which nobody asked for.
+    `is_stopping` returns True if the run has been requested to stop: the SDK then writes a message of its own, which is not sent.
     """
 
-    def __init__(self, composer: Composer, plan: Plan, is_stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, composer: Composer, context: TranslatorContext, is_stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         self.result: Any = None
         self.force_stopped = False
-        self.questions: dict[str, Question] = {}
-        self._say = composer
-        self._plan = plan
-        self._calls: dict[str, _Call] = {}
-        self._current: dict[Owner, str] = {}
-        self._texts: dict[Owner, str] = {}
+        """True if the SDK has given up the run."""
+        self.interrupts: dict[str, PendingInterrupt] = {}
+        self._composer = composer
+        self._context = context
+        self._calls: dict[str, _StreamedCall] = {}
+        self._current_calls: dict[OwnerId, str] = {}
+        self._open_texts: dict[OwnerId, str] = {}
         self._is_stopping = is_stopping
-        self._streaming: set[Owner] = set()
-        self._told: Native = {}
-        self._answered = set(plan.answered)
-        self._nodes = Nodes(composer)
-        self._steps: dict[str, Callable[[Native, Owner], list[Any]]] = {
-            "node_id": self._node,
-            "from_node_ids": self._handoff,
-            "current_tool_use": self._arguments,
-            "reasoningText": self._reasoning,
-            "reasoningRedactedContent": self._redacted,
+        self._streaming_lanes: set[OwnerId] = set()
+        self._last_message: Native = {}
+        self._answered_ids = set(context.answered_call_ids)
+        self._subagents = SubagentLanes(composer)
+        self._handlers: dict[str, Callable[[Native, OwnerId], list[Any]]] = {
+            "node_id": self._node_event,
+            "from_node_ids": self._node_handoff,
+            "current_tool_use": self._arguments_delta,
+            "reasoningText": self._reasoning_delta,
+            "reasoningRedactedContent": self._redacted_reasoning,
             TOOL_RESULT: self._tool_result,
-            "tool_stream_event": self._tool_stream,
-            "tool_interrupt_event": self._interrupted,
-            "message": self._message,
+            "tool_stream_event": self._tool_stream_event,
+            "tool_interrupt_event": self._tool_interrupt,
+            "message": self._complete_message,
             "force_stop": self._force_stop,
-            "result": self._finished,
+            "result": self._final_result,
         }
 
-    def feed(self, native: Native | str, lane: Owner = None) -> list[Any]:
-        """What this event, or this piece of text, says: events and marks, in order.
+    def feed(self, native: Native | str, lane: OwnerId = None) -> list[Any]:
+        """Return the events and markers of an SDK event or of a text delta.
 
-        Pieces of text are nearly all of a stream, so they come first and cost little.
+        Almost all items of a stream are text deltas, so these are checked first.
         """
         if isinstance(native, str):
-            return self._text(native, lane)
+            return self._text_delta(native, lane)
         if "data" in native:
-            return self._text(native["data"], lane)
+            return self._text_delta(native["data"], lane)
         raw = native.get("event")
         if raw is None or "node_id" in native:
-            return self._step(native, lane)
-        return _NOTHING if "contentBlockDelta" in raw else self._chunk(raw, lane)
+            return self._dispatch(native, lane)
+        return _NO_EVENTS if "contentBlockDelta" in raw else self._model_chunk(raw, lane)
 
-    def _text(self, delta: str, lane: Owner) -> list[Event]:
-        message_id = self._texts.get(lane)
+    def _text_delta(self, delta: str, lane: OwnerId) -> list[Event]:
+        message_id = self._open_texts.get(lane)
         if message_id is None or not delta:
             return self._first_delta(delta, lane)
         return [TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=lane)]
 
-    def _first_delta(self, delta: str, lane: Owner) -> list[Event]:
-        """Text that opens a message. Until something else comes from this lane, deltas need nothing but its id."""
-        said = self._say.text(delta, lane=lane)
-        if said and isinstance(said[-1], TextMessageContent):
-            self._texts[lane] = said[-1].message_id
-        return said
+    def _first_delta(self, delta: str, lane: OwnerId) -> list[Event]:
+        """Return the events of text that opens a message. Later deltas need only its id, until the lane has another event."""
+        events = self._composer.text(delta, lane=lane)
+        if events and isinstance(events[-1], TextMessageContent):
+            self._open_texts[lane] = events[-1].message_id
+        return events
 
-    def _step(self, native: Native, lane: Owner) -> list[Any]:
-        for key, step in self._steps.items():
+    def _dispatch(self, native: Native, lane: OwnerId) -> list[Any]:
+        for key, handle in self._handlers.items():
             if key in native:
-                self._texts.pop(lane, None)
-                return step(native, lane)
-        return _NOTHING
+                self._open_texts.pop(lane, None)
+                return handle(native, lane)
+        return _NO_EVENTS
 
-    def called(self, tool_use_id: str) -> tuple[str, str]:
-        """The name and the arguments of a call, of this run or an earlier one."""
+    def _find_call(self, tool_use_id: str) -> tuple[str, str]:
+        """Return name and arguments of a call of this run or an earlier one."""
         call = self._calls.get(tool_use_id)
-        return (call.name, call.arguments) if call else self._plan.earlier.get(tool_use_id, ("tool", ""))
+        return (call.name, call.arguments) if call else self._context.earlier_calls.get(tool_use_id, ("tool", ""))
 
-    def _chunk(self, raw: Native, lane: Owner) -> list[Any]:
-        self._texts.pop(lane, None)
+    def _model_chunk(self, raw: Native, lane: OwnerId) -> list[Any]:
+        self._open_texts.pop(lane, None)
         start = raw.get("contentBlockStart")
         if start is not None:
-            begun: Native = start.get("start") or {}
-            use = begun.get("toolUse")
-            return self._call(use["toolUseId"], use["name"], lane) if use else _NOTHING
+            block: Native = start.get("start") or {}
+            use = block.get("toolUse")
+            return self._start_call(use["toolUseId"], use["name"], lane) if use else _NO_EVENTS
         if "contentBlockStop" in raw:
-            return self._block_ended(lane)
-        return self._turn(lane) if "messageStart" in raw else _NOTHING
+            return self._end_block(lane)
+        return self._start_model_turn(lane) if "messageStart" in raw else _NO_EVENTS
 
-    def _call(self, tool_use_id: str, name: str, lane: Owner) -> list[Any]:
-        self._current[lane] = tool_use_id
+    def _start_call(self, tool_use_id: str, name: str, lane: OwnerId) -> list[Any]:
+        self._current_calls[lane] = tool_use_id
         if tool_use_id in self._calls:
-            return _NOTHING
-        self._calls[tool_use_id] = _Call(name, lane)
-        said: list[Any] = [*self._say.end_text(lane), *self._say.end_reasoning(lane)]
-        predicted = self._plan.predictions.get(name)
-        if predicted:
-            said += self._say.custom("PredictState", predicted, lane)
-        return said + self._say.tool_start(tool_use_id, name, lane)
+            return _NO_EVENTS
+        self._calls[tool_use_id] = _StreamedCall(name, lane)
+        events: list[Any] = [*self._composer.end_text(lane), *self._composer.end_reasoning(lane)]
+        prediction = self._context.predictions.get(name)
+        if prediction:
+            events += self._composer.custom("PredictState", prediction, lane)
+        return events + self._composer.tool_start(tool_use_id, name, lane)
 
-    def _arguments(self, native: Native, lane: Owner) -> list[Any]:
+    def _arguments_delta(self, native: Native, lane: OwnerId) -> list[Any]:
         tool_use_id = native["current_tool_use"]["toolUseId"]
-        piece = native["delta"]["toolUse"]["input"]
+        delta = native["delta"]["toolUse"]["input"]
         call = self._calls.get(tool_use_id)
         if call is None:
-            return _NOTHING
-        call.pieces.append(piece)
-        return _NOTHING if call.name in self._plan.streamed else self._say.tool_args(tool_use_id, piece)
+            return _NO_EVENTS
+        call.deltas.append(delta)
+        return _NO_EVENTS if call.name in self._context.streamer_tools else self._composer.tool_args(tool_use_id, delta)
 
-    def _block_ended(self, lane: Owner) -> list[Any]:
-        tool_use_id = self._current.pop(lane, None)
+    def _end_block(self, lane: OwnerId) -> list[Any]:
+        tool_use_id = self._current_calls.pop(lane, None)
         if tool_use_id is None:
-            return self._say.end_reasoning(lane)
+            return self._composer.end_reasoning(lane)
         call = self._calls[tool_use_id]
-        waits = self._is_frontend(call.name, lane) and call.name not in self._plan.continuing
-        return [Called(tool_use_id=tool_use_id, name=call.name, arguments=call.arguments, ends=not waits)]
+        waits_for_client = self._is_frontend(call.name, lane) and call.name not in self._context.continuing_tools
+        return [
+            ToolCallReady(tool_use_id=tool_use_id, name=call.name, arguments=call.arguments, ends=not waits_for_client)
+        ]
 
-    def _turn(self, lane: Owner) -> list[Any]:
-        """The model begins. A call it was making when it failed before has been told and will never be made."""
-        self._streaming.add(lane)
-        tool_use_id = self._current.pop(lane, None)
-        ended = [*self._say.end_text(lane), *self._say.end_reasoning(lane)]
-        return ended + (self._say.tool_end(tool_use_id) if tool_use_id else [])
+    def _start_model_turn(self, lane: OwnerId) -> list[Any]:
+        """End what the model left open when it failed and starts again: a call it had begun will not be made."""
+        self._streaming_lanes.add(lane)
+        tool_use_id = self._current_calls.pop(lane, None)
+        ended = [*self._composer.end_text(lane), *self._composer.end_reasoning(lane)]
+        return ended + (self._composer.tool_end(tool_use_id) if tool_use_id else [])
 
-    def _reasoning(self, native: Native, lane: Owner) -> list[Any]:
-        return self._say.reasoning(native["reasoningText"] or "", lane=lane)
+    def _reasoning_delta(self, native: Native, lane: OwnerId) -> list[Any]:
+        return self._composer.reasoning(native["reasoningText"] or "", lane=lane)
 
-    def _redacted(self, native: Native, lane: Owner) -> list[Any]:
-        hidden = native["reasoningRedactedContent"]
-        return self._say.reasoning_encrypted(base64.b64encode(hidden).decode(), lane=lane) if hidden else _NOTHING
+    def _redacted_reasoning(self, native: Native, lane: OwnerId) -> list[Any]:
+        content = native["reasoningRedactedContent"]
+        return (
+            self._composer.reasoning_encrypted(base64.b64encode(content).decode(), lane=lane) if content else _NO_EVENTS
+        )
 
-    def _message(self, native: Native, lane: Owner) -> list[Any]:
+    def _complete_message(self, native: Native, lane: OwnerId) -> list[Any]:
         message = native["message"]
         if message["role"] == "assistant":
-            return self._assistant(message, lane)
+            return self._assistant_message(message, lane)
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        return [one for result in results for one in self._answer(result, lane)]
+        return [item for result in results for item in self._result_marker(result, lane)]
 
-    def _assistant(self, message: Native, lane: Owner) -> list[Any]:
-        """The end of what the model said. What it did not stream was written by a hook or handed over by another agent."""
-        self._told = message
-        was_streamed = lane in self._streaming or self._is_stopping()
-        self._streaming.discard(lane)
-        said = (
-            [event for text in _texts(message) for event in self._say.text(text, lane=lane)] if not was_streamed else []
-        )
-        return [*said, *self._say.end_text(lane), *self._say.end_reasoning(lane)]
+    def _assistant_message(self, message: Native, lane: OwnerId) -> list[Any]:
+        """End the model's message. Text that was not streamed comes from a hook or another agent, and is sent now."""
+        self._last_message = message
+        was_streamed = lane in self._streaming_lanes or self._is_stopping()
+        self._streaming_lanes.discard(lane)
+        texts = [] if was_streamed else _text_blocks(message)
+        events = [event for text in texts for event in self._composer.text(text, lane=lane)]
+        return [*events, *self._composer.end_text(lane), *self._composer.end_reasoning(lane)]
 
-    def _tool_result(self, native: Native, lane: Owner) -> list[Any]:
-        return self._answer(native[TOOL_RESULT], lane)
+    def _tool_result(self, native: Native, lane: OwnerId) -> list[Any]:
+        return self._result_marker(native[TOOL_RESULT], lane)
 
-    def _answer(self, result: Native, lane: Owner) -> list[Any]:
+    def _result_marker(self, result: Native, lane: OwnerId) -> list[Any]:
         tool_use_id = result["toolUseId"]
-        name, arguments = self.called(tool_use_id)
-        if tool_use_id in self._answered or self._is_frontend(name, lane):
-            return _NOTHING
-        self._answered.add(tool_use_id)
-        mark = Answered(tool_use_id=tool_use_id, name=name, arguments=arguments, result=result, lane=lane)
-        return [*self._nodes.close_tool(tool_use_id), mark]
+        name, arguments = self._find_call(tool_use_id)
+        if tool_use_id in self._answered_ids or self._is_frontend(name, lane):
+            return _NO_EVENTS
+        self._answered_ids.add(tool_use_id)
+        marker = ToolResultReady(tool_use_id=tool_use_id, name=name, arguments=arguments, result=result, lane=lane)
+        return [*self._subagents.close_tool(tool_use_id), marker]
 
-    def _is_frontend(self, name: str, lane: Owner) -> bool:
-        """Agents that are tools have only tools of their own, whatever these are called."""
-        return name in self._plan.frontend and lane not in self._nodes.inner
+    def _is_frontend(self, name: str, lane: OwnerId) -> bool:
+        """Return True for a client tool. Agents used as tools have no client tools, whatever their own are called."""
+        return name in self._context.frontend_tools and lane not in self._subagents.nested
 
-    def _tool_stream(self, native: Native, lane: Owner) -> list[Any]:
+    def _tool_stream_event(self, native: Native, lane: OwnerId) -> list[Any]:
         streamed = native["tool_stream_event"]
         data, use = streamed["data"], streamed["tool_use"]
         if not isinstance(data, dict):
-            return _NOTHING
+            return _NO_EVENTS
         inner = cast("dict[str, Any]", data)
-        opened, inside = self._nodes.of_tool(use, inner, lane)
-        if inside is not None:
-            return [*opened, *self.feed(inner, inside)]
+        opened, inner_lane = self._subagents.enter_tool(use, inner, lane)
+        if inner_lane is not None:
+            return [*opened, *self.feed(inner, inner_lane)]
         if isinstance(inner.get("state"), dict):
-            return [Shared(changes=inner["state"])]
-        return _NOTHING
+            return [StateChange(changes=inner["state"])]
+        return _NO_EVENTS
 
-    def _interrupted(self, native: Native, lane: Owner) -> list[Any]:
-        asked = native["tool_interrupt_event"]
-        for interrupt in asked["interrupts"]:
-            self.questions[interrupt.id] = Question(interrupt=interrupt, tool_use=asked["tool_use"], lane=lane)
-        return _NOTHING
+    def _tool_interrupt(self, native: Native, lane: OwnerId) -> list[Any]:
+        event = native["tool_interrupt_event"]
+        for interrupt in event["interrupts"]:
+            self.interrupts[interrupt.id] = PendingInterrupt(native=interrupt, tool_use=event["tool_use"], lane=lane)
+        return _NO_EVENTS
 
-    def _force_stop(self, native: Native, lane: Owner) -> list[Any]:
+    def _force_stop(self, native: Native, lane: OwnerId) -> list[Any]:
         self.force_stopped = self.force_stopped or lane is None
-        return _NOTHING
+        return _NO_EVENTS
 
-    def _node(self, native: Native, lane: Owner) -> list[Any]:
+    def _node_event(self, native: Native, lane: OwnerId) -> list[Any]:
         kind, node = native.get("type"), native["node_id"]
         if kind == "multiagent_node_stream":
-            opened, inside = self._nodes.inside(node, lane)
-            return [*opened, *self.feed(native["event"], inside)]
+            opened, inner_lane = self._subagents.enter_node(node, lane)
+            return [*opened, *self.feed(native["event"], inner_lane)]
         if kind == "multiagent_node_interrupt":
-            inside = self._nodes.lane(node, lane)
+            inner_lane = self._subagents.find_lane(node, lane)
             for interrupt in native["interrupts"]:
-                known = self.questions.get(interrupt.id)
+                known = self.interrupts.get(interrupt.id)
                 use = known.tool_use if known else None
-                self.questions[interrupt.id] = Question(interrupt=interrupt, tool_use=use, lane=inside)
-        return self._nodes.feed(native, lane)
+                self.interrupts[interrupt.id] = PendingInterrupt(native=interrupt, tool_use=use, lane=inner_lane)
+        return self._subagents.feed_node(native, lane)
 
-    def _handoff(self, native: Native, lane: Owner) -> list[Any]:
-        told = {"from_nodes": native["from_node_ids"], "to_nodes": native["to_node_ids"]}
+    def _node_handoff(self, native: Native, lane: OwnerId) -> list[Any]:
+        value = {"from_nodes": native["from_node_ids"], "to_nodes": native["to_node_ids"]}
         message = native.get("message")
-        return self._say.custom("MultiAgentHandoff", told | ({"message": message} if message else {}), lane)
+        return self._composer.custom("MultiAgentHandoff", value | ({"message": message} if message else {}), lane)
 
-    def _finished(self, native: Native, lane: Owner) -> list[Any]:
+    def _final_result(self, native: Native, lane: OwnerId) -> list[Any]:
         if lane is not None:
-            return _NOTHING
+            return _NO_EVENTS
         self.result = native["result"]
-        asked = getattr(self.result, "interrupts", None) or ()
-        self.questions = {one.id: self.questions.get(one.id, Question(interrupt=one)) for one in asked}
-        return self._last_word(lane)
+        interrupts = getattr(self.result, "interrupts", None) or ()
+        self.interrupts = {item.id: self.interrupts.get(item.id, PendingInterrupt(native=item)) for item in interrupts}
+        return self._final_message(lane)
 
-    def _last_word(self, lane: Owner) -> list[Any]:
-        """The message the run ends with, if a hook wrote it and nothing has said it yet."""
+    def _final_message(self, lane: OwnerId) -> list[Any]:
+        """Return the events of the final message if a hook wrote it and it has not been sent."""
         last: Native = getattr(self.result, "message", None) or {}
-        is_said = not last or _texts(last) == _texts(self._told)
-        if is_said or getattr(self.result, "stop_reason", None) != "end_turn":
-            return _NOTHING
-        return self._assistant(last, lane)
+        is_sent = not last or _text_blocks(last) == _text_blocks(self._last_message)
+        if is_sent or getattr(self.result, "stop_reason", None) != "end_turn":
+            return _NO_EVENTS
+        return self._assistant_message(last, lane)
 
 
-def _texts(message: Native) -> list[str]:
+def _text_blocks(message: Native) -> list[str]:
     return [block["text"] for block in message.get("content", ()) if "text" in block]

@@ -1,1 +1,100 @@
-"""What every bridge is built with, documented for authors of their own: see docs/how-to/bridge.md."""
+"""Building blocks of bridges, public for authors of their own (docs/how-to/bridge.md). Importing it imports no framework.
+
+Every bridge of this project is built with them. A name that is exported here is a promise; modules and names that are not exported may
+change.
+"""
+
+from ambient_runner.bridges.toolkit.callbacks import (
+    accepts_argument,
+    call_hook,
+    hook_error,
+    required_parameters,
+    stream_hook,
+    try_hook,
+    try_stream,
+)
+from ambient_runner.bridges.toolkit.composer import Composer, random_id
+from ambient_runner.bridges.toolkit.content import attachment_placeholder
+from ambient_runner.bridges.toolkit.interrupts import expires_at, interrupt_lapsed_events, resolved_interrupt_ids
+from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text, to_json, to_json_or_type_name
+from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
+from ambient_runner.bridges.toolkit.state import StateStore
+from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
+from ambient_runner.bridges.toolkit.tool_schemas import TOOL_NAME, Toolbox, callable_tools, clean_schema
+from ambient_runner.bridges.toolkit.turns import (
+    EMPTY_RESULT,
+    MISSING_RESULT,
+    AssistantTurn,
+    Call,
+    NewInput,
+    Result,
+    ResultsTurn,
+    SystemTurn,
+    Turn,
+    UserTurn,
+    collect_tool_calls,
+    missing_result,
+    new_input,
+    result_from_message,
+    to_turns,
+    unanswered_tool_calls,
+)
+from ambient_runner.bridges.toolkit.usage import Usage
+from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable, ConfigError, optional_dependency
+from ambient_runner.protocol.agui_models import input_from_agui
+from ambient_runner.protocol.events import Event, Interrupt, ResumeEntry, RunAgentInput, Tool
+
+__all__ = [
+    "EMPTY_RESULT",
+    "MISSING_RESULT",
+    "TOOL_NAME",
+    "AssistantTurn",
+    "BridgeError",
+    "BridgeTimeout",
+    "BridgeUnavailable",
+    "Call",
+    "Composer",
+    "ConfigError",
+    "Event",
+    "Interrupt",
+    "NewInput",
+    "PredictStateMapping",
+    "Result",
+    "ResultsTurn",
+    "ResumeEntry",
+    "RunAgentInput",
+    "StateStore",
+    "SystemTurn",
+    "Tool",
+    "Toolbox",
+    "Turn",
+    "Usage",
+    "UserTurn",
+    "accepts_argument",
+    "allocate_tool_call_id",
+    "attachment_placeholder",
+    "call_hook",
+    "callable_tools",
+    "clean_schema",
+    "collect_tool_calls",
+    "expires_at",
+    "hook_error",
+    "input_from_agui",
+    "interrupt_lapsed_events",
+    "json_text",
+    "missing_result",
+    "new_input",
+    "optional_dependency",
+    "parse_json_or_text",
+    "random_id",
+    "required_parameters",
+    "resolved_interrupt_ids",
+    "result_from_message",
+    "stream_hook",
+    "to_json",
+    "to_json_or_type_name",
+    "to_turns",
+    "try_hook",
+    "try_stream",
+    "unanswered_tool_calls",
+]

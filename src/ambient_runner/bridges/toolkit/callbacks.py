@@ -1,9 +1,8 @@
-"""Hooks a user hands to a bridge: any callable will do, and one that fails harms nothing but itself.
+"""Call the hooks that users pass to a bridge. Any callable works, and a hook that fails does not fail the run.
 
-A hook may be a plain function, a coroutine function, a generator, an async generator, or a coroutine function that gives any of these:
-people write all of them, and there is one right thing to do with each. `call_hook` and `stream_hook` run one; `try_hook` and
-`try_stream` also keep its failure from the run, log it, and tell clients which hook it was. `needed_arguments` and `takes_argument` say
-what one can be called with.
+A hook may be a plain function, a coroutine function, a generator, an async generator, or a coroutine function that returns any of these.
+`call_hook` and `stream_hook` call it. `try_hook` and `try_stream` also log its failure and return an event that names the hook to clients.
+`required_parameters` and `accepts_argument` inspect its signature.
 """
 
 from __future__ import annotations
@@ -23,44 +22,44 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
 
 __all__ = [
+    "accepts_argument",
     "call_hook",
     "hook_error",
-    "needed_arguments",
+    "required_parameters",
     "stream_hook",
-    "takes_argument",
     "try_hook",
     "try_stream",
 ]
 
-_MANY = (list, tuple, set, frozenset, deque, Iterator)
-"""What a hook gives several values in. Not every iterable: a mapping, a string and a pydantic model are one value each."""
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_COLLECTION_TYPES = (list, tuple, set, frozenset, deque, Iterator)
+"""Return types of a hook that count as several values. Not every iterable: a mapping, a string and a pydantic model are one value each."""
+_POSITIONAL_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 async def call_hook(hook: Callable[..., Any], *args: Any) -> Any:
-    """What the hook gives, awaited if it has to be. Raises: whatever the hook raises."""
-    given = hook(*args)
-    return await given if inspect.isawaitable(given) else given
+    """Return the hook's result, awaited if it is awaitable. Raises: whatever the hook raises."""
+    result = hook(*args)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def stream_hook(hook: Callable[..., Any], *args: Any) -> AsyncGenerator[Any, None]:
-    """Everything the hook gives, one by one; nothing for None. Raises: whatever the hook raises."""
-    given = hook(*args)
-    if inspect.isawaitable(given) and not isinstance(given, AsyncIterable):
-        given = await given
-    if isinstance(given, AsyncIterable):
-        async with aclosing(_iterated(cast("AsyncIterable[Any]", given))) as values:
+    """Yield the hook's values one by one; nothing for None. Raises: whatever the hook raises."""
+    result = hook(*args)
+    if inspect.isawaitable(result) and not isinstance(result, AsyncIterable):
+        result = await result
+    if isinstance(result, AsyncIterable):
+        async with aclosing(_iterate_closing(cast("AsyncIterable[Any]", result))) as values:
             async for value in values:
                 yield value
-    elif isinstance(given, _MANY):
-        for value in cast("Iterable[Any]", given):
+    elif isinstance(result, _COLLECTION_TYPES):
+        for value in cast("Iterable[Any]", result):
             yield value
-    elif given is not None:
-        yield given
+    elif result is not None:
+        yield result
 
 
 async def try_hook(name: str, hook: Callable[..., Any], *args: Any, tool: str | None = None) -> tuple[Any, list[Event]]:
-    """What the hook gives and nothing to say, or None and the event that says it failed."""
+    """Return the hook's result and no events, or None and the `ambient:hook_error` event if it failed. Never raises for the hook."""
     with isolate(f"running the hook {name}"):
         return await call_hook(hook, *args), []
     return None, [hook_error(name, tool)]
@@ -69,7 +68,7 @@ async def try_hook(name: str, hook: Callable[..., Any], *args: Any, tool: str | 
 async def try_stream(
     name: str, hook: Callable[..., Any], *args: Any, tool: str | None = None
 ) -> AsyncGenerator[Any, None]:
-    """Everything the hook gives, and the event that says so if it failed."""
+    """Yield the hook's values, then the `ambient:hook_error` event if it failed. Never raises for the hook."""
     with isolate(f"running the hook {name}"):
         async with aclosing(stream_hook(hook, *args)) as values:
             async for value in values:
@@ -79,29 +78,30 @@ async def try_stream(
 
 
 def hook_error(hook: str, tool: str | None = None) -> Custom:
-    """What clients are told of a hook that failed: which one, for which tool. Why is in the log."""
+    """Return the `ambient:hook_error` event that names a failed hook and its tool. The cause is only in the log."""
     return Custom(name="ambient:hook_error", value={"hook": hook, "tool": tool})
 
 
-def needed_arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The arguments a call has to give. One with a default has its author's value: it is not for what we would give."""
-    return [one for one in _parameters(function) if one.default is one.empty and one.kind in _POSITIONAL]
+def required_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the positional parameters without a default. A parameter with a default keeps its author's value."""
+    parameters = _signature_parameters(function)
+    return [each for each in parameters if each.default is each.empty and each.kind in _POSITIONAL_KINDS]
 
 
-def takes_argument(function: Callable[..., Any]) -> bool:
-    """Whether a call may give an argument."""
-    return any(one.kind in _POSITIONAL for one in _parameters(function))
+def accepts_argument(function: Callable[..., Any]) -> bool:
+    """Return True if the function can be called with a positional argument."""
+    return any(parameter.kind in _POSITIONAL_KINDS for parameter in _signature_parameters(function))
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _signature_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # some callables of C have no signature
         return []
 
 
-async def _iterated(values: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
-    """The values. Their source is closed when no more are wanted."""
+async def _iterate_closing(values: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    """Yield the values and close their source when the caller stops early."""
     iterator = aiter(values)
     try:
         async for value in iterator:

@@ -1,4 +1,4 @@
-"""What questions to people have in common, whatever framework asks them. How one is put and answered is in each bridge's `questions.py`."""
+"""Helpers for interrupts that every framework needs. The conversion to and from a framework is in each bridge's `interrupts.py`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event, ResumeEntry
 
-__all__ = ["answered", "expiry", "lapsed"]
+__all__ = ["expires_at", "interrupt_lapsed_events", "resolved_interrupt_ids"]
 
 
-def expiry(seconds: float | None) -> str | None:
-    """Until when a question that is asked now may be answered, as an `Interrupt` says it; None for one that stays open."""
+def expires_at(seconds: float | None) -> str | None:
+    """Return the `expires_at` of an interrupt raised now, in ISO 8601; None for one that does not expire."""
     return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
 
-def answered(entries: Iterable[ResumeEntry]) -> list[str]:
-    """The ids of the questions that have an answer. A cancelled one has none."""
+def resolved_interrupt_ids(entries: Iterable[ResumeEntry]) -> list[str]:
+    """Return the ids of the interrupts that were answered. Cancelled ones are left out."""
     return [entry.interrupt_id for entry in entries if entry.status == "resolved"]
 
 
-def lapsed(ids: Sequence[str]) -> list[Event]:
-    """What clients are told when they answer questions that nobody asks any more; nothing when there are none."""
+def interrupt_lapsed_events(ids: Sequence[str]) -> list[Event]:
+    """Return the `ambient:interrupt_lapsed` event for answers to interrupts that are no longer open; nothing if there are none."""
     return [Custom(name="ambient:interrupt_lapsed", value={"interruptIds": list(ids)})] if ids else []

@@ -1,4 +1,4 @@
-"""What a framework hands over, as plain JSON or as its text, and JSON that someone wrote as text, as what it says. Pure."""
+"""Convert a framework's objects to plain JSON values or JSON text, and text to the JSON value it contains. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from typing import Any, cast
 
 import pydantic_core
 
-__all__ = ["json_or_text", "json_text", "plain", "plain_or_name"]
+from ambient_runner.protocol.limits import MAX_EVENT_DEPTH
+from ambient_runner.protocol.strict_json import is_too_deep
+
+__all__ = ["json_text", "parse_json_or_text", "to_json", "to_json_or_type_name"]
 
 
-def plain(value: Any) -> Any:
-    """A copy in plain JSON. A thing JSON has no form for is named by its type alone: its text may hold anything."""
+def to_json(value: Any) -> Any:
+    """Return a copy as plain JSON values. An object that JSON cannot hold becomes its type's name: its `str` may contain anything.
+
+    Raises: ValueError for a value that contains itself.
+    """
     return pydantic_core.to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=_type_name)
 
 
-def plain_or_name(value: Any) -> Any:
-    """`plain(value)`, or its type's name when it contains itself."""
+def to_json_or_type_name(value: Any) -> Any:
+    """Return `to_json(value)`, or the type's name for a value that contains itself."""
     try:
-        return plain(value)
+        return to_json(value)
     except ValueError:
         return _type_name(value)
 
 
 def json_text(value: Any) -> str:
-    """The text of `plain(value)`, compact: JSON that every reader takes. A lone surrogate, which UTF-8 cannot hold, becomes `?`.
+    """Return `to_json(value)` as compact JSON text. A lone surrogate, which UTF-8 cannot encode, becomes `?`.
 
     Raises: ValueError for a value that contains itself.
     """
@@ -33,25 +39,30 @@ def json_text(value: Any) -> str:
     except pydantic_core.PydanticSerializationError as error:
         if UnicodeEncodeError.__name__ not in str(error):
             raise
-        return _writable(json.dumps(plain(_writable(value)), ensure_ascii=False, separators=(",", ":")))
+        return _replace_surrogates(
+            json.dumps(to_json(_replace_surrogates(value)), ensure_ascii=False, separators=(",", ":"))
+        )
 
 
-def json_or_text(text: str) -> Any:
-    """What the text says if it is JSON, else the text."""
+def parse_json_or_text(text: str) -> Any:
+    """Return the value of the text if it is JSON, else the text. JSON that is nested too deep to be stored stays text."""
     try:
-        return json.loads(text)
+        return text if is_too_deep(text.encode(errors="replace"), MAX_EVENT_DEPTH) else json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _writable(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
         case dict():
-            return {_writable(key): _writable(item) for key, item in cast("dict[Any, Any]", value).items()}
+            return {
+                _replace_surrogates(key): _replace_surrogates(item)
+                for key, item in cast("dict[Any, Any]", value).items()
+            }
         case list() | tuple():
-            return [_writable(item) for item in cast("list[Any]", value)]
+            return [_replace_surrogates(item) for item in cast("list[Any]", value)]
         case _:
             return value
 

@@ -1,4 +1,4 @@
-"""State that is shown before it is there: what a user of a bridge says about it."""
+"""Predicted state: tool arguments that clients show as state while they are streamed. Users of a bridge configure it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["PredictStateMapping"]
 
 @dataclass(frozen=True, kw_only=True)
 class PredictStateMapping:
-    """An argument of a tool that clients may show as a key of the state while it is still being written."""
+    """Maps a tool argument to the state key that clients show it as while it is being streamed."""
 
     state_key: str
     tool: str
     tool_argument: str
 
     def to_payload(self) -> dict[str, str]:
-        """The mapping as clients expect it in the `PredictState` event."""
+        """Return the mapping in the form of the `PredictState` event."""
         return {"state_key": self.state_key, "tool": self.tool, "tool_argument": self.tool_argument}

@@ -1,8 +1,8 @@
-"""The shared state of one run, as an adapter keeps it: all of it here, the visible part said to clients, always complete.
+"""Shared state of one run. The store holds all of it; clients get the visible part, always complete.
 
 Frameworks report changes as partial snapshots, key by key or as patches. A client that gets a partial snapshot loses the rest of its
-state, so whatever comes in, what goes out is a whole snapshot, or a patch that leads from what was said before to what is. Clients have
-no more of it than one event can tell: the largest keys beyond that are left out, which is said, and cost only themselves.
+state. So every event from here is a complete snapshot, or a patch from what clients have to what they should have. The state of clients
+is limited to the size of one event: the largest keys are omitted until the rest fits, and an `ambient:dropped` event reports each.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ambient_runner.bridges.toolkit.json_values import json_text, plain
+from ambient_runner.bridges.toolkit.json_values import json_text, to_json
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.json_patch import apply_patch, same, size_of
+from ambient_runner.projections.json_patch import apply_patch, encoded_size, json_equal
 from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
-from ambient_runner.protocol.json_pointer import keys_of, pointer_to
-from ambient_runner.protocol.limits import MAX_EVENT, dropped
+from ambient_runner.protocol.json_pointer import format_pointer, parse_pointer
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, dropped_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,144 +25,155 @@ if TYPE_CHECKING:
 
 __all__ = ["StateStore"]
 
-_MOST = MAX_EVENT - 4096
-"""Bytes of what clients have. The rest of an event is for what is around it."""
+_MAX_STATE = MAX_EVENT_BYTES - 4096
+"""Bytes of state that clients can have. The rest of an event is its envelope."""
 
 
 class StateStore:
-    """The methods that change the state return the events that tell clients: none when no client can see a difference.
+    """The state of one run, and the events that keep clients in step with it.
 
-    What comes in is copied, and what JSON cannot hold becomes the nearest thing it can.
+    Methods that change the state return the events to emit: none if clients see no difference. Values are copied; what JSON cannot hold
+    becomes the nearest JSON value.
     Raises: ValueError for a value that contains itself.
     """
 
     def __init__(self, initial: Any = None, hidden: Callable[[str], bool] = lambda key: False) -> None:
-        """`initial` is what clients know already; keys that `hidden` names, and `messages`, are never said."""
+        """`initial` is the state that clients already have. Keys for which `hidden` returns True, and `messages`, are never sent."""
         self._hidden = hidden
         self._sizes: dict[str, int] = {}
-        self._left_out: set[str] = set()
-        self._complained: set[str] = set()
-        self._value = _members(initial)
-        self._said: Any = self._visible()
-        self._measure(self._value)
+        self._omitted: set[str] = set()
+        self._reported: set[str] = set()
+        self._value = _to_object(initial)
+        self._client_state: Any = self._visible_state()
+        self._update_sizes(self._value)
 
     @property
     def value(self) -> dict[str, Any]:
-        """Everything, hidden keys too. Do not change it in place."""
+        """The whole state, with hidden keys. Do not change it in place."""
         return self._value
 
-    def keep(self, changes: Mapping[str, Any]) -> None:
-        """Set these keys and say nothing yet: whatever is said next does."""
-        new = _members(changes)
+    def update_silently(self, changes: Mapping[str, Any]) -> None:
+        """Set these keys without an event; the next event includes them."""
+        new = _to_object(changes)
         self._value = {**self._value, **new}
-        self._measure(new)
+        self._update_sizes(new)
 
-    def drop(self, key: str) -> None:
-        """Remove a key, if it is there, and say nothing yet."""
+    def remove_silently(self, key: str) -> None:
+        """Remove a key, if present, without an event."""
         self._value = {name: item for name, item in self._value.items() if name != key}
-        self._measure([key])
+        self._update_sizes([key])
 
-    def merge(self, patch: Mapping[str, Any]) -> list[Event]:
-        """Set these keys: one complete snapshot."""
-        self.keep(patch)
-        return self.closing()
+    def update_with_snapshot(self, patch: Mapping[str, Any]) -> list[Event]:
+        """Set these keys and return a complete snapshot, if anything visible changed."""
+        self.update_silently(patch)
+        return self.snapshot_if_changed()
 
-    def delta(self, changes: Mapping[str, Any]) -> list[Event]:
-        """Set these keys: a patch of those that differ."""
-        old, new = self._value, _members(changes)
-        return self.apply(
-            [_set(key, item, old) for key, item in new.items() if key not in old or not same(old[key], item)]
+    def update_with_patch(self, changes: Mapping[str, Any]) -> list[Event]:
+        """Set these keys and return a patch of those that differ."""
+        old, new = self._value, _to_object(changes)
+        return self.apply_patch(
+            [
+                _set_operation(key, item, old)
+                for key, item in new.items()
+                if key not in old or not json_equal(old[key], item)
+            ]
         )
 
-    def apply(self, patch: JsonPatch) -> list[Event]:
-        """Patch the state: the visible part of the patch, or a snapshot where that would not lead clients to the same state.
+    def apply_patch(self, patch: JsonPatch) -> list[Event]:
+        """Apply a JSON Patch and return its visible part, or a snapshot where that would leave clients with a different state.
 
-        Raises: PatchConflict when it does not apply; then nothing has changed.
+        Raises: PatchConflict if it does not apply; the state is then unchanged.
         """
-        patch = plain(patch)
-        self._value = _object(apply_patch(self._value, patch))
-        self._measure(_touched(patch, [*self._sizes, *self._value]))
-        seen = visible_patch(patch, self._is_unsaid)
-        before = self._said
-        self._follow(seen)
-        if not same(self._said, self._visible()) or _size(seen) > _MOST:
-            self._said = before
-            return self.closing()
-        return [*([] if same(self._said, before) else [StateDelta(delta=seen)]), *self._complaints()]
+        patch = to_json(patch)
+        self._value = _require_object(apply_patch(self._value, patch))
+        self._update_sizes(_changed_keys(patch, [*self._sizes, *self._value]))
+        visible = visible_patch(patch, self._is_omitted)
+        before = self._client_state
+        self._apply_to_client_state(visible)
+        if not json_equal(self._client_state, self._visible_state()) or _encoded_size(visible) > _MAX_STATE:
+            self._client_state = before
+            return self.snapshot_if_changed()
+        return [
+            *([] if json_equal(self._client_state, before) else [StateDelta(delta=visible)]),
+            *self._dropped_events(),
+        ]
 
     def snapshot(self) -> StateSnapshot:
-        """All that clients may see."""
-        self._said = self._visible()
-        return StateSnapshot(snapshot=self._said)
+        """Return everything that clients may see."""
+        self._client_state = self._visible_state()
+        return StateSnapshot(snapshot=self._client_state)
 
-    def closing(self) -> list[Event]:
-        """A complete snapshot if clients have something else."""
-        return [*([] if same(self._said, self._visible()) else [self.snapshot()]), *self._complaints()]
+    def snapshot_if_changed(self) -> list[Event]:
+        """Return a complete snapshot if clients have a different state, else nothing."""
+        return [
+            *([] if json_equal(self._client_state, self._visible_state()) else [self.snapshot()]),
+            *self._dropped_events(),
+        ]
 
-    def _complaints(self) -> list[Event]:
-        """That a key is left out from now on."""
-        new = self._left_out - self._complained
-        self._complained = self._left_out
-        return [dropped("STATE_DELTA", "too_large") for _ in new]
+    def _dropped_events(self) -> list[Event]:
+        """Return an `ambient:dropped` event for each key that is omitted from now on."""
+        new = self._omitted - self._reported
+        self._reported = self._omitted
+        return [dropped_event("STATE_DELTA", "too_large") for _ in new]
 
-    def _measure(self, keys: Iterable[str]) -> None:
-        """Look again which keys clients can have, after a change of these."""
+    def _update_sizes(self, keys: Iterable[str]) -> None:
+        """Measure these keys again and decide which keys to omit."""
         for key in keys:
             self._sizes.pop(key, None)
             if key in self._value and not is_hidden(key, self._hidden):
-                self._sizes[key] = _size({key: self._value[key]})
-        self._left_out = _beyond(self._sizes)
+                self._sizes[key] = _encoded_size({key: self._value[key]})
+        self._omitted = _keys_over_limit(self._sizes)
 
-    def _is_unsaid(self, key: str) -> bool:
-        return key in self._left_out or self._hidden(key)
+    def _is_omitted(self, key: str) -> bool:
+        return key in self._omitted or self._hidden(key)
 
-    def _visible(self) -> Any:
-        return SharedState(self._value).visible(self._is_unsaid)
+    def _visible_state(self) -> Any:
+        return SharedState(self._value).visible_part(self._is_omitted)
 
-    def _follow(self, seen: JsonPatch) -> None:
-        """What clients have after this patch: one that does not apply they ignore."""
+    def _apply_to_client_state(self, patch: JsonPatch) -> None:
+        """Apply the patch as clients do: they ignore one that does not apply."""
         with suppress(PatchConflict):
-            self._said = apply_patch(self._said, seen)
+            self._client_state = apply_patch(self._client_state, patch)
 
 
-def _touched(patch: JsonPatch, every: Iterable[str]) -> Iterable[str]:
-    """The top-level keys that a patch may have changed."""
-    ends = [operation[end] for operation in patch for end in ("path", "from") if end in operation]
-    return dict.fromkeys(key for end in ends for key in ([keys_of(end)[0]] if end else every))
+def _changed_keys(patch: JsonPatch, all_keys: Iterable[str]) -> Iterable[str]:
+    """Return the top-level keys that a patch may have changed."""
+    pointers = [operation[end] for operation in patch for end in ("path", "from") if end in operation]
+    return dict.fromkeys(key for end in pointers for key in ([parse_pointer(end)[0]] if end else all_keys))
 
 
-def _beyond(sizes: Mapping[str, int]) -> set[str]:
-    """The largest keys, as many as have to be left out for the others to fit."""
-    total, beyond = sum(sizes.values()), set[str]()
-    for key in sorted(sizes, key=sizes.__getitem__, reverse=True) if total > _MOST else ():
-        if total > _MOST:
+def _keys_over_limit(sizes: Mapping[str, int]) -> set[str]:
+    """Return the largest keys: as many as must be omitted for the others to fit."""
+    total, omitted = sum(sizes.values()), set[str]()
+    for key in sorted(sizes, key=sizes.__getitem__, reverse=True) if total > _MAX_STATE else ():
+        if total > _MAX_STATE:
             total -= sizes[key]
-            beyond.add(key)
-    return beyond
+            omitted.add(key)
+    return omitted
 
 
-def _size(value: Any) -> int:
+def _encoded_size(value: Any) -> int:
     try:
-        return size_of(value)
+        return encoded_size(value)
     except (ValueError, OverflowError):
-        return len(json_text(value).encode())  # As it is mended before it goes out.
+        return len(json_text(value).encode())  # Its size after the repair that every event gets.
 
 
-def _set(key: str, item: Any, old: Mapping[str, Any]) -> dict[str, Any]:
-    return {"op": "replace" if key in old else "add", "path": pointer_to(key), "value": item}
+def _set_operation(key: str, item: Any, old: Mapping[str, Any]) -> dict[str, Any]:
+    return {"op": "replace" if key in old else "add", "path": format_pointer(key), "value": item}
 
 
 def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    """Raises: PatchConflict when the state would no longer be an object."""
+def _require_object(value: Any) -> dict[str, Any]:
+    """Return the value if it is an object. Raises: PatchConflict if the state would no longer be one."""
     if not _is_object(value):
         raise PatchConflict
     return value
 
 
-def _members(value: Any) -> dict[str, Any]:
-    members = plain(value)
+def _to_object(value: Any) -> dict[str, Any]:
+    members = to_json(value)
     return members if _is_object(members) else {}

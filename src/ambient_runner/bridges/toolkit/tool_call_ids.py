@@ -1,22 +1,23 @@
-"""Under which id clients know a call. Models repeat ids, or make them as they like; in a thread each stands for one call. Pure."""
+"""Tool call ids for clients. Models repeat ids or choose unsafe ones; on the wire each id names one call of the thread. Pure."""
 
 from __future__ import annotations
 
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from ambient_runner.protocol.ids import fit
+from ambient_runner.protocol.ids import client_safe_id
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["free_id"]
+__all__ = ["allocate_tool_call_id"]
 
 
-def free_id(call_id: str, taken: Container[str]) -> str:
-    """The model's own id, or one that stands for it: a client can send it back, and no other call has it.
+def allocate_tool_call_id(call_id: str, taken: Container[str]) -> str:
+    """Return the model's id if it is safe and free, else one derived from it that is.
 
-    `repair.py` would see to both at the end, but then the agent would not know its call by the id that the answer names.
+    `repair.py` would fix both later, but then the agent could not match the id in the client's answer to its call.
     """
-    own = fit(call_id)
-    return next(one for one in chain([own], (fit(f"{own}~{n}") for n in count(2))) if one not in taken)
+    own = client_safe_id(call_id)
+    candidates = chain([own], (client_safe_id(f"{own}~{n}") for n in count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken)

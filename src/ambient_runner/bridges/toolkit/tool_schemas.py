@@ -1,34 +1,41 @@
-"""Tools of one run: which belong to the client, and their parameters as JSON Schema that a provider accepts.
+"""Tools of one run: which ones the client executes, and their parameters as JSON Schema that a provider accepts.
 
-Everything here is made for one run and thrown away with it: a tool of one request that stays on a shared agent is visible to the next one.
+Everything here is created for one run and discarded with it: a tool of one request left on a shared agent would be visible to the next.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import logging
+import re
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
-from ambient_runner.protocol.json_pointer import keys_of
+from ambient_runner.protocol.json_pointer import parse_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["Dialect", "Toolbox", "clean_schema"]
+__all__ = ["TOOL_NAME", "SchemaDialect", "Toolbox", "callable_tools", "clean_schema"]
 
-Dialect = Literal["json", "gemini"]
+logger = logging.getLogger(__name__)
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Tool names that every provider accepts."""
+
+SchemaDialect = Literal["json", "gemini"]
 Schema = dict[str, Any]
 
-_NOISE = ("$schema", "$id", "$comment", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary")
-_TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
+_IGNORED_KEYWORDS = ("$schema", "$id", "$comment", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary")
+_JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object"})
 _FORMATS = {
     "string": {"date-time", "enum"},
     "number": {"float", "double"},
     "integer": {"int32", "int64"},
 }
-_KEPT: dict[str, type | tuple[type, ...]] = {
+_COPIED_KEYWORDS: dict[str, type | tuple[type, ...]] = {
     "description": str,
     "title": str,
     "pattern": str,
@@ -42,132 +49,150 @@ _KEPT: dict[str, type | tuple[type, ...]] = {
     "minimum": (int, float),
     "maximum": (int, float),
 }
-_MOST_PARTS = 2_000
-"""How many schemas one may become. References can double at every level."""
-_MOST_REPEATED = 1 << 17
-"""Characters that references may repeat: a long list of choices can be named at every place."""
-_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-_MOST_VALUES = 50_000
-_MOST_CHARACTERS = 1 << 19
-_DEEPEST = 64
+_MAX_SCHEMAS = 2_000
+"""Limit on the schemas that one schema may expand to. References can double them at every level."""
+_MAX_REPEATED_CHARACTERS = 1 << 17
+"""Limit on the characters that references may repeat: many properties can refer to one long enum."""
+_REFERENCE_KEYWORDS = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_MAX_VALUES = 50_000
+_MAX_CHARACTERS = 1 << 19
+_MAX_DEPTH = 64
 
 
-def clean_schema(schema: Any, *, dialect: Dialect = "json") -> dict[str, Any]:
-    """A tool's parameters as an object schema the provider takes, whatever the client declared. The given one is not changed.
+def clean_schema(schema: Any, *, dialect: SchemaDialect = "json") -> dict[str, Any]:
+    """Return a tool's parameters as an object schema that the provider accepts, whatever the client declared. The input is not changed.
 
-    `json` is JSON Schema as Bedrock, Anthropic and OpenAI take it; `gemini` is Google's dialect, without references.
+    `json` is JSON Schema as Bedrock, Anthropic and OpenAI accept it; `gemini` is Google's dialect, without references.
     """
-    given = _as_object(schema if _is_bounded(schema) else None)
-    return _local(_Gemini(given).parameters() if dialect == "gemini" else given)
+    object_schema = _as_object(schema if _is_bounded(schema) else None)
+    return _drop_external_references(
+        _GeminiConverter(object_schema).convert_parameters() if dialect == "gemini" else object_schema
+    )
 
 
 def _as_object(schema: Any) -> Schema:
-    """A copy that certainly describes an object: anything else could not be a call's arguments."""
-    if not _is_schema(schema) or "object" not in _types(schema.get("type", "object")):
+    """Return a copy that describes an object; an empty object schema for anything that cannot describe a call's arguments."""
+    if not _is_schema(schema) or "object" not in _type_names(schema.get("type", "object")):
         return {"type": "object", "properties": {}}
-    kept = {key: item for key, item in copy.deepcopy(schema).items() if key not in _NOISE}
-    properties = kept.get("properties")
-    kept |= {"type": "object", "properties": properties if _is_schema(properties) else {}}
-    if "required" in kept:
-        kept["required"] = _names(kept["required"])
-    return kept
+    result = {key: item for key, item in copy.deepcopy(schema).items() if key not in _IGNORED_KEYWORDS}
+    properties = result.get("properties")
+    result |= {"type": "object", "properties": properties if _is_schema(properties) else {}}
+    if "required" in result:
+        result["required"] = _string_items(result["required"])
+    return result
 
 
 def _is_bounded(schema: Any) -> bool:
-    """Whether it is of a size that a person, or a library, would write."""
-    values, room = _MOST_VALUES, _MOST_CHARACTERS
+    """Return True if the schema is within the limits on size and depth."""
+    values, characters = _MAX_VALUES, _MAX_CHARACTERS
     level: list[Any] = [schema]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         values -= len(level)
-        room -= sum(_length(value) for value in level)
-        if not level or min(values, room) < 0:
+        characters -= sum(_text_length(value) for value in level)
+        if not level or min(values, characters) < 0:
             break
-        level = [inner for value in level for inner in _within(value)]
-    return not level and min(values, room) >= 0
+        level = [inner for value in level for inner in _children(value)]
+    return not level and min(values, characters) >= 0
 
 
-def _length(value: Any) -> int:
+def _text_length(value: Any) -> int:
     names = sum(map(len, value)) if _is_schema(value) else 0
     return len(value) if isinstance(value, str) else names
 
 
-def _within(value: Any) -> list[Any]:
-    return list(value.values()) if _is_schema(value) else _list(value)
+def _children(value: Any) -> list[Any]:
+    return list(value.values()) if _is_schema(value) else _as_list(value)
 
 
-def _local(value: Any) -> Any:
-    """The value without words that lead out of the schema, or name it. Everywhere in it: a reference can make a schema of a default."""
+def _drop_external_references(value: Any) -> Any:
+    """Return it without keywords that refer outside the schema or identify it, at every level: a reference may point at a default."""
     if isinstance(value, list):
-        return [_local(item) for item in _list(value)]
+        return [_drop_external_references(item) for item in _as_list(value)]
     if not _is_schema(value):
         return value
-    return {key: _local(item) for key, item in value.items() if not (isinstance(item, str) and _leads_out(key, item))}
+    return {
+        key: _drop_external_references(item)
+        for key, item in value.items()
+        if not (isinstance(item, str) and _is_external_reference(key, item))
+    }
 
 
-def _leads_out(word: str, value: str) -> bool:
-    if word in _REFERENCES:
+def _is_external_reference(word: str, value: str) -> bool:
+    if word in _REFERENCE_KEYWORDS:
         return value != "#" and not value.startswith("#/")
-    return word in _NOISE
+    return word in _IGNORED_KEYWORDS
 
 
-class _Gemini:
-    """One schema on its way into Google's dialect."""
+class _GeminiConverter:
+    """Converts one schema to Google's dialect."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._left = _MOST_PARTS
-        self._room = _MOST_REPEATED
+        self._schemas_left = _MAX_SCHEMAS
+        self._characters_left = _MAX_REPEATED_CHARACTERS
         self._sizes: dict[str, int] = {}
 
-    def parameters(self) -> Schema:
-        return {"properties": {}, **self._clean(self._root), "type": "object"}
+    def convert_parameters(self) -> Schema:
+        return {"properties": {}, **self._convert(self._root, kind="object")}
 
-    def _clean(self, given: Any, inside: frozenset[str] = frozenset()) -> Schema:
-        """`inside` names the references on the way here: one of them again would go on for ever."""
-        self._left -= 1
-        if not _is_schema(given) or self._left < 0:
-            return {"type": "string" if given is True or given == {} else "object"}
-        given, inside = self._resolved(given, inside)
-        given = _merged([given, *self._parts(given, inside, "allOf")])
-        kept = {key: given[key] for key, kind in _KEPT.items() if _is(given.get(key), kind)}
-        for rule in (_kind, _choices, _bounds, _example):
-            kept |= rule(given, kept)
-        if "type" not in kept:
-            kept = {"type": "string", **self._unions(given, inside), **kept}
-        return _without_type(kept) if "anyOf" in kept else kept | self._inner(given, kept["type"], inside)
+    def _convert(self, schema: Any, visited: frozenset[str] = frozenset(), kind: str | None = None) -> Schema:
+        """Return the schema in Google's dialect.
 
-    def _resolved(self, given: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
-        """The schema a reference means, with what stands beside it; a plain object where there is none to be had."""
-        while isinstance(name := given.get("$ref"), str):
-            target = None if name in inside else self._target(name)
-            beside = {key: item for key, item in given.items() if key != "$ref"}
-            inside = inside | {name}
-            given = {**(target if target is not None else {"type": "object"}), **beside}
-        return given, inside
+        `visited` are the references that led here: following one again would never end. `kind` is the type, whatever the schema or a part
+        of it says: keywords of another type, such as `items`, have no meaning in the result.
+        """
+        self._schemas_left -= 1
+        if not _is_schema(schema) or self._schemas_left < 0:
+            return {"type": "string" if schema is True or schema == {} else "object"}
+        schema, visited = self._resolve_references(schema, visited)
+        schema = _merge_all_of([schema, *self._subschemas(schema, visited, "allOf")])
+        if kind is not None:
+            schema = {**schema, "type": kind}
+        result = {key: schema[key] for key, kind in _COPIED_KEYWORDS.items() if _is_json_type(schema.get(key), kind)}
+        for rule in (_type_rule, _enum_rule, _bounds_rule, _example_rule):
+            result |= rule(schema, result)
+        if "type" not in result:
+            result = {"type": "string", **self._convert_unions(schema, visited), **result}
+        return (
+            _without_type(result)
+            if "anyOf" in result
+            else result | self._convert_children(schema, result["type"], visited)
+        )
 
-    def _target(self, name: str) -> Schema | None:
-        """What a reference names; None where it is unknown, or too much has been repeated already."""
-        target = _at(self._root, name) if self._room >= 0 else None
+    def _resolve_references(self, schema: Schema, visited: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        """Return the schema that a reference points to, merged with its sibling keywords; an object schema if it cannot be resolved."""
+        while isinstance(name := schema.get("$ref"), str):
+            target = None if name in visited else self._reference_target(name)
+            siblings = {key: item for key, item in schema.items() if key != "$ref"}
+            visited = visited | {name}
+            schema = {**(target if target is not None else {"type": "object"}), **siblings}
+        return schema, visited
+
+    def _reference_target(self, name: str) -> Schema | None:
+        """Return the schema that a reference points to; None if it is unknown or the limits are exhausted."""
+        target = _resolve_pointer(self._root, name) if self._characters_left >= 0 else None
         if target is None:
             return None
         if name not in self._sizes:
             self._sizes[name] = len(json.dumps(target))
-        self._left -= 1
-        self._room -= self._sizes[name]
-        return target if min(self._left, self._room) >= 0 else None
+        self._schemas_left -= 1
+        self._characters_left -= self._sizes[name]
+        return target if min(self._schemas_left, self._characters_left) >= 0 else None
 
-    def _parts(self, given: Schema, inside: frozenset[str], *words: str) -> list[Schema]:
-        return [self._resolved(part, inside)[0] for word in words for part in _schemas(given.get(word))]
+    def _subschemas(self, schema: Schema, visited: frozenset[str], *words: str) -> list[Schema]:
+        return [
+            self._resolve_references(part, visited)[0] for word in words for part in _schema_items(schema.get(word))
+        ]
 
-    def _unions(self, given: Schema, inside: frozenset[str]) -> Schema:
-        """`anyOf` and `oneOf` are both `anyOf`; null among them makes the whole nullable."""
-        parts = self._parts(given, inside, "anyOf", "oneOf")
-        several = [name for name in _types(given.get("type")) if name in _TYPES]
+    def _convert_unions(self, schema: Schema, visited: frozenset[str]) -> Schema:
+        """Return `anyOf` and `oneOf` as one `anyOf`; a null type among them makes the result nullable."""
+        parts = self._subschemas(schema, visited, "anyOf", "oneOf")
+        several = [name for name in _type_names(schema.get("type")) if name in _JSON_TYPES]
         if not parts and len(several) > 1:
             parts = [{"type": name} for name in several]
         real = [part for part in parts if part.get("type") != "null"]
         null: Schema = {"nullable": True} if len(real) < len(parts) else {}
-        match [self._clean(part, inside) for part in real]:
+        match [self._convert(part, visited) for part in real]:
             case []:
                 return null
             case [only]:
@@ -175,78 +200,78 @@ class _Gemini:
             case many:
                 return {"anyOf": many, **null}
 
-    def _inner(self, given: Schema, kind: Any, inside: frozenset[str]) -> Schema:
+    def _convert_children(self, schema: Schema, kind: Any, visited: frozenset[str]) -> Schema:
         if kind == "array":
-            return {"items": self._items(given, inside)}
+            return {"items": self._convert_items(schema, visited)}
         if kind != "object":
             return {}
-        # An object of one kind or another may have what any of them has.
-        named = _gathered([given, *self._parts(given, inside, "anyOf", "oneOf")])
-        cleaned = {name: self._clean(_either(parts), inside) for name, parts in named.items()}
+        # A union of objects may have the properties of any of them.
+        named = _collect_properties([schema, *self._subschemas(schema, visited, "anyOf", "oneOf")])
+        cleaned = {name: self._convert(_any_of(parts), visited) for name, parts in named.items()}
         if not cleaned:
             return {}
-        required = [name for name in _names(given.get("required")) if name in cleaned]
+        required = [name for name in _string_items(schema.get("required")) if name in cleaned]
         return {"properties": cleaned, **({"required": required} if required else {})}
 
-    def _items(self, given: Schema, inside: frozenset[str]) -> Schema:
-        """An array must say of what. A tuple becomes an array of any of its kinds."""
-        items = given.get("items", True)
-        places = _schemas(given.get("prefixItems")) or _schemas(items)
-        if places:
-            return self._clean({"anyOf": places}, inside)
-        return self._clean(True if isinstance(items, list) else items, inside)
+    def _convert_items(self, schema: Schema, visited: frozenset[str]) -> Schema:
+        """Return the item schema, which Google requires. A tuple becomes an array of any of its item types."""
+        items = schema.get("items", True)
+        item_schemas = _schema_items(schema.get("prefixItems")) or _schema_items(items)
+        if item_schemas:
+            return self._convert({"anyOf": item_schemas}, visited)
+        return self._convert(True if isinstance(items, list) else items, visited)
 
 
-def _gathered(kinds: list[Schema]) -> dict[str, list[Any]]:
-    """The properties of several objects, each with all that is said of it."""
+def _collect_properties(kinds: list[Schema]) -> dict[str, list[Any]]:
+    """Return the properties of several object schemas, each with all its schemas."""
     named: dict[str, list[Any]] = {}
-    for one in kinds:
-        properties = one.get("properties")
+    for schema in kinds:
+        properties = schema.get("properties")
         for name, part in properties.items() if _is_schema(properties) else ():
             named.setdefault(name, []).append(part)
     return named
 
 
-def _either(parts: list[Any]) -> Any:
+def _any_of(parts: list[Any]) -> Any:
     return parts[0] if all(part == parts[0] for part in parts) else {"anyOf": parts}
 
 
-def _without_type(kept: Schema) -> Schema:
-    return {key: item for key, item in kept.items() if key != "type"}
+def _without_type(schema: Schema) -> Schema:
+    return {key: item for key, item in schema.items() if key != "type"}
 
 
-def _kind(given: Schema, kept: Schema) -> Schema:
-    """The one type there is, said or implied; none where there are several."""
-    named = _types(given.get("type"))
-    real = [name for name in named if name in _TYPES]
+def _type_rule(schema: Schema, result: Schema) -> Schema:
+    """Return the single type, declared or implied; nothing if there are several."""
+    named = _type_names(schema.get("type"))
+    real = [name for name in named if name in _JSON_TYPES]
     null: Schema = {"nullable": True} if "null" in named else {}
     if not named:
-        real = ["object"] if "properties" in given else ["array"] if "items" in given else []
+        real = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
     if len(real) != 1:
         return null
-    forms = [form for form in _types(given.get("format")) if form in _FORMATS.get(real[0], ())]
+    forms = [form for form in _type_names(schema.get("format")) if form in _FORMATS.get(real[0], ())]
     return {"type": real[0], **null, **({"format": forms[0]} if forms else {})}
 
 
-def _choices(given: Schema, kept: Schema) -> Schema:
-    """A constant is a choice of one. Choices are strings here; others are said in words."""
-    choices = [given["const"]] if "const" in given else _list(given.get("enum"))
+def _enum_rule(schema: Schema, result: Schema) -> Schema:
+    """Return `const` and `enum` as an enum. Google accepts only strings; other values go into the description."""
+    choices = [schema["const"]] if "const" in schema else _as_list(schema.get("enum"))
     real = [choice for choice in choices if choice is not None]
     null: Schema = {"nullable": True} if len(real) < len(choices) else {}
-    kinds = {_type_of(choice) for choice in real}
-    kind = kept.get("type") or (kinds.pop() if len(kinds) == 1 else None)
+    kinds = {_json_type_name(choice) for choice in real}
+    kind = result.get("type") or (kinds.pop() if len(kinds) == 1 else None)
     if not real or kind is None:
         return null
     if kind == "string" and all(isinstance(choice, str) for choice in real):
         return {"type": kind, "enum": real, **null}
     words = f"One of: {', '.join(json.dumps(choice, ensure_ascii=False) for choice in real)}."
-    return {"type": kind, "description": " ".join(filter(None, [kept.get("description"), words])), **null}
+    return {"type": kind, "description": " ".join(filter(None, [result.get("description"), words])), **null}
 
 
-def _bounds(given: Schema, kept: Schema) -> Schema:
-    """Exclusive bounds as inclusive ones: exact for whole numbers, a little wider for others."""
-    step = 1 if kept.get("type") == "integer" else 0
-    low, high = given.get("exclusiveMinimum"), given.get("exclusiveMaximum")
+def _bounds_rule(schema: Schema, result: Schema) -> Schema:
+    """Return exclusive bounds as inclusive ones: exact for integers, slightly wider for other numbers."""
+    step = 1 if result.get("type") == "integer" else 0
+    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     found: Schema = {}
     if _is_number(low):
         found["minimum"] = low + step
@@ -255,15 +280,15 @@ def _bounds(given: Schema, kept: Schema) -> Schema:
     return found
 
 
-def _example(given: Schema, kept: Schema) -> Schema:
-    found = {key: given[key] for key in ("default", "example") if key in given}
-    for example in _list(given.get("examples"))[:1]:
+def _example_rule(schema: Schema, result: Schema) -> Schema:
+    found = {key: schema[key] for key in ("default", "example") if key in schema}
+    for example in _as_list(schema.get("examples"))[:1]:
         found.setdefault("example", example)
     return found
 
 
-def _merged(parts: list[Schema]) -> Schema:
-    """`allOf` as one schema: properties and required names add up, other words of later parts win."""
+def _merge_all_of(parts: list[Schema]) -> Schema:
+    """Return the parts of an `allOf` as one schema: properties and required names add up; otherwise later parts win."""
     if len(parts) == 1:
         return parts[0]
     whole: Schema = {}
@@ -272,15 +297,15 @@ def _merged(parts: list[Schema]) -> Schema:
     for part in parts:
         whole |= part
         properties |= part["properties"] if _is_schema(part.get("properties")) else {}
-        needed |= dict.fromkeys(_names(part.get("required")))
+        needed |= dict.fromkeys(_string_items(part.get("required")))
     added = {"properties": properties, "required": list(needed)}
     return whole | {word: item for word, item in added.items() if item}
 
 
-def _at(root: Schema, pointer: str) -> Schema | None:
-    """What a local reference names."""
+def _resolve_pointer(root: Schema, pointer: str) -> Schema | None:
+    """Return the schema at a local reference; None if there is none."""
     found: Any = root if pointer == "#" or pointer.startswith("#/") else None
-    for key in keys_of(pointer):
+    for key in parse_pointer(pointer):
         found = found.get(key) if _is_schema(found) else None
     return found if _is_schema(found) else None
 
@@ -289,33 +314,33 @@ def _is_schema(value: Any) -> TypeGuard[Schema]:
     return isinstance(value, dict)
 
 
-def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
-    """Whether it is a value of this kind, as JSON sees it: true is no number."""
+def _is_json_type(value: Any, kind: type | tuple[type, ...]) -> bool:
+    """Return True if the value has this type in JSON, where true is not a number."""
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return _is(value, (int, float))
+    return _is_json_type(value, (int, float))
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _schemas(value: Any) -> list[Schema]:
-    return [item for item in _list(value) if _is_schema(item)]
+def _schema_items(value: Any) -> list[Schema]:
+    return [item for item in _as_list(value) if _is_schema(item)]
 
 
-def _names(value: Any) -> list[str]:
-    return [item for item in _list(value) if isinstance(item, str)]
+def _string_items(value: Any) -> list[str]:
+    return [item for item in _as_list(value) if isinstance(item, str)]
 
 
-def _types(named: Any) -> list[str]:
-    return [named] if isinstance(named, str) else _names(named)
+def _type_names(named: Any) -> list[str]:
+    return [named] if isinstance(named, str) else _string_items(named)
 
 
-def _type_of(value: Any) -> str:
-    """The name of a JSON value's type."""
+def _json_type_name(value: Any) -> str:
+    """Return the name of a JSON value's type."""
     match value:
         case bool():
             return "boolean"
@@ -332,10 +357,29 @@ def _type_of(value: Any) -> str:
 
 
 class Toolbox:
-    """Who executes which tool: the client those it declared, the agent its own. Where both have a name, the agent's tool wins."""
+    """Tells the client's tools from the agent's. Where both have a tool of the same name, the agent's is used."""
 
     def __init__(self, frontend: Sequence[Tool], native: Collection[str] = ()) -> None:
         self.frontend: dict[str, Tool] = {tool.name: tool for tool in frontend if tool.name not in native}
 
     def is_frontend(self, name: str) -> bool:
+        """Return True if the client executes this tool."""
         return name in self.frontend
+
+
+def callable_tools(
+    tools: Sequence[Tool], *, pattern: re.Pattern[str] = TOOL_NAME, reserved: Collection[str] = ()
+) -> list[Tool]:
+    """Return the client's tools whose name a framework accepts and does not use itself. The others are logged and left out.
+
+    `pattern` matches the whole name; `reserved` are names of the framework and of the agent's own tools.
+    """
+    valid = [tool for tool in tools if pattern.fullmatch(tool.name) and tool.name not in reserved]
+    ignored = [tool.name[:64] for tool in tools if tool not in valid]
+    if ignored:
+        logger.warning(
+            "Ignored client tools %r. A name must match %s and must not be the name of another tool.",
+            ignored[:10],
+            pattern.pattern,
+        )
+    return valid

@@ -1,7 +1,7 @@
-"""The conversation as a model has to see it: canonical turns, made from AG-UI messages of any client in any order.
+"""Canonical turns of a conversation, from the AG-UI messages of any client in any order.
 
-Every framework has its own history format and the same demands on it: a call is answered, in the next turn, once. This is where they are
-met, so that an adapter only maps turns one by one. `inbound.py` reads what clients post; here nothing is refused.
+Every framework has its own history format with the same rules: each tool call is answered once, in the next turn. The rules are met here,
+so that an adapter only maps turns one by one. `protocol/run_input.py` validates what clients send; nothing is refused here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.protocol.events import AssistantMessage, SystemMessage, ToolMessage, UserMessage
-from ambient_runner.protocol.strict_json import too_deep
+from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,33 +21,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY_RESULT",
-    "NO_RESULT",
+    "MISSING_RESULT",
     "AssistantTurn",
     "Call",
-    "Incoming",
+    "NewInput",
     "Result",
     "ResultsTurn",
     "SystemTurn",
     "Turn",
     "UserTurn",
-    "calls_of",
-    "incoming",
-    "no_result",
-    "result_of",
-    "turns",
+    "collect_tool_calls",
+    "missing_result",
+    "new_input",
+    "result_from_message",
+    "to_turns",
+    "unanswered_tool_calls",
 ]
 
 EMPTY_RESULT = "(empty)"
-"""What a model reads for a result that says nothing: several providers refuse an empty one."""
-NO_RESULT = "This call was cancelled: it was never answered."
-"""What a model reads for a call that nobody answered."""
+"""Content of an empty tool result: several providers refuse empty content."""
+MISSING_RESULT = "This call was cancelled: it was never answered."
+"""Content of the placeholder result of an unanswered call."""
 
-_arguments = msgspec.json.Decoder(dict[str, Any])
+_argument_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A tool call. `arguments` is always the text of a JSON object that every parser takes, `{}` when what was streamed is not one."""
+    """A tool call. `arguments` is always a valid JSON object as text; `{}` if what was streamed is not one."""
 
     id: str
     name: str
@@ -56,17 +57,19 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What a call gave. `given` is False for one that was made up because nobody answered."""
+    """The result of a call. `is_answered` is False for the placeholder of an unanswered call."""
 
     call_id: str
     name: str
     content: Content
     is_error: bool = False
-    given: bool = True
+    is_answered: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserTurn:
+    """A user message."""
+
     id: str
     content: Content
     name: str | None = None
@@ -74,13 +77,15 @@ class UserTurn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemTurn:
+    """A system message."""
+
     id: str
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AssistantTurn:
-    """What the agent said and then called. `ids` are those of all messages it was made from."""
+    """The agent's text and the tool calls after it. `ids` are those of all messages merged into it."""
 
     ids: tuple[str, ...]
     text: str = ""
@@ -89,7 +94,7 @@ class AssistantTurn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultsTurn:
-    """The results of the turn before, one for each of its calls, in their order."""
+    """The results of the calls of the previous turn, one for each, in their order."""
 
     results: tuple[Result, ...]
 
@@ -98,74 +103,84 @@ Turn = UserTurn | SystemTurn | AssistantTurn | ResultsTurn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Incoming:
-    """What a run is about, and what was before."""
+class NewInput:
+    """The new part of a run's input, and the history before it."""
 
     history: list[Turn]
-    """Everything before what is new. Calls that `results` answers have no result in here, neither a made-up one."""
+    """The turns before the new input. Calls that `results` answers have no result here, not even a placeholder."""
     user: UserTurn | None = None
     """The user message to answer."""
     results: tuple[Result, ...] = ()
-    """The tool results to go on with, in the order of their calls."""
+    """The tool results to continue with, in the order of their calls."""
     resume: tuple[ResumeEntry, ...] = ()
     """The answers to interrupts."""
 
 
-def turns(messages: Iterable[Message]) -> list[Turn]:
-    """The conversation in canonical form: nothing is left for a provider to refuse.
+def to_turns(messages: Iterable[Message]) -> list[Turn]:
+    """Return the conversation in canonical form, which every provider accepts.
 
-    Neighbouring assistant messages become one turn. Every turn with calls is followed by one ResultsTurn that answers each of them, in
-    order; where nobody did, by a Result that is not `given`. Results of unknown calls are left out; of several for one call the last
-    counts. Left out as well: what subagents said, reasoning, developer and activity messages, and turns that say nothing.
+    Adjacent assistant messages become one turn. Every turn with calls is followed by one ResultsTurn with a result for each of them, in
+    order; an unanswered call gets a placeholder (`is_answered` is False). Results of unknown calls are left out; of several for one call
+    the last is used. Also left out: messages of subagents, reasoning, developer and activity messages, and empty turns.
     """
-    own = [message for message in messages if message.subagent_run_id is None]
-    build = _Builder({message.tool_call_id: message for message in own if isinstance(message, ToolMessage)})
-    for message in own:
-        build.add(message)
-    return build.finish()
+    messages_of_agent = [message for message in messages if message.subagent_run_id is None]
+    builder = _TurnBuilder(
+        {message.tool_call_id: message for message in messages_of_agent if isinstance(message, ToolMessage)}
+    )
+    for message in messages_of_agent:
+        builder.add_message(message)
+    return builder.finish()
 
 
-def calls_of(messages: Iterable[Message]) -> list[ToolCall]:
-    """Every tool call of these messages, as it was made: also those of subagents."""
-    return [call for one in messages if isinstance(one, AssistantMessage) for call in one.tool_calls or ()]
+def collect_tool_calls(messages: Iterable[Message]) -> list[ToolCall]:
+    """Return every tool call of these messages, unchanged, including those of subagents."""
+    assistant = [message for message in messages if isinstance(message, AssistantMessage)]
+    return [call for message in assistant for call in message.tool_calls or ()]
 
 
-def incoming(run: RunAgentInput, *, new: Collection[str] | None = None) -> Incoming:
-    """What is new in a run's input, and the turns before it.
+def unanswered_tool_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Return the tool calls of these messages that have no result, including those of subagents."""
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    return [call for call in collect_tool_calls(messages) if call.id not in answered]
 
-    A user message at the end is what the run is about; tool results at the end are, if there are any; else `resume` is. `new` names the
-    messages the run added (`current_run().new_ids`), where that is known: results before a last user message, and results that were
-    there before, are then told apart. A run that resumes is about a user message only if that is one of them. A run that adds nothing and
-    resumes nothing is another try, at the results at the end or at the user message there.
+
+def new_input(run_input: RunAgentInput, *, new_ids: Collection[str] | None = None) -> NewInput:
+    """Return the new part of a run's input, and the turns before it.
+
+    New is a user message at the end, else tool results at the end, else `resume`. `new_ids` are the messages the run added
+    (`current_run().new_ids`), if known: they tell new results from old ones, also before a last user message. In a run that resumes, a user
+    message is new only if it is one of them. A run that adds nothing and resumes nothing is a retry: of the results or the user message at
+    the end.
     """
-    resume = tuple(run.resume or ())
-    new = new if new or resume else None
-    own = [message for message in run.messages if _counts(message)]
-    asked = own.pop() if own and _asks(own[-1], resume, new) else None
-    answered = _answered_now(own, new, trailing=asked is None)
-    history = turns(own)
+    resume = tuple(run_input.resume or ())
+    new_ids = new_ids if new_ids or resume else None
+    conversation = [message for message in run_input.messages if _is_conversation_message(message)]
+    newest = conversation.pop() if conversation and _is_new_user_message(conversation[-1], resume, new_ids) else None
+    answered = _newly_answered_ids(conversation, new_ids, trailing=newest is None)
+    history = to_turns(conversation)
     results = [result for turn in history if isinstance(turn, ResultsTurn) for result in turn.results]
-    return Incoming(
-        history=_without(history, answered),
-        user=_user(asked) if isinstance(asked, UserMessage) else None,
+    return NewInput(
+        history=_remove_results(history, answered),
+        user=_user_turn(newest) if isinstance(newest, UserMessage) else None,
         results=tuple(result for result in results if result.call_id in answered),
         resume=resume,
     )
 
 
-def _asks(message: Message, resume: Sequence[ResumeEntry], new: Collection[str] | None) -> bool:
-    return isinstance(message, UserMessage) and (not resume or message.id in (new or ()))
+def _is_new_user_message(message: Message, resume: Sequence[ResumeEntry], new_ids: Collection[str] | None) -> bool:
+    return isinstance(message, UserMessage) and (not resume or message.id in (new_ids or ()))
 
 
-def _counts(message: Message) -> bool:
+def _is_conversation_message(message: Message) -> bool:
     kinds = UserMessage | SystemMessage | AssistantMessage | ToolMessage
     return isinstance(message, kinds) and message.subagent_run_id is None
 
 
-def _answered_now(messages: Sequence[Message], new: Collection[str] | None, *, trailing: bool) -> set[str]:
-    """The calls whose results are what this run brings."""
-    if new is not None:
-        return {one.tool_call_id for one in messages if isinstance(one, ToolMessage) and one.id in new}
+def _newly_answered_ids(messages: Sequence[Message], new_ids: Collection[str] | None, *, trailing: bool) -> set[str]:
+    """Return the ids of the calls whose results are new in this run."""
+    if new_ids is not None:
+        results = [message for message in messages if isinstance(message, ToolMessage)]
+        return {message.tool_call_id for message in results if message.id in new_ids}
     answered: set[str] = set()
     for message in reversed(messages if trailing else ()):
         if not isinstance(message, ToolMessage):
@@ -174,104 +189,108 @@ def _answered_now(messages: Sequence[Message], new: Collection[str] | None, *, t
     return answered
 
 
-def _without(history: list[Turn], answered: Collection[str]) -> list[Turn]:
+def _remove_results(history: list[Turn], answered: Collection[str]) -> list[Turn]:
     if not answered:
         return history
-    kept: list[Turn] = []
+    remaining: list[Turn] = []
     for turn in history:
         if isinstance(turn, ResultsTurn):
-            turn = ResultsTurn(results=tuple(one for one in turn.results if one.call_id not in answered))
+            turn = ResultsTurn(results=tuple(result for result in turn.results if result.call_id not in answered))
             if not turn.results:
                 continue
-        kept.append(turn)
-    return kept
+        remaining.append(turn)
+    return remaining
 
 
 @dataclass(slots=True)
-class _Building:
-    """An assistant turn that may go on."""
+class _OpenAssistantTurn:
+    """An assistant turn that more messages may be merged into."""
 
     ids: list[str] = field(default_factory=list[str])
     texts: list[str] = field(default_factory=list[str])
     calls: list[Call] = field(default_factory=list[Call])
 
-    def add(self, message: AssistantMessage, calls: list[Call]) -> None:
+    def add_message(self, message: AssistantMessage, calls: list[Call]) -> None:
         self.ids.append(message.id)
         self.calls += calls
         if message.content:
             self.texts.append(message.content)
 
 
-class _Builder:
+class _TurnBuilder:
     def __init__(self, results: Mapping[str, ToolMessage]) -> None:
         self._results = results
         self._turns: list[Turn] = []
-        self._open = _Building()
-        self._called: set[str] = set()
+        self._open = _OpenAssistantTurn()
+        self._seen_call_ids: set[str] = set()
 
-    def add(self, message: Message) -> None:
+    def add_message(self, message: Message) -> None:
         match message:
             case AssistantMessage():
-                self._open.add(message, self._new_calls(message.tool_calls or ()))
+                self._open.add_message(message, self._new_calls(message.tool_calls or ()))
             case ToolMessage() if any(call.id == message.tool_call_id for call in self._open.calls):
-                self._close()
+                self._close_assistant_turn()
             case UserMessage():
-                self._close()
-                self._turns.append(_user(message))
+                self._close_assistant_turn()
+                self._turns.append(_user_turn(message))
             case SystemMessage():
-                self._close()
+                self._close_assistant_turn()
                 self._turns.append(SystemTurn(id=message.id, text=message.content))
             case _:
                 pass
 
     def finish(self) -> list[Turn]:
-        self._close()
+        self._close_assistant_turn()
         return self._turns
 
-    def _close(self) -> None:
-        done, self._open = self._open, _Building()
+    def _close_assistant_turn(self) -> None:
+        done, self._open = self._open, _OpenAssistantTurn()
         if not done.texts and not done.calls:
             return
         calls = tuple(done.calls)
         self._turns.append(AssistantTurn(ids=tuple(done.ids), text="\n\n".join(done.texts), calls=calls))
         if calls:
-            self._turns.append(ResultsTurn(results=tuple(_result(call, self._results.get(call.id)) for call in calls)))
+            self._turns.append(
+                ResultsTurn(results=tuple(_result_for_call(call, self._results.get(call.id)) for call in calls))
+            )
 
     def _new_calls(self, calls: Iterable[ToolCall]) -> list[Call]:
-        """One call per id in a whole conversation: a second one could not be told from the first."""
-        fresh: list[Call] = []
+        """Return the calls whose id is new in the conversation: results could not be matched to a duplicate id."""
+        new_calls: list[Call] = []
         for call in calls:
-            if call.id not in self._called:
-                self._called.add(call.id)
-                fresh.append(Call(id=call.id, name=call.function.name, arguments=_object(call.function.arguments)))
-        return fresh
+            if call.id not in self._seen_call_ids:
+                self._seen_call_ids.add(call.id)
+                new_calls.append(
+                    Call(id=call.id, name=call.function.name, arguments=_valid_arguments(call.function.arguments))
+                )
+        return new_calls
 
 
-def _user(message: UserMessage) -> UserTurn:
+def _user_turn(message: UserMessage) -> UserTurn:
     return UserTurn(id=message.id, content=message.content, name=message.name)
 
 
-def _object(text: str) -> str:
-    """The text if it is a JSON object. A run that was stopped may have left half of one, and a model may write brackets without end."""
+def _valid_arguments(text: str) -> str:
+    """Return the text if it is a JSON object, else `{}`: a stopped run may leave half of one, and a model may nest without end."""
     try:
         encoded = text.encode()
-        _arguments.decode(encoded)
+        _argument_decoder.decode(encoded)
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         return "{}"
-    return "{}" if too_deep(encoded) else text
+    return "{}" if is_too_deep(encoded) else text
 
 
-def _result(call: Call, message: ToolMessage | None) -> Result:
-    return no_result(call.id, call.name) if message is None else result_of(message, call.name)
+def _result_for_call(call: Call, message: ToolMessage | None) -> Result:
+    return missing_result(call.id, call.name) if message is None else result_from_message(message, call.name)
 
 
-def no_result(call_id: str, name: str = "") -> Result:
-    """What stands in for the result of a call that nobody answered."""
-    return Result(call_id=call_id, name=name, content=NO_RESULT, is_error=True, given=False)
+def missing_result(call_id: str, name: str = "") -> Result:
+    """Return the placeholder result of an unanswered call."""
+    return Result(call_id=call_id, name=name, content=MISSING_RESULT, is_error=True, is_answered=False)
 
 
-def result_of(message: ToolMessage, name: str = "") -> Result:
-    """What a tool message says, to the model: never nothing."""
+def result_from_message(message: ToolMessage, name: str = "") -> Result:
+    """Return the result in a tool message, with content that is never empty."""
     return Result(
         call_id=message.tool_call_id,
         name=name,

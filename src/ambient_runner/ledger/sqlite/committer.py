@@ -1,8 +1,8 @@
-"""The one thread that writes: it takes everything queued since its last commit into one transaction, and tells the loop afterwards.
+"""The only thread that writes: it commits everything queued since its last commit in one transaction, then passes the outcome to the loop.
 
-It also renews this worker's lease and polls for what other processes did, so that a blocked event loop loses no lease.
-Appends need no savepoint: they are checked before they write. Anything else runs inside one, so that a refusal undoes
-only itself.
+It also renews this worker's leases and polls for changes of other processes, so that a blocked event loop loses no lease.
+Appends need no savepoint: they are checked before they write. Any other job runs inside one, so that an error rolls back
+only that job.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import LeaseLost, LedgerError, RunnerError
 from ambient_runner.ledger.buffered_writer import Append
-from ambient_runner.ledger.sqlite.commands import Published, Writes
-from ambient_runner.ledger.sqlite.connection import begin, connect, ledger_error, prepare, primary_code
-from ambient_runner.ledger.sqlite.external_changes import News, Reporter
+from ambient_runner.ledger.sqlite.commands import PublishedBatch, WriteCommands
+from ambient_runner.ledger.sqlite.connection import (
+    begin_immediate,
+    connect,
+    ledger_error,
+    prepare_database,
+    primary_code,
+)
+from ambient_runner.ledger.sqlite.external_changes import ChangePoller, ExternalChanges
 from ambient_runner.ledger.sqlite.wal import Checkpointer
 
 if TYPE_CHECKING:
@@ -29,241 +35,243 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger.sqlite.workers import Worker
 
-POLL = 0.02
-"""Seconds between looks at what other processes did, while anybody here cares."""
-_PAGE = 4096
-_LARGE = 256
-"""Lines of a batch whose readers are told of it before it is committed."""
-# Errors of one job's data; the others in its transaction are tried again without it.
-_POISON = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE)
+POLL_INTERVAL = 0.02
+"""Seconds between checks for changes of other processes, while a reader or a lease of this process needs them."""
+_PAGE_BYTES = 4096
+_PRERENDER_LINES = 256
+"""Lines of a batch from which on readers may prepare it before it is committed."""
+# Errors caused by the data of one job; the others in its transaction are retried without it.
+_DATA_ERRORS = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """Something to do in a transaction; the future gets its result once that is committed."""
+class CommitJob:
+    """Work for a transaction; the future receives its result once that is committed."""
 
-    work: Callable[[Writes], Any]
+    work: Callable[[WriteCommands], Any]
     future: asyncio.Future[Any]
-    insist: bool = False
-    """Whether it must happen in the end: a failed one is answered, and tried again with every transaction that follows."""
+    must_succeed: bool = False
+    """True if it is retried with every following transaction after it failed; the caller gets its answer at once."""
     durable: bool = True
-    """Whether it must outlive the machine. What is said about leases need not: with the power, their holders are gone too."""
+    """True if it must survive a power loss. Changes of leases need not: their processes would be gone too."""
 
 
 @dataclass(slots=True, eq=False)
-class Outcome:
-    """What a transaction did, for the loop. Everything in it is committed."""
+class CommitOutcome:
+    """The committed result of a transaction, for the loop."""
 
-    news: News | None = None
-    published: list[Published] = field(default_factory=list[Published])
-    written: list[tuple[Append, int]] = field(default_factory=list["tuple[Append, int]"])
+    changes: ExternalChanges | None = None
+    published: list[PublishedBatch] = field(default_factory=list[PublishedBatch])
+    committed: list[tuple[Append, int]] = field(default_factory=list["tuple[Append, int]"])
     """Appends, with the newest seq of their run."""
     refused: list[tuple[Append, LedgerError]] = field(default_factory=list["tuple[Append, LedgerError]"])
-    answers: list[tuple[Job, Any, BaseException | None]] = field(
-        default_factory=list[tuple[Job, Any, "BaseException | None"]]
+    answers: list[tuple[CommitJob, Any, BaseException | None]] = field(
+        default_factory=list[tuple[CommitJob, Any, "BaseException | None"]]
     )
 
 
 class Committer(threading.Thread):
-    """Owns the writing connection from `run` to the end."""
+    """The commit thread. It owns the writing connection while it runs."""
 
     def __init__(
         self,
         path: Path,
         worker: Worker,
-        foresee: Callable[[list[Published]], None],
-        deliver: Callable[[Outcome], None],
-        opened: Callable[[RunnerError | None], None],
+        prerender: Callable[[list[PublishedBatch]], None],
+        deliver: Callable[[CommitOutcome], None],
+        on_opened: Callable[[RunnerError | None], None],
     ) -> None:
         super().__init__(name="ledger-commits", daemon=True)
-        self.watched = False
-        """Set by the loop: whether anyone there waits for what other processes do."""
+        self.polling = False
+        """Set by the loop: True while a reader or waiter there needs changes of other processes."""
         self.paused = False
-        """Whether it neither renews nor looks around, only commits: what others see of a process that was stopped."""
+        """True if it only commits, without renewing leases or polling: how other processes see a suspended one."""
         self._path = path
         self._worker = worker
-        self._foresee = foresee
+        self._prerender = prerender
         self._deliver = deliver
-        self._opened = opened
-        self._queue: SimpleQueue[list[Append] | Job | None] = SimpleQueue()
+        self._on_opened = on_opened
+        self._queue: SimpleQueue[list[Append] | CommitJob | None] = SimpleQueue()
         self._closing = False
         self._renewed = 0.0
         self._syncs = True
-        self._insisted: list[Job] = []
-        self._current: list[Append | Job] = []
+        self._retry_jobs: list[CommitJob] = []
+        self._current: list[Append | CommitJob] = []
 
-    def submit(self, work: list[Append] | Job) -> None:
+    def submit(self, work: list[Append] | CommitJob) -> None:
         self._queue.put(work)
 
-    def nudge(self) -> None:
-        """Look at once: somebody began to care."""
+    def wake(self) -> None:
+        """Poll at once: a reader began to wait."""
         self._queue.put(None)
 
     def close(self) -> None:
-        """Commit what is queued, give everything back, end the thread."""
+        """Commit what is queued, release every lease and ticket, end the thread."""
         self._closing = True
         self._queue.put(None)
         self.join()
 
     def run(self) -> None:
         try:
-            prepare(self._path)
+            prepare_database(self._path)
             connection = connect(self._path)
         except RunnerError as error:
-            self._opened(error)
+            self._on_opened(error)
             return
         except sqlite3.Error as error:
-            self._opened(ledger_error(error))
+            self._on_opened(ledger_error(error))
             return
         with closing(connection):
-            self._work(connection)
+            self._run_loop(connection)
 
-    def _work(self, connection: sqlite3.Connection) -> None:
+    def _run_loop(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._writes = Writes(connection, self._worker)
+        self._commands = WriteCommands(connection, self._worker)
         self._checkpointer = Checkpointer(self._path)
         try:
-            self._in_transaction(self._worker.join)
+            self._in_transaction(self._worker.sign_in)
             self._renewed = self._worker.clock()
-            self._reporter = Reporter(connection)
+            self._poller = ChangePoller(connection)
         except sqlite3.Error as error:
-            self._opened(ledger_error(error))
+            self._on_opened(ledger_error(error))
             return
         self._checkpointer.start()
-        self._opened(None)
+        self._on_opened(None)
         try:
             while not self._closing or not self._queue.empty():
-                self._turn()
-            self._leave()
+                self._run_once()
+            self._leave_store()
         finally:
-            self._refuse_the_rest()
+            self._fail_remaining()
             self._checkpointer.close()
 
-    def _refuse_the_rest(self) -> None:
-        """Should this thread ever die of a mistake, nobody waits for it for ever."""
+    def _fail_remaining(self) -> None:
+        """Fail what is left, so that no caller waits forever if this thread dies of a bug."""
         work = [*self._current, *self._queued_now()]
         if work:
-            self._deliver(self._failure(work, LedgerError("The store has stopped working. Restart the server."), None))
+            self._deliver(
+                self._failed_outcome(work, LedgerError("The store has stopped working. Restart the server."), None)
+            )
 
-    def _turn(self) -> None:
-        self._current = work = self._gather()
-        if work or self._insisted or self._renewal_is_due():
-            self._commit(work)
+    def _run_once(self) -> None:
+        self._current = work = self._wait_for_work()
+        if work or self._retry_jobs or self._renewal_is_due():
+            self._commit_work(work)
         elif not self.paused:
-            self._poll()
+            self._poll_changes()
         self._current = []
         if self._checkpointer.overdue:
-            self._catch_up()
+            self._checkpoint_overdue_wal()
 
-    def _gather(self) -> list[Append | Job]:
-        """Everything that is queued; waits for something to do."""
+    def _wait_for_work(self) -> list[Append | CommitJob]:
+        """Return everything that is queued; wait until there is something, or until the next poll is due."""
         try:
-            first = self._queue.get(timeout=self._patience())
+            first = self._queue.get(timeout=self._wait_timeout())
         except Empty:
             return []
-        return [*_unpacked(first), *self._queued_now()]
+        return [*_unpack_item(first), *self._queued_now()]
 
-    def _queued_now(self) -> list[Append | Job]:
-        work: list[Append | Job] = []
+    def _queued_now(self) -> list[Append | CommitJob]:
+        work: list[Append | CommitJob] = []
         try:
             while True:
-                work.extend(_unpacked(self._queue.get_nowait()))
+                work.extend(_unpack_item(self._queue.get_nowait()))
         except Empty:
             return work
 
-    def _patience(self) -> float:
-        holding = bool(self._writes.leases or self._writes.tickets)
-        return POLL if self.watched or holding else self._worker.lease / 3
+    def _wait_timeout(self) -> float:
+        holding = bool(self._commands.leases or self._commands.tickets)
+        return POLL_INTERVAL if self.polling or holding else self._worker.lease / 3
 
     def _renewal_is_due(self) -> bool:
-        if self.paused or not (self._writes.leases or self._writes.tickets):
+        if self.paused or not (self._commands.leases or self._commands.tickets):
             return False
         return self._worker.clock() - self._renewed >= self._worker.lease / 3
 
-    def _poll(self) -> None:
+    def _poll_changes(self) -> None:
         try:
-            if news := self._read_news():
-                self._deliver(Outcome(news=news))
+            if changes := self._read_changes():
+                self._deliver(CommitOutcome(changes=changes))
         except sqlite3.Error:
-            logger.exception("cannot see what other processes wrote")
+            logger.exception("Cannot read what other processes wrote to the store %s; retrying", self._path)
 
-    def _read_news(self) -> News | None:
-        if not self._reporter.changed():
+    def _read_changes(self) -> ExternalChanges | None:
+        if not self._poller.has_changed():
             return None
-        news = self._reporter.read(self._worker.id)
-        self._writes.learn(news)
-        return news
+        changes = self._poller.read_changes(self._worker.id)
+        self._commands.apply_external_changes(changes)
+        return changes
 
-    def _commit(self, work: list[Append | Job]) -> None:
-        outcome = Outcome()
+    def _commit_work(self, work: list[Append | CommitJob]) -> None:
+        outcome = CommitOutcome()
         try:
-            self._attempt(work, outcome)
+            self._try_commit(work, outcome)
         except sqlite3.Error as error:
             self._roll_back()
-            if primary_code(error) in _POISON and len(work) > 1:
-                for one in work:
-                    self._commit([one])
+            if primary_code(error) in _DATA_ERRORS and len(work) > 1:
+                for item in work:
+                    self._commit_work([item])
                 return
-            outcome = self._failure(work, ledger_error(error), outcome.news)
+            outcome = self._failed_outcome(work, ledger_error(error), outcome.changes)
         self._deliver(outcome)
 
-    def _attempt(self, work: list[Append | Job], outcome: Outcome) -> None:
-        writes = self._writes
-        self._sync_if(any(not isinstance(item, Job) or item.durable for item in work))
-        begin(self._connection)
-        outcome.news = self._read_news()
-        writes.start()
+    def _try_commit(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
+        writes = self._commands
+        self._set_durable(any(not isinstance(item, CommitJob) or item.durable for item in work))
+        begin_immediate(self._connection)
+        outcome.changes = self._read_changes()
+        writes.start_transaction()
         if self._renewal_is_due():
-            self._worker.renew(self._connection)
-            writes.after_commit.append(self._note_renewal)
-        self._apply([*self._insisted, *work], outcome)
-        writes.places.place_ripe()
-        if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _LARGE]:
-            self._foresee(large)
+            self._worker.renew_leases(self._connection)
+            writes.after_commit.append(self._record_renewal)
+        self._apply_work([*self._retry_jobs, *work], outcome)
+        writes.row_index.index_ripe_spans()
+        if large := [item for item in writes.published if item.batch and len(item.batch.lines) >= _PRERENDER_LINES]:
+            self._prerender(large)
         self._connection.execute("COMMIT")
-        self._insisted.clear()
+        self._retry_jobs.clear()
         for act in writes.after_commit:
             act()
         outcome.published = writes.published
-        self._account(writes.published)
+        self._account_written(writes.published)
 
-    def _sync_if(self, durable: bool) -> None:
-        """Wait for the disk with this transaction, or leave that to the next one that does."""
+    def _set_durable(self, durable: bool) -> None:
+        """Wait for the disk with this transaction, or leave that to the next durable one."""
         if durable != self._syncs:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._syncs = durable
 
-    def _apply(self, work: list[Append | Job], outcome: Outcome) -> None:
+    def _apply_work(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
         pending: dict[int, Append] = {}
         for item in work:
-            if isinstance(item, Job):
-                self._append(pending, outcome)
+            if isinstance(item, CommitJob):
+                self._write_appends(pending, outcome)
                 pending = {}
-                self._do(item, outcome)
+                self._run_job(item, outcome)
             elif earlier := pending.get(token := item.writer.token):
-                pending[token] = _merge(earlier, item)
+                pending[token] = _merge_appends(earlier, item)
             else:
                 pending[token] = item
-        self._append(pending, outcome)
+        self._write_appends(pending, outcome)
 
-    def _append(self, pending: dict[int, Append], outcome: Outcome) -> None:
-        leases = self._writes.leases
+    def _write_appends(self, pending: dict[int, Append], outcome: CommitOutcome) -> None:
+        leases = self._commands.leases
         for token, append in pending.items():
             lease = leases.get(token)
             try:
                 if lease is None:
                     raise LeaseLost
-                self._writes.append(lease, append)
+                self._commands.append_lines(lease, append)
             except LedgerError as error:
                 outcome.refused.append((append, error))
             else:
-                outcome.written.append((append, lease.newest))
-        self._writes.insert_rows()
+                outcome.committed.append((append, lease.newest))
+        self._commands.insert_rows()
 
-    def _do(self, job: Job, outcome: Outcome) -> None:
-        writes = self._writes
+    def _run_job(self, job: CommitJob, outcome: CommitOutcome) -> None:
+        writes = self._commands
         marks = len(writes.published), len(writes.after_commit)
         self._connection.execute("SAVEPOINT job")
         try:
@@ -276,31 +284,33 @@ class Committer(threading.Thread):
             outcome.answers.append((job, result, None))
         self._connection.execute("RELEASE job")
 
-    def _failure(self, work: list[Append | Job], error: LedgerError, news: News | None) -> Outcome:
-        """Nothing of the transaction happened. Its writers are done for: their next lines would follow a hole."""
-        outcome = Outcome(news=news)
+    def _failed_outcome(
+        self, work: list[Append | CommitJob], error: LedgerError, changes: ExternalChanges | None
+    ) -> CommitOutcome:
+        """Return the outcome of a transaction that was rolled back. Its writers fail: their next lines would follow a gap."""
+        outcome = CommitOutcome(changes=changes)
         for item in work:
-            if isinstance(item, Job) and item.insist:
-                self._insisted.append(item)
+            if isinstance(item, CommitJob) and item.must_succeed:
+                self._retry_jobs.append(item)
                 outcome.answers.append((item, None, None))
-            elif isinstance(item, Job):
+            elif isinstance(item, CommitJob):
                 outcome.answers.append((item, None, error))
             else:
-                if lease := self._writes.leases.get(item.writer.token):
+                if lease := self._commands.leases.get(item.writer.token):
                     lease.error = error
                 outcome.refused.append((item, error))
         return outcome
 
-    def _account(self, published: list[Published]) -> None:
-        self._reporter.wrote(self._writes.newest_no)
-        size = sum(_PAGE + item.batch.size for item in published if item.batch)
-        self._checkpointer.wrote(size + _PAGE)
+    def _account_written(self, published: list[PublishedBatch]) -> None:
+        self._poller.skip_own_rows(self._commands.newest_no)
+        size = sum(_PAGE_BYTES + item.batch.size for item in published if item.batch)
+        self._checkpointer.add_written(size + _PAGE_BYTES)
 
-    def _note_renewal(self) -> None:
+    def _record_renewal(self) -> None:
         self._renewed = self._worker.clock()
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        begin(self._connection)
+        begin_immediate(self._connection)
         try:
             work(self._connection)
             self._connection.execute("COMMIT")
@@ -309,34 +319,40 @@ class Committer(threading.Thread):
             raise
 
     def _roll_back(self) -> None:
-        self._writes.undone()
+        self._commands.on_rollback()
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            logger.exception("cannot roll back")
+            logger.exception("Cannot roll back a transaction of the store %s", self._path)
 
-    def _catch_up(self) -> None:
+    def _checkpoint_overdue_wal(self) -> None:
         self._checkpointer.overdue = False
         try:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error:
-            logger.exception("cannot move the WAL into the database")
+            logger.exception(
+                "Cannot checkpoint the WAL of the store %s; it grows until a checkpoint succeeds", self._path
+            )
 
-    def _leave(self) -> None:
+    def _leave_store(self) -> None:
         try:
-            self._in_transaction(self._worker.leave)
+            self._in_transaction(self._worker.sign_out)
         except sqlite3.Error:
-            logger.exception("cannot sign out; the leases end when their time is over")
+            logger.exception(
+                "Cannot release the leases in the store %s; they expire after %g seconds",
+                self._path,
+                self._worker.lease,
+            )
 
 
-def _unpacked(item: list[Append] | Job | None) -> Sequence[Append | Job]:
-    if isinstance(item, Job):
+def _unpack_item(item: list[Append] | CommitJob | None) -> Sequence[Append | CommitJob]:
+    if isinstance(item, CommitJob):
         return (item,)
     return item or ()
 
 
-def _merge(earlier: Append, later: Append) -> Append:
+def _merge_appends(earlier: Append, later: Append) -> Append:
     return Append(
         earlier.writer,
         earlier.lines + later.lines,

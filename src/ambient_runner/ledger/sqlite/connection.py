@@ -1,4 +1,4 @@
-"""Opening the database file: who may read it, how it syncs, which schema it has. And the one place where sqlite3's errors become ours."""
+"""Opening the database file: permissions, pragmas, schema migrations. Also maps the errors of sqlite3 to ours."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import sqlite3
 import time
 from contextlib import closing, contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ambient_runner.config.private_dir import make_private
+from ambient_runner.config.private_dir import make_private_dir
 from ambient_runner.errors import ConfigError, LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
-APPLICATION = 0x414D4252  # "AMBR"
-BUSY_PATIENCE = 5.0
+APPLICATION_ID = 0x414D4252  # "AMBR"
+BUSY_TIMEOUT = 5.0
 _BUSY_PAUSE = 0.0005
-_STATEMENTS = 256
+_CACHED_STATEMENTS = 256
 
 _SETTINGS = (
     "synchronous = FULL",
     "secure_delete = ON",
     "temp_store = MEMORY",
-    # A commit must not pay for a checkpoint: `wal.py` makes them, on a thread of its own.
+    # A commit must not pay for a checkpoint: `wal.py` runs them on a thread of its own.
     "wal_autocheckpoint = 0",
 )
-_REASONS = {
+_ERROR_MESSAGES = {
     sqlite3.SQLITE_BUSY: "The store is locked by another process.",
     sqlite3.SQLITE_LOCKED: "The store is locked by another process.",
     sqlite3.SQLITE_FULL: "The disk of the store is full.",
@@ -38,41 +38,47 @@ _REASONS = {
     sqlite3.SQLITE_CORRUPT: "The store's file is damaged.",
     sqlite3.SQLITE_NOTADB: "The store's file is not a SQLite database.",
     sqlite3.SQLITE_CANTOPEN: "The store's file cannot be opened.",
-    sqlite3.SQLITE_TOOBIG: "An entry is too big for the store.",
+    sqlite3.SQLITE_TOOBIG: "An entry is too large for the store.",
 }
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """SQLite's result code without its extension; 0 when the error is the driver's own."""
+    """Return SQLite's result code without its extension; 0 if the error is the driver's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def ledger_error(error: sqlite3.Error) -> LedgerError:
-    mapped = LedgerError(_REASONS.get(primary_code(error)))
+    mapped = LedgerError(_ERROR_MESSAGES.get(primary_code(error)))
     mapped.__cause__ = error
     return mapped
 
 
 @contextmanager
-def mapped_errors() -> Generator[None, None, None]:
+def map_sqlite_errors() -> Generator[None, None, None]:
     try:
         yield
     except sqlite3.Error as error:
         raise ledger_error(error) from error
 
 
-def prepare(path: Path) -> None:
-    """Make the file and its directory, for the owner only; bring the schema up to date. Raises: ConfigError, LedgerError."""
+def database_path(url: str) -> Path | None:
+    """Return the file a `sqlite:///` URL names, or None for another scheme."""
+    scheme, _, rest = url.partition("://")
+    return Path(rest.removeprefix("/")) if scheme == "sqlite" else None
+
+
+def prepare_database(path: Path) -> None:
+    """Create the file and its directory, readable by their owner only; migrate the schema. Raises: ConfigError, LedgerError."""
     try:
-        make_private(path.parent)
+        make_private_dir(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise ConfigError(f"The store's file {path} cannot be opened: {error.strerror}.") from error
     try:
         with closing(connect(path)) as connection:
-            _check(connection, path)
-            _until_free(connection, "PRAGMA journal_mode = WAL")
-            _migrate(connection)
+            _check_schema(connection, path)
+            _execute_when_free(connection, "PRAGMA journal_mode = WAL")
+            _apply_migrations(connection)
     except sqlite3.Error as error:
         if primary_code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             raise ConfigError(f"{path} is not a database of this program, or it is damaged.") from error
@@ -80,13 +86,13 @@ def prepare(path: Path) -> None:
 
 
 def connect(path: Path, *, reader: bool = False) -> sqlite3.Connection:
-    """A connection with our settings. Readers may be handed from thread to thread and wait for locks by themselves."""
+    """Open a connection with our pragmas. A reader may be used by one thread after another, and SQLite waits for its locks."""
     connection = sqlite3.connect(
         path,
-        timeout=BUSY_PATIENCE if reader else 0,
+        timeout=BUSY_TIMEOUT if reader else 0,
         isolation_level=None,
         check_same_thread=not reader,
-        cached_statements=_STATEMENTS,
+        cached_statements=_CACHED_STATEMENTS,
     )
     try:
         for setting in (*_SETTINGS, "query_only = ON") if reader else _SETTINGS:
@@ -97,13 +103,13 @@ def connect(path: Path, *, reader: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def begin(connection: sqlite3.Connection) -> None:
-    """Begin writing. SQLite's own waiting backs off without a queue and starves; short pauses are fair between processes."""
-    _until_free(connection, "BEGIN IMMEDIATE")
+def begin_immediate(connection: sqlite3.Connection) -> None:
+    """Begin a write transaction. SQLite's own busy handler backs off and starves; short pauses are fair between processes."""
+    _execute_when_free(connection, "BEGIN IMMEDIATE")
 
 
-def _until_free(connection: sqlite3.Connection, statement: str) -> None:
-    deadline = time.monotonic() + BUSY_PATIENCE
+def _execute_when_free(connection: sqlite3.Connection, statement: str) -> None:
+    deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
             connection.execute(statement)
@@ -115,25 +121,25 @@ def _until_free(connection: sqlite3.Connection, statement: str) -> None:
             return
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if application != APPLICATION and (application or tables):
+    if application != APPLICATION_ID and (application or tables):
         raise ConfigError(f"{path} is a database of another program.")
-    if connection.execute("PRAGMA user_version").fetchone()[0] > len(_migrations()):
+    if connection.execute("PRAGMA user_version").fetchone()[0] > len(_read_migrations()):
         raise ConfigError(f"{path} was written by a newer version of this program.")
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    begin(connection)
+def _apply_migrations(connection: sqlite3.Connection) -> None:
+    begin_immediate(connection)
     try:
         # Read again: another process may have migrated while this one waited.
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        steps = _migrations()
+        steps = _read_migrations()
         for step in steps[version:]:
-            for statement in _statements(step):
+            for statement in _split_statements(step):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         if version < len(steps):
             connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute("COMMIT")
@@ -143,15 +149,15 @@ def _migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
-def _migrations() -> list[str]:
-    """The numbered `.sql` files, in order. A released one is never edited: a change is one more file."""
+def _read_migrations() -> list[str]:
+    """Return the numbered `.sql` files, in order. A released one is never edited: a change is one more file."""
     folder = resources.files("ambient_runner.ledger.sqlite") / "migrations"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [file.read_text(encoding="utf-8") for file in files]
 
 
-def _statements(script: str) -> Iterator[str]:
-    """`executescript` would commit; a migration is one transaction."""
+def _split_statements(script: str) -> Iterator[str]:
+    """Split a script into statements: `executescript` would commit, and a migration is one transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

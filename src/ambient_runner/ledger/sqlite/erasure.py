@@ -1,21 +1,21 @@
-"""How entries go: the old ones of a thread behind a checkpoint, or all of an erased one. Inside a writing transaction, like `writes.py`.
+"""Erasure of entries: those covered by a checkpoint, or a whole thread. Runs inside a write transaction, like `commands.py`.
 
-What is forgotten is first made blank where it stands, so that no byte of it stays in the file; blank rows are swept away later.
+Rows are first blanked in place, so that no byte of their content stays in the file; blank rows are deleted later.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ambient_runner.ledger.base import KEY_AGE
+from ambient_runner.ledger.records import KEY_AGE
 from ambient_runner.ledger.sqlite import row_index
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from ambient_runner.ledger.base import Checkpoint, ThreadKey
+    from ambient_runner.ledger.records import Checkpoint, ThreadKey
 
-__all__ = ["erase", "trim"]
+__all__ = ["erase_thread", "trim_thread"]
 
 _CHECKPOINT = "INSERT INTO checkpoint (thread_no, seq, body) VALUES (?, ?, ?)"
 # Blanking makes a row shorter and leaves it where it is; see the schema for why nothing is deleted here.
@@ -32,22 +32,22 @@ DELETE FROM {table} WHERE no < min(
 _TOMBSTONE = "INSERT INTO erased (tenant, owner, id, epoch, at) VALUES (?, ?, ?, ?, ?)"
 
 
-def trim(connection: sqlite3.Connection, no: int, checkpoint: Checkpoint) -> None:
-    """Let the checkpoint stand for all entries of the thread up to it."""
+def trim_thread(connection: sqlite3.Connection, no: int, checkpoint: Checkpoint) -> None:
+    """Replace all entries of the thread up to the checkpoint by it."""
     connection.execute(_BLANK_CHECKPOINT, (no,))
     connection.execute(_CHECKPOINT, (no, checkpoint.seq, checkpoint.body))
     _drop_entries(connection, no, checkpoint.seq)
-    _sweep(connection)
+    _delete_blank_rows(connection)
     connection.execute("UPDATE thread SET floor = max(floor, ?) WHERE no = ?", (checkpoint.seq, no))
 
 
-def erase(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch: str, now: int) -> None:
-    """Leave nothing of the thread but a tombstone without content."""
-    _blank(connection, no, row_index.ALL)
+def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch: str, now: int) -> None:
+    """Erase the thread and leave a tombstone without content."""
+    _blank_batches(connection, no, row_index.MAX_SEQ)
     connection.execute("DELETE FROM place WHERE thread_no = ?", (no,))
     connection.execute(_BLANK_CHECKPOINT, (no,))
     connection.execute(_BLANK_RUNS, (no,))
-    _sweep(connection)
+    _delete_blank_rows(connection)
     connection.execute("DELETE FROM thread WHERE no = ?", (no,))
     connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
     connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
@@ -56,21 +56,21 @@ def erase(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch: str, n
 
 
 def _drop_entries(connection: sqlite3.Connection, no: int, seq: int) -> None:
-    """Blank the batches up to `seq`, and cut the one that goes beyond it."""
-    for row, first, body in list(row_index.rows(connection, no, "b.no, b.first, b.body", seq + 1, seq + 1)):
+    """Blank the batches up to `seq`, and truncate the one that extends beyond it."""
+    for row, first, body in list(row_index.batch_rows(connection, no, "b.no, b.first, b.body", seq + 1, seq + 1)):
         if first <= seq:
             rest = body.split(b"\n")[seq - first + 1 :]
             connection.execute("UPDATE batch SET first = ?, body = ? WHERE no = ?", (seq + 1, b"\n".join(rest), row))
-    _blank(connection, no, seq)
+    _blank_batches(connection, no, seq)
     connection.execute("DELETE FROM place WHERE thread_no = ? AND last <= ?", (no, seq))
 
 
-def _blank(connection: sqlite3.Connection, no: int, seq: int) -> None:
-    found = list(row_index.rows(connection, no, "b.no, b.last", 1, seq))
+def _blank_batches(connection: sqlite3.Connection, no: int, seq: int) -> None:
+    found = list(row_index.batch_rows(connection, no, "b.no, b.last", 1, seq))
     connection.executemany(_BLANK_BATCH, [(row,) for row, last in found if last <= seq])
 
 
-def _sweep(connection: sqlite3.Connection) -> None:
-    """Delete blank rows from the beginning of the tables, some at a time, keeping clear of the pages live rows are on."""
+def _delete_blank_rows(connection: sqlite3.Connection) -> None:
+    """Delete blank rows from the beginning of the tables, some at a time, well away from the pages of live rows."""
     for table in ("batch", "checkpoint", "run"):
         connection.execute(_SWEEP.format(table=table))

@@ -1,11 +1,11 @@
-"""What other processes did to the file: read by the committing thread when `PRAGMA data_version` moved, told to the loop."""
+"""Changes that other processes committed. The commit thread polls `PRAGMA data_version` for them and passes them to the loop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,54 +20,56 @@ _NEWEST_ID = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 
 
 
 @dataclass(slots=True)
-class News:
+class ExternalChanges:
+    """Changes of other processes since the last poll."""
+
     grown: list[tuple[ThreadKey, str, int]] = field(default_factory=list[tuple[ThreadKey, str, int]])
-    """Threads with new entries: which life, and the newest seq."""
-    threads: dict[int, int] = field(default_factory=dict[int, int])
-    """The same by the thread's number."""
+    """Threads with new entries: key, epoch and the newest seq."""
+    newest_by_thread: dict[int, int] = field(default_factory=dict[int, int])
+    """The newest seq by the thread's row number."""
     erased: list[tuple[ThreadKey, str]] = field(default_factory=list[tuple[ThreadKey, str]])
     stops: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """Leases of this process that were asked to stop, by token, and why."""
-    mine: set[int] = field(default_factory=set[int])
-    """The leases this process still has."""
+    """Leases of this process whose runs shall stop: token and reason."""
+    held_leases: set[int] = field(default_factory=set[int])
+    """Tokens of the leases this process still holds."""
 
 
-class Reporter:
-    """Remembers how far it has read."""
+class ChangePoller:
+    """Reads the changes since the last call, and remembers how far it has read."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._version = 0
-        self._batch = self._newest("batch")
-        self._erased = self._newest("erased")
+        self._batch = self._newest_id("batch")
+        self._erased = self._newest_id("erased")
 
-    def changed(self) -> bool:
-        """Whether another connection committed since this was last asked. Own commits do not count."""
+    def has_changed(self) -> bool:
+        """Return True if another connection committed since the last call. Own commits do not count."""
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         changed = version != self._version
         self._version = version
         return changed
 
-    def wrote(self, batch: int) -> None:
-        """This connection added rows up to that id, after having read all before them."""
+    def skip_own_rows(self, batch: int) -> None:
+        """Skip rows up to that id: this connection inserted them, after reading all before them."""
         self._batch = max(self._batch, batch)
 
-    def read(self, worker: int) -> News:
-        news = News()
+    def read_changes(self, worker: int) -> ExternalChanges:
+        changes = ExternalChanges()
         for no, tenant, owner, thread_id, epoch in self._connection.execute(_ERASED, (self._erased,)).fetchall():
-            news.erased.append((ThreadKey(tenant, owner, thread_id), epoch))
+            changes.erased.append((ThreadKey(tenant, owner, thread_id), epoch))
             self._erased = no
         for no, tenant, owner, thread_id, epoch, last, newest in self._connection.execute(
             _GROWN, (self._batch,)
         ).fetchall():
-            news.threads[no] = last
-            news.grown.append((ThreadKey(tenant, owner, thread_id), epoch, last))
+            changes.newest_by_thread[no] = last
+            changes.grown.append((ThreadKey(tenant, owner, thread_id), epoch, last))
             self._batch = max(self._batch, newest)
         for token, stop in self._connection.execute(_MINE, (worker,)).fetchall():
-            news.mine.add(token)
+            changes.held_leases.add(token)
             if stop is not None:
-                news.stops.append((token, stop))
-        return news
+                changes.stops.append((token, stop))
+        return changes
 
-    def _newest(self, table: str) -> int:
+    def _newest_id(self, table: str) -> int:
         return self._connection.execute(_NEWEST_ID, (table,)).fetchone()[0]

@@ -1,7 +1,7 @@
 """SqliteLedger: the contract over one database file, for any number of processes on one machine.
 
-Writing goes to the committing thread (`committer.py`), reading to a few pooled connections in worker threads
-(`queries.py`), live readers to `live.py`.
+Writes go to the commit thread (`committer.py`), reads to a few pooled connections in worker threads (`queries.py`),
+live readers to `fanout.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import LeaseLost, LedgerError
-from ambient_runner.ledger.buffered_writer import Append, Outbox, QueuedWriter, check_note
-from ambient_runner.ledger.fanout import Bell, Hub, live_tail
+from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, check_facts
+from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
 from ambient_runner.ledger.sqlite import queries
-from ambient_runner.ledger.sqlite.committer import Committer, Job, Outcome
-from ambient_runner.ledger.sqlite.read_pool import Pool
-from ambient_runner.ledger.sqlite.wal import truncate
+from ambient_runner.ledger.sqlite.committer import CommitJob, CommitOutcome, Committer
+from ambient_runner.ledger.sqlite.read_pool import ReadPool
+from ambient_runner.ledger.sqlite.wal import truncate_wal
 from ambient_runner.ledger.sqlite.workers import Worker
 
 if TYPE_CHECKING:
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ambient_runner.errors import RunnerError
-    from ambient_runner.ledger.base import (
+    from ambient_runner.ledger.base import Tail, Writer
+    from ambient_runner.ledger.fanout import Channel
+    from ambient_runner.ledger.records import (
         Batch,
         Checkpoint,
         Fact,
-        KeyClaim,
-        KeyUse,
+        IdempotencyClaim,
+        IdempotencyRecord,
         RunInfo,
-        Tail,
         ThreadInfo,
         ThreadKey,
-        Writer,
     )
-    from ambient_runner.ledger.fanout import Channel
-    from ambient_runner.ledger.sqlite.commands import Lease, Published, Writes
-    from ambient_runner.ledger.sqlite.external_changes import News
+    from ambient_runner.ledger.sqlite.commands import Lease, PublishedBatch, WriteCommands
+    from ambient_runner.ledger.sqlite.external_changes import ExternalChanges
 
 T = TypeVar("T")
 
-_ERASE_PATIENCE = 10.0
-_FREE_PATIENCE = 0.25
-"""How often a waiter looks whether the holder has died: the dead do not ring."""
+_ERASE_TIMEOUT = 10.0
+"""Seconds an erasure waits for readers that keep the WAL from being truncated."""
+_RELEASE_CHECK_INTERVAL = 0.25
+"""Seconds between checks if the process that holds the lease has died: it sends no notification."""
 
 
 class SqliteLedger:
@@ -62,19 +62,23 @@ class SqliteLedger:
         self.url = url or f"sqlite:///{path}"
         self.path = path
         self._worker = Worker(lease, clock)
-        self._hub = Hub(self._someone_cares)
-        self._bell = Bell()
-        self._outbox = Outbox(self.submit)
-        self._pool = Pool(path)
+        self._channels = ChannelRegistry(self._start_polling)
+        self._release_notifier = ReleaseNotifier()
+        self._scheduler = FlushScheduler(self.submit_appends)
+        self._pool = ReadPool(path)
         self._closed = False
-        self._leases: dict[QueuedWriter, tuple[Lease, Channel]] = {}
-        self._writers: dict[int, QueuedWriter] = {}
+        self._leases: dict[BufferedWriter, tuple[Lease, Channel]] = {}
+        self._writers: dict[int, BufferedWriter] = {}
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[RunnerError | None] = self._loop.create_future()
         self._committer = Committer(
-            self.path, self._worker, self._foresee, self._hand_over, partial(self._call, _set, opened)
+            self.path,
+            self._worker,
+            self._prerender,
+            self._deliver_outcome,
+            partial(self._call_on_loop, _set_result, opened),
         )
         self._committer.start()
         with anyio.CancelScope(shield=True):
@@ -86,22 +90,22 @@ class SqliteLedger:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._outbox.flush()
+        self._scheduler.flush()
         self._closed = True
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._committer.close)
             await anyio.to_thread.run_sync(self._pool.close)
 
-    async def acquire(
-        self, key: ThreadKey, run: str, *, claim: KeyClaim | None = None, ticket: int | None = None
+    async def acquire_lease(
+        self, key: ThreadKey, run: str, *, claim: IdempotencyClaim | None = None, ticket: int | None = None
     ) -> Writer:
-        lease = await self._do(
-            lambda writes: writes.acquire(key, run, claim, ticket), undo=self._give_back, durable=False
+        lease = await self._run_command(
+            lambda writes: writes.acquire_lease(key, run, claim, ticket), undo=self._release_unused, durable=False
         )
-        channel = self._hub.open(key)
-        writer = QueuedWriter(
+        channel = self._channels.open_channel(key)
+        writer = BufferedWriter(
             self,
-            self._outbox,
+            self._scheduler,
             thread=key,
             run=run,
             epoch=lease.epoch,
@@ -113,221 +117,226 @@ class SqliteLedger:
         self._leases[writer] = (lease, channel)
         self._writers[lease.token] = writer
         if lease.thread_no:
-            self._hub.learn(key, lease.epoch, lease.last)
+            self._channels.update_last(key, lease.epoch, lease.last)
         return writer
 
-    async def begin(
-        self, writer: QueuedWriter, facts: list[Fact], run_id: str, agent: str, claim: KeyClaim | None
+    async def begin_run(
+        self, writer: BufferedWriter, facts: list[Fact], run_id: str, agent: str, claim: IdempotencyClaim | None
     ) -> int:
         lease, _ = self._leases[writer]
-        return await self._do(lambda writes: writes.begin(lease, facts, run_id, agent, claim))
+        return await self._run_command(lambda writes: writes.begin_run(lease, facts, run_id, agent, claim))
 
-    def submit(self, appends: list[Append]) -> None:
+    def submit_appends(self, appends: list[Append]) -> None:
         if self._closed:
             for append in appends:
-                append.writer.failed(LedgerError("The store is closed."))
+                append.writer.mark_failed(LedgerError("The store is closed."))
             return
         self._committer.submit(appends)
 
-    async def release(self, writer: QueuedWriter) -> None:
+    async def release_lease(self, writer: BufferedWriter) -> None:
         held = self._leases.pop(writer, None)
         if held is None:
             return
         lease, channel = held
-        with suppress(LedgerError):  # closed meanwhile: closing gave everything back
-            await self._do(lambda writes: writes.release(lease.token), insist=True, durable=False)
+        with suppress(LedgerError):  # Closed in the meantime: closing released every lease.
+            await self._run_command(lambda writes: writes.release_lease(lease.token), must_succeed=True, durable=False)
         self._writers.pop(lease.token, None)
-        self._hub.close(channel)
-        self._bell.ring(writer.thread)
+        self._channels.close_channel(channel)
+        self._release_notifier.notify(writer.thread)
 
-    async def released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
-        self._someone_cares()
-        free = partial(self._read, queries.is_free, self._worker, key, ticket)
+    async def wait_released(self, key: ThreadKey, timeout: float, *, ticket: int | None = None) -> bool:
+        self._start_polling()
+        free = partial(self._run_query, queries.is_free, self._worker, key, ticket)
         with anyio.move_on_after(timeout):
             try:
-                await self._bell.wait(key, free, _FREE_PATIENCE)
+                await self._release_notifier.wait_until_free(key, free, _RELEASE_CHECK_INTERVAL)
             finally:
-                self._look_whether_anyone_cares()
+                self._update_polling()
             return True
         return False
 
     @asynccontextmanager
-    async def queueing(self, key: ThreadKey, *, depth: int) -> AsyncGenerator[int, None]:
-        ticket = await self._do(lambda writes: writes.queue(key, depth), undo=self._tear_up, durable=False)
+    async def queue_ticket(self, key: ThreadKey, *, depth: int) -> AsyncGenerator[int, None]:
+        ticket = await self._run_command(
+            lambda writes: writes.join_queue(key, depth), undo=self._discard_ticket, durable=False
+        )
         try:
             yield ticket
         finally:
             with anyio.CancelScope(shield=True), suppress(LedgerError):
-                await self._do(lambda writes: writes.leave_queue(ticket), insist=True, durable=False)
-            self._bell.ring(key)
+                await self._run_command(lambda writes: writes.leave_queue(ticket), must_succeed=True, durable=False)
+            self._release_notifier.notify(key)
 
     async def request_stop(self, key: ThreadKey, reason: str, *, run: str = "") -> bool:
-        token = await self._do(lambda writes: writes.request_stop(key, reason, run), durable=False)
+        token = await self._run_command(lambda writes: writes.request_stop(key, reason, run), durable=False)
         if writer := self._writers.get(token or 0):
-            writer.stop(reason)
+            writer.signal_stop(reason)
         return token is not None
 
-    async def note(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
-        check_note(facts)
-        return await self._do(lambda writes: writes.note(key, facts, expect))
+    async def append_facts(self, key: ThreadKey, facts: Sequence[Fact], *, expect: int | None = None) -> int:
+        check_facts(facts)
+        return await self._run_command(lambda writes: writes.append_facts(key, facts, expect))
 
-    async def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        return await self._read(queries.thread, self._worker, key)
+    async def get_thread(self, key: ThreadKey) -> ThreadInfo | None:
+        return await self._run_query(queries.find_thread, self._worker, key)
 
-    async def threads(
+    async def list_threads(
         self, tenant: str, owner: str, *, limit: int = 100, before: int | None = None
     ) -> list[ThreadInfo]:
-        return await self._read(queries.threads, self._worker, tenant, owner, limit, before)
+        return await self._run_query(queries.list_threads, self._worker, tenant, owner, limit, before)
 
-    async def run(self, key: ThreadKey, run: str) -> RunInfo | None:
-        return await self._read(queries.run, key, run)
+    async def list_all_threads(self, *, limit: int = 100) -> list[ThreadInfo]:
+        return await self._run_query(queries.list_all_threads, self._worker, limit)
 
-    async def run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
-        return await self._read(queries.run_at, key, seq)
+    async def get_run(self, key: ThreadKey, run: str) -> RunInfo | None:
+        return await self._run_query(queries.find_run, key, run)
 
-    async def key_use(self, claim: KeyClaim) -> KeyUse | None:
-        return await self._read(queries.key_use, claim, time.time_ns() // 1_000_000)
+    async def find_run_at(self, key: ThreadKey, seq: int) -> RunInfo | None:
+        return await self._run_query(queries.find_run_at, key, seq)
 
-    async def read(
+    async def find_idempotency_record(self, claim: IdempotencyClaim) -> IdempotencyRecord | None:
+        return await self._run_query(queries.find_idempotency_record, claim, time.time_ns() // 1_000_000)
+
+    async def read_batches(
         self, key: ThreadKey, after: int, *, until: int | None = None, limit: int = 1 << 20, epoch: str = ""
     ) -> list[Batch]:
-        return await self._read(queries.batches, key, epoch, after, until, limit)
+        return await self._run_query(queries.read_batches, key, epoch, after, until, limit)
 
     @asynccontextmanager
     async def tail(self, key: ThreadKey, after: int, *, epoch: str = "") -> AsyncGenerator[Tail, None]:
         try:
-            async with live_tail(self._hub, key, after, self.thread, self._read_life, epoch) as tail:
+            async with live_tail(self._channels, key, after, self.get_thread, self._read_epoch, epoch) as tail:
                 yield tail
         finally:
-            self._look_whether_anyone_cares()
+            self._update_polling()
 
-    async def abandoned(self) -> list[RunInfo]:
-        return await self._read(queries.abandoned, self._worker)
+    async def list_abandoned_runs(self) -> list[RunInfo]:
+        return await self._run_query(queries.list_abandoned_runs, self._worker)
 
-    async def checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
-        return await self._read(queries.checkpoint, key, at)
+    async def get_checkpoint(self, key: ThreadKey, at: int | None = None) -> Checkpoint | None:
+        return await self._run_query(queries.find_checkpoint, key, at)
 
-    async def trim(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
-        await self._do(lambda writes: writes.trim(key, checkpoint))
+    async def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
+        await self._run_command(lambda writes: writes.trim_thread(key, checkpoint))
 
-    async def erase(self, key: ThreadKey) -> bool:
-        if not await self._do(lambda writes: writes.erase(key)):
+    async def erase_thread(self, key: ThreadKey) -> bool:
+        if not await self._run_command(lambda writes: writes.erase_thread(key)):
             return False
-        await anyio.to_thread.run_sync(truncate, self.path, _ERASE_PATIENCE)
-        self._bell.ring(key)
+        await anyio.to_thread.run_sync(truncate_wal, self.path, _ERASE_TIMEOUT)
+        self._release_notifier.notify(key)
         return True
 
     def pause(self) -> None:
-        """Neither renew leases nor notice other processes, as if this one were stopped. For tests of takeover."""
+        """Stop renewing leases and polling for changes, as if this process were suspended. For tests of takeover."""
         self._committer.paused = True
 
-    async def _read_life(self, key: ThreadKey, life: str, after: int) -> list[Batch]:
-        return await self.read(key, after, epoch=life)
+    async def _read_epoch(self, key: ThreadKey, epoch: str, after: int) -> list[Batch]:
+        return await self.read_batches(key, after, epoch=epoch)
 
-    async def _read(self, question: Callable[..., T], *args: Any) -> T:
-        return await self._pool.read(lambda connection: question(connection, *args))
+    async def _run_query(self, query: Callable[..., T], *args: Any) -> T:
+        return await self._pool.run_query(lambda connection: query(connection, *args))
 
-    async def _do(
+    async def _run_command(
         self,
-        work: Callable[[Writes], T],
+        work: Callable[[WriteCommands], T],
         *,
         undo: Callable[[T], None] | None = None,
-        insist: bool = False,
+        must_succeed: bool = False,
         durable: bool = True,
     ) -> T:
-        """The result of `work`, committed. A caller who is cancelled meanwhile cannot use it: then `undo` gets it."""
+        """Return the committed result of `work`. If the caller is cancelled meanwhile, `undo` is called with the result instead."""
         if self._closed or not self._committer.is_alive():
             raise LedgerError("The store is closed.")
-        self._outbox.flush()  # what was appended before comes before
+        self._scheduler.flush()  # Keep the order: earlier appends are committed first.
         future: asyncio.Future[T] = self._loop.create_future()
-        self._committer.submit(Job(work, future, insist, durable))
+        self._committer.submit(CommitJob(work, future, must_succeed, durable))
         try:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([future])
         except asyncio.CancelledError:
-            future.add_done_callback(partial(_undo, undo))
+            future.add_done_callback(partial(_undo_result, undo))
             raise
         return future.result()
 
-    def _give_back(self, lease: Lease) -> None:
-        self._submit_later(lambda writes: writes.release(lease.token))
+    def _release_unused(self, lease: Lease) -> None:
+        self._submit_later(lambda writes: writes.release_lease(lease.token))
 
-    def _tear_up(self, ticket: int) -> None:
+    def _discard_ticket(self, ticket: int) -> None:
         self._submit_later(lambda writes: writes.leave_queue(ticket))
 
-    def _submit_later(self, work: Callable[[Writes], None]) -> None:
-        self._committer.submit(Job(work, self._loop.create_future(), insist=True, durable=False))
+    def _submit_later(self, work: Callable[[WriteCommands], None]) -> None:
+        self._committer.submit(CommitJob(work, self._loop.create_future(), must_succeed=True, durable=False))
 
-    def _someone_cares(self) -> None:
-        if not self._committer.watched:
-            self._committer.watched = True
-            self._committer.nudge()
+    def _start_polling(self) -> None:
+        if not self._committer.polling:
+            self._committer.polling = True
+            self._committer.wake()
 
-    def _look_whether_anyone_cares(self) -> None:
-        self._committer.watched = bool(self._hub.readers or len(self._bell))
+    def _update_polling(self) -> None:
+        self._committer.polling = bool(self._channels.readers or len(self._release_notifier))
 
-    def _foresee(self, published: list[Published]) -> None:
-        """From the committing thread to the loop, which has little else to do while the disk is busy."""
-        self._call(self._prepare, published)
+    def _prerender(self, published: list[PublishedBatch]) -> None:
+        """Called on the commit thread: let the loop prepare the batches while the disk is busy."""
+        self._call_on_loop(self._prepare_batches, published)
 
-    def _prepare(self, published: list[Published]) -> None:
-        for key, life, batch in published:
+    def _prepare_batches(self, published: list[PublishedBatch]) -> None:
+        for key, epoch, batch in published:
             if batch is not None:
-                self._hub.prepare(key, life, batch)
+                self._channels.prepare(key, epoch, batch)
 
-    def _hand_over(self, outcome: Outcome) -> None:
-        """From the committing thread to the loop."""
-        self._call(self._settle, outcome)
+    def _deliver_outcome(self, outcome: CommitOutcome) -> None:
+        """Called on the commit thread: pass the outcome to the loop."""
+        self._call_on_loop(self._settle_outcome, outcome)
 
-    def _call(self, function: Callable[..., None], *args: Any) -> None:
+    def _call_on_loop(self, function: Callable[..., None], *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
 
-    def _settle(self, outcome: Outcome) -> None:
-        """Publish first, then answer: who awaited a commit finds it published."""
-        if outcome.news is not None:
-            self._learn(outcome.news)
-        for key, life, batch in outcome.published:
+    def _settle_outcome(self, outcome: CommitOutcome) -> None:
+        """Publish first, then resolve futures, so that a caller who awaited a commit finds it published."""
+        if outcome.changes is not None:
+            self._apply_changes(outcome.changes)
+        for key, epoch, batch in outcome.published:
             if batch is None:
-                self._end(key, life)
+                self._end_epoch(key, epoch)
             else:
-                self._hub.publish(key, life, batch)
-        for append, newest in outcome.written:
-            append.writer.committed(len(append.lines) + append.ended, append.size, newest)
+                self._channels.publish(key, epoch, batch)
+        for append, newest in outcome.committed:
+            append.writer.mark_committed(len(append.lines) + append.ended, append.size, newest)
         for append, error in outcome.refused:
-            append.writer.failed(error)
+            append.writer.mark_failed(error)
         for job, result, error in outcome.answers:
-            _answer(job.future, result, error)
+            _resolve_job(job.future, result, error)
 
-    def _end(self, key: ThreadKey, life: str) -> None:
-        """That life of the thread was erased."""
-        self._hub.erase(key, life)
+    def _end_epoch(self, key: ThreadKey, epoch: str) -> None:
+        """End readers and writers of a thread that was erased."""
+        self._channels.end_readers(key, epoch)
         for writer in self._writers.values():
-            if writer.thread == key and writer.epoch == life:
-                writer.failed(LeaseLost())
+            if writer.thread == key and writer.epoch == epoch:
+                writer.mark_failed(LeaseLost())
 
-    def _learn(self, news: News) -> None:
-        for key, life in news.erased:
-            self._end(key, life)
-        for key, life, last in news.grown:
-            self._hub.learn(key, life, last)
-        for token, reason in news.stops:
+    def _apply_changes(self, changes: ExternalChanges) -> None:
+        for key, epoch in changes.erased:
+            self._end_epoch(key, epoch)
+        for key, epoch, last in changes.grown:
+            self._channels.update_last(key, epoch, last)
+        for token, reason in changes.stops:
             if writer := self._writers.get(token):
-                writer.stop(reason)
-        for token in self._writers.keys() - news.mine:
-            self._writers[token].failed(LeaseLost())
-        self._bell.ring_all()
+                writer.signal_stop(reason)
+        for token in self._writers.keys() - changes.held_leases:
+            self._writers[token].mark_failed(LeaseLost())
+        self._release_notifier.notify_all()
 
 
-def _set(future: asyncio.Future[T], result: T) -> None:
+def _set_result(future: asyncio.Future[T], result: T) -> None:
     if not future.done():
         future.set_result(result)
 
 
-def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _resolve_job(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:
@@ -336,7 +345,7 @@ def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(error)
 
 
-def _undo(undo: Callable[[T], None] | None, future: asyncio.Future[T]) -> None:
+def _undo_result(undo: Callable[[T], None] | None, future: asyncio.Future[T]) -> None:
     if future.cancelled() or future.exception() is not None or undo is None:
         return
     undo(future.result())

@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.ledger.sqlite.connection import connect, mapped_errors
+from ambient_runner.ledger.sqlite.connection import connect, map_sqlite_errors
 
 if TYPE_CHECKING:
     import sqlite3
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SIZE = 4
+POOL_SIZE = 4
+"""Connections that may be in use at the same time."""
 
 
-class Pool:
+class ReadPool:
+    """Read-only connections, opened on demand and reused."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._idle: list[sqlite3.Connection] = []
@@ -29,11 +32,11 @@ class Pool:
         self._closed = False
         self._limiter: anyio.CapacityLimiter | None = None
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run_query(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one read transaction, in a worker thread. Raises: LedgerError."""
         if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(SIZE)
-        return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
+            self._limiter = anyio.CapacityLimiter(POOL_SIZE)
+        return await anyio.to_thread.run_sync(self._run_in_transaction, work, limiter=self._limiter)
 
     def close(self) -> None:
         with self._lock:
@@ -42,9 +45,9 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with mapped_errors():
-            connection = self._take()
+    def _run_in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with map_sqlite_errors():
+            connection = self._take_connection()
             try:
                 connection.execute("BEGIN")
                 try:
@@ -52,9 +55,9 @@ class Pool:
                 finally:
                     connection.execute("ROLLBACK")
             finally:
-                self._put(connection)
+                self._return_connection(connection)
 
-    def _take(self) -> sqlite3.Connection:
+    def _take_connection(self) -> sqlite3.Connection:
         with self._lock:
             if self._closed:
                 raise LedgerError("The store is closed.")
@@ -62,7 +65,7 @@ class Pool:
                 return self._idle.pop()
         return connect(self._path, reader=True)
 
-    def _put(self, connection: sqlite3.Connection) -> None:
+    def _return_connection(self, connection: sqlite3.Connection) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(connection)

@@ -1,8 +1,8 @@
-"""Where the entries of a thread are: an index over `batch`, written in spans instead of with every row. The schema says why.
+"""A deferred index over the rows of `batch` (table `place`): written in spans instead of with every row. The schema explains why.
 
-`Places` is the committing thread's side: it remembers the rows it has added and not placed yet, and places the ripe ones, a few with
-each commit. What it cannot know, because a transaction was rolled back or another process wrote to the same thread, it looks up.
-The queries here are for everyone who reads.
+`RowIndex` is used by the commit thread: it remembers the rows it has added and not indexed yet, and indexes full or old spans, a few with
+each commit. What it cannot know, because a transaction was rolled back or another process wrote to the same thread, it queries.
+The functions here are for all readers.
 """
 
 from __future__ import annotations
@@ -19,156 +19,156 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-SPAN = 32
-"""Rows that make a span worth placing."""
-AGE = 1.0
-"""Seconds after which a span is placed whatever its length, so that nobody has to look through much of what others wrote meanwhile."""
-_MOST = 4
-"""Spans placed with one commit: many runs that began together become ripe together."""
+SPAN_ROWS = 32
+"""Rows that make a span full."""
+MAX_SPAN_AGE = 1.0
+"""Seconds after which a span is indexed whatever its length, so that readers need not scan many rows of other threads."""
+_MAX_SPANS = 4
+"""Spans indexed with one commit: those of runs that began together become due together."""
 
-_PLACE = "INSERT INTO place (thread_no, first, last, upto, rows) VALUES (?, ?, ?, ?, ?)"
+_INSERT_SPAN = "INSERT INTO place (thread_no, first, last, upto, rows) VALUES (?, ?, ?, ?, ?)"
 # Nested in this order, the rows come in the order of their entries and need no sorting.
-_PLACED = """
+_INDEXED_ROWS = """
 SELECT {columns} FROM place p CROSS JOIN json_each(p.rows) j CROSS JOIN batch b ON b.no = j.value AND b.thread_no = p.thread_no
 WHERE p.thread_no = :no AND p.first <= :until
 AND p.first >= coalesce((SELECT max(first) FROM place WHERE thread_no = :no AND first <= :first), 0)
 AND b.last >= :first AND b.first <= :until
 ORDER BY p.first
 """
-_LOOSE = """
+_UNINDEXED_ROWS = """
 SELECT {columns} FROM batch b WHERE b.no > :horizon AND b.thread_no = :no AND b.last >= :first AND b.first <= :until ORDER BY b.no
 """
-_LAST_PLACE = "SELECT last, upto FROM place WHERE thread_no = ? ORDER BY first DESC LIMIT 1"
+_LAST_SPAN = "SELECT last, upto FROM place WHERE thread_no = ? ORDER BY first DESC LIMIT 1"
 _SINCE = """
 SELECT l.since FROM lease l JOIN thread t ON t.tenant = l.tenant AND t.owner = l.owner AND t.id = l.id WHERE t.no = ?
 """
-# All loose rows of a thread `t` under its lease `l` come after this one.
+# All unindexed rows of a thread `t` under its lease `l` come after this one.
 HORIZON = "max(l.since, coalesce((SELECT upto FROM place WHERE thread_no = t.no ORDER BY first DESC LIMIT 1), 0))"
-# What the leases of a worker have left loose, all threads in one pass.
-_LEFT = f"""
+# The unindexed rows of all threads that a worker holds leases of.
+_REMAINING = f"""
 SELECT t.no, {HORIZON}
 FROM lease l JOIN thread t ON t.tenant = l.tenant AND t.owner = l.owner AND t.id = l.id WHERE l.worker = ?
 """  # noqa: S608  our own text
-_AFTER = "SELECT thread_no, first, last, no FROM batch WHERE no > ? AND thread_no IS NOT NULL ORDER BY no"
-_FRESH = "SELECT thread_no, max(last) FROM batch WHERE no > ? AND thread_no IS NOT NULL GROUP BY thread_no"
-ALL = (1 << 62) - 1
-"""A seq beyond every thread's end."""
+_ROWS_AFTER = "SELECT thread_no, first, last, no FROM batch WHERE no > ? AND thread_no IS NOT NULL ORDER BY no"
+_NEWEST_BY_THREAD = "SELECT thread_no, max(last) FROM batch WHERE no > ? AND thread_no IS NOT NULL GROUP BY thread_no"
+MAX_SEQ = (1 << 62) - 1
+"""A seq beyond the end of every thread."""
 
 
-def rows(
-    connection: sqlite3.Connection, no: int, columns: str, first: int = 1, until: int = ALL
+def batch_rows(
+    connection: sqlite3.Connection, no: int, columns: str, first: int = 1, until: int = MAX_SEQ
 ) -> Iterator[tuple[Any, ...]]:
-    """Some columns (of `b`) of the thread's batches that hold entries from `first` to `until`, in order."""
+    """Yield columns (of `b`) of the thread's batches with entries from `first` to `until`, in order."""
     span = {"no": no, "first": first, "until": until}
-    yield from connection.execute(_PLACED.format(columns=columns), span)
+    yield from connection.execute(_INDEXED_ROWS.format(columns=columns), span)
     since = connection.execute(_SINCE, (no,)).fetchone()
     if since:
-        yield from loose_rows(connection, no, columns, since[0], first, until)
+        yield from unindexed_rows(connection, no, columns, since[0], first, until)
 
 
-def loose_rows(
-    connection: sqlite3.Connection, no: int, columns: str, since: int, first: int = 1, until: int = ALL
+def unindexed_rows(
+    connection: sqlite3.Connection, no: int, columns: str, since: int, first: int = 1, until: int = MAX_SEQ
 ) -> Iterator[tuple[Any, ...]]:
-    """The same of the rows that are not placed, for a thread whose lease was taken after row `since`."""
-    _, upto = last_place(connection, no)
+    """Yield the same for rows that are not indexed, of a thread whose lease was acquired after row `since`."""
+    _, upto = last_indexed(connection, no)
     yield from connection.execute(
-        _LOOSE.format(columns=columns), {"horizon": max(since, upto), "no": no, "first": first, "until": until}
+        _UNINDEXED_ROWS.format(columns=columns), {"horizon": max(since, upto), "no": no, "first": first, "until": until}
     )
 
 
-def last_place(connection: sqlite3.Connection, no: int) -> tuple[int, int]:
-    """The newest placed entry of the thread and its row; zeros when there is none."""
-    return connection.execute(_LAST_PLACE, (no,)).fetchone() or (0, 0)
+def last_indexed(connection: sqlite3.Connection, no: int) -> tuple[int, int]:
+    """Return the newest indexed entry of the thread and its row; zeros if there is none."""
+    return connection.execute(_LAST_SPAN, (no,)).fetchone() or (0, 0)
 
 
 def newest_since(connection: sqlite3.Connection, row: int) -> dict[int, int]:
-    """The newest entry of every thread that was written to after that row."""
-    return dict(connection.execute(_FRESH, (row,)).fetchall())
+    """Return the newest entry of every thread that was written to after that row."""
+    return dict(connection.execute(_NEWEST_BY_THREAD, (row,)).fetchall())
 
 
-def place_left(connection: sqlite3.Connection, worker: int) -> None:
-    """Place everything that is loose under the leases of a worker, which are about to go."""
-    horizons: dict[int, int] = dict(connection.execute(_LEFT, (worker,)).fetchall())
+def index_remaining(connection: sqlite3.Connection, worker: int) -> None:
+    """Index all unindexed rows under the leases of a worker, which are about to be deleted."""
+    horizons: dict[int, int] = dict(connection.execute(_REMAINING, (worker,)).fetchall())
     if not horizons:
         return
     found: dict[int, list[tuple[int, int, int]]] = {}
-    for no, first, last, row in connection.execute(_AFTER, (min(horizons.values()),)):
+    for no, first, last, row in connection.execute(_ROWS_AFTER, (min(horizons.values()),)):
         if row > horizons.get(no, row):
             found.setdefault(no, []).append((first, last, row))
-    for no, loose in found.items():
-        _insert(connection, no, loose)
+    for no, unindexed in found.items():
+        _insert_span(connection, no, unindexed)
 
 
-def _insert(connection: sqlite3.Connection, no: int, loose: list[tuple[int, int, int]]) -> None:
-    """Place rows given as (first, last, row)."""
-    listed = msgspec.json.encode([row for _, _, row in loose]).decode()
-    connection.execute(_PLACE, (no, loose[0][0], loose[-1][1], loose[-1][2], listed))
+def _insert_span(connection: sqlite3.Connection, no: int, rows: list[tuple[int, int, int]]) -> None:
+    """Index rows of the form (first, last, row) as one span."""
+    numbers = msgspec.json.encode([row for _, _, row in rows]).decode()
+    connection.execute(_INSERT_SPAN, (no, rows[0][0], rows[-1][1], rows[-1][2], numbers))
 
 
 @dataclass(slots=True)
 class _Span:
-    """Loose rows of one thread."""
+    """Unindexed rows of one thread."""
 
-    since: float
+    started_at: float
     rows: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
-    """First and last entry of each, and its number."""
-    known: bool = True
-    """Whether `rows` are all of them."""
+    """First and last entry of each row, and its number."""
+    is_complete: bool = True
+    """True if `rows` are all unindexed rows of the thread."""
 
 
-class Places:
-    """The spans this process is still adding to, by thread; the oldest first."""
+class RowIndex:
+    """The spans this process still adds rows to, by thread, the oldest first."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._spans: dict[int, _Span] = {}
         self._ripe: dict[int, None] = {}
 
-    def added(self, no: int, first: int, last: int, row: int) -> None:
-        """This transaction wrote a row for a thread with a lease."""
+    def add_row(self, no: int, first: int, last: int, row: int) -> None:
+        """Add a row that this transaction inserted for a thread with a lease."""
         span = self._spans.get(no)
         if span is None:
             span = self._spans[no] = _Span(time.monotonic())
         span.rows.append((first, last, row))
-        if len(span.rows) >= SPAN:
+        if len(span.rows) >= SPAN_ROWS:
             self._ripe[no] = None
 
-    def doubt(self, threads: Iterable[int]) -> None:
-        """What is remembered of these may not be all: look before placing."""
+    def invalidate(self, threads: Iterable[int]) -> None:
+        """Mark the spans of these threads as possibly incomplete: query the rows before indexing them."""
         for no in threads:
-            self._spans.setdefault(no, _Span(time.monotonic())).known = False
+            self._spans.setdefault(no, _Span(time.monotonic())).is_complete = False
 
-    def start_anew(self, threads: Iterable[int]) -> None:
-        """A transaction was rolled back: of these threads, the ones with a lease, nothing is known any more."""
+    def reset_after_rollback(self, threads: Iterable[int]) -> None:
+        """Discard all spans after a rollback. `threads` are those with a lease: their rows must be queried."""
         self._spans.clear()
         self._ripe.clear()
-        self.doubt(threads)
+        self.invalidate(threads)
 
-    def forget(self, no: int) -> None:
+    def forget_thread(self, no: int) -> None:
         self._spans.pop(no, None)
         self._ripe.pop(no, None)
 
-    def place_ripe(self) -> None:
-        old = time.monotonic() - AGE
+    def index_ripe_spans(self) -> None:
+        old = time.monotonic() - MAX_SPAN_AGE
         ripe = [
-            *islice(self._ripe, _MOST),
-            *(no for no, span in islice(self._spans.items(), _MOST) if span.since < old),
+            *islice(self._ripe, _MAX_SPANS),
+            *(no for no, span in islice(self._spans.items(), _MAX_SPANS) if span.started_at < old),
         ]
-        for no in ripe[:_MOST]:
-            self.place(no)
+        for no in ripe[:_MAX_SPANS]:
+            self.index_thread(no)
 
-    def place(self, no: int) -> None:
-        """Place all loose rows of a thread that has a lease."""
+    def index_thread(self, no: int) -> None:
+        """Index all unindexed rows of a thread that has a lease."""
         span = self._spans.get(no)
-        self.forget(no)
+        self.forget_thread(no)
         if span is None:
             return
-        if span.known:
-            _insert(self._connection, no, span.rows)
+        if span.is_complete:
+            _insert_span(self._connection, no, span.rows)
         elif since := self._connection.execute(_SINCE, (no,)).fetchone():
-            self.find_and_place(no, since[0])
+            self.find_and_index(no, since[0])
 
-    def find_and_place(self, no: int, since: int) -> None:
-        """Place loose rows that another process wrote under a lease taken after row `since`, or nobody remembers."""
-        if loose := list(loose_rows(self._connection, no, "b.first, b.last, b.no", since)):
-            _insert(self._connection, no, loose)
+    def find_and_index(self, no: int, since: int) -> None:
+        """Query and index rows written under a lease acquired after row `since`, by another process or before a rollback."""
+        if rows := list(unindexed_rows(self._connection, no, "b.first, b.last, b.no", since)):
+            _insert_span(self._connection, no, rows)

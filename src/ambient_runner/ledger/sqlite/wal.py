@@ -1,4 +1,4 @@
-"""Moving the WAL into the database file, away from the committing thread; and emptying it, so that what was erased is nowhere."""
+"""WAL checkpoints, away from the commit thread; and truncation of the WAL, so that erased content is nowhere on disk."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.ledger.sqlite.connection import connect, mapped_errors
+from ambient_runner.ledger.sqlite.connection import connect, map_sqlite_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-ENOUGH = 4 << 20
-"""Bytes written since the last checkpoint that make one worth its fsync."""
-TOO_LONG = 16_000
-"""Pages in the WAL beyond which the committing thread pauses for a checkpoint: only then can the WAL begin anew."""
+CHECKPOINT_BYTES = 4 << 20
+"""Bytes written since the last checkpoint after which the next one is due."""
+MAX_WAL_PAGES = 16_000
+"""Pages in the WAL beyond which the commit thread pauses for a checkpoint: only then can the WAL restart."""
 
 
 class Checkpointer(threading.Thread):
-    """Makes passive checkpoints when told that enough was written. They never block a writer or a reader."""
+    """Runs passive checkpoints once enough was written. They never block a writer or a reader."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(name="ledger-checkpoints", daemon=True)
@@ -33,11 +33,11 @@ class Checkpointer(threading.Thread):
         self._closing = False
         self._written = 0
         self.overdue = False
-        """Whether passive checkpoints cannot keep up: the committing thread should make one between two commits."""
+        """True if passive checkpoints cannot keep up: the commit thread should run one between two commits."""
 
-    def wrote(self, size: int) -> None:
+    def add_written(self, size: int) -> None:
         self._written += size
-        if self._written >= ENOUGH:
+        if self._written >= CHECKPOINT_BYTES:
             self._written = 0
             self._due.set()
 
@@ -50,35 +50,37 @@ class Checkpointer(threading.Thread):
         try:
             connection = connect(self._path)
         except sqlite3.Error:
-            logger.exception("cannot make checkpoints")
+            logger.exception("Cannot open the store %s for WAL checkpoints; its WAL will grow", self._path)
             return
         with closing(connection):
             while not self._closing:
                 self._due.wait()
                 self._due.clear()
                 if not self._closing:
-                    self._checkpoint(connection)
+                    self._run_checkpoint(connection)
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+    def _run_checkpoint(self, connection: sqlite3.Connection) -> None:
         try:
             _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error:
             return  # The WAL only grows meanwhile; a failing disk shows at the next commit.
-        self.overdue = pages > TOO_LONG
+        self.overdue = pages > MAX_WAL_PAGES
 
 
-def truncate(path: Path, patience: float) -> None:
-    """Write everything into the database file and empty the WAL. Readers and writers in the way are waited for. Raises: LedgerError."""
-    deadline = time.monotonic() + patience
-    with mapped_errors(), closing(connect(path)) as connection:
+def truncate_wal(path: Path, timeout: float) -> None:
+    """Write everything into the database file and empty the WAL. Waits for readers and writers that block it. Raises: LedgerError."""
+    deadline = time.monotonic() + timeout
+    with map_sqlite_errors(), closing(connect(path)) as connection:
         connection.execute("PRAGMA busy_timeout = 50")
-        while _blocked(connection):
+        while _is_blocked(connection):
             if time.monotonic() > deadline:
-                raise LedgerError("The thread is erased, but a reader keeps the store from overwriting it. Try again.")
+                raise LedgerError(
+                    "The thread is erased, but a reader keeps the WAL from being truncated, which still contains it. Try again."
+                )
             time.sleep(0.002)
 
 
-def _blocked(connection: sqlite3.Connection) -> bool:
+def _is_blocked(connection: sqlite3.Connection) -> bool:
     try:
         return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
     except sqlite3.OperationalError as error:

@@ -1,7 +1,7 @@
-"""The doors to what runs stand on: repositories, the workflow, MCP servers, and the files that `files.py` opens. They exist where an agent
-of this server has a use for them.
+"""Routes for repositories, the workflow, MCP servers, and files (`files.py`). They exist only if an agent of this server uses them.
 
-What a request begins (a clone, another workflow) belongs to the server: the client may leave, and `?wait=0` lets it.
+A job that a request starts (a clone, a change of workflow) belongs to the server: it continues when the client disconnects, and `?wait=0`
+returns at once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import InvalidInput
-from ambient_runner.server.error_responses import AmbientRoute, Json
-from ambient_runner.server.request_parsing import brought_tokens, read_object, text_of, visit_of
+from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.request_parsing import read_object, read_text, request_git_tokens, request_scope
 from ambient_runner.server.routes.files import file_routes
 from ambient_runner.services.platform_facts import (
     repo_added,
@@ -30,180 +30,188 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import RunnerError
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.platform import FileServices, Granted, Platform
-    from ambient_runner.server.runtime import Service
-    from ambient_runner.services.background_jobs import Job
-    from ambient_runner.services.credentials import Visit
-    from ambient_runner.services.platform_facts import News
+    from ambient_runner.server.platform import FileServices, Platform, RequestGrants
+    from ambient_runner.server.runtime import ServerRuntime
+    from ambient_runner.services.background_jobs import BackgroundJob
+    from ambient_runner.services.credentials import RequestScope
+    from ambient_runner.services.platform_facts import PlatformFact
     from ambient_runner.services.workspaces.clone import CloneProgress
-    from ambient_runner.services.workspaces.repos import Added
-    from ambient_runner.services.workspaces.workflows import Changed
+    from ambient_runner.services.workspaces.repos import AddedRepo
+    from ambient_runner.services.workspaces.workflows import WorkflowChange
 
-    _Note = Callable[[News], Awaitable[None]]
+    _AppendFact = Callable[[PlatformFact], Awaitable[None]]
 
 T = TypeVar("T")
 
-_STEP = 10
-"""Percent between two facts about a clone: they are stored for good."""
+_PROGRESS_STEP = 10
+"""Percent between two progress facts of a clone: facts are stored permanently."""
 
 
-def platform_routes(service: Service, guard: Guard) -> list[APIRouter]:
-    """The routes this server's agents have a use for."""
-    services = service.platform.file_services
+def platform_routes(runtime: ServerRuntime, guard: Guard) -> list[APIRouter]:
+    """Return the routes that this server's agents use."""
+    services = runtime.platform.file_services
     routers: list[APIRouter] = []
     if services:
-        routers += [make(service, guard, services) for make in (_repo_routes, _workflow_routes, file_routes)]
-    if service.platform.has_mcp:
-        routers += [_mcp_routes(service, guard)]
+        routers += [make(runtime, guard, services) for make in (_repo_routes, _workflow_routes, file_routes)]
+    if runtime.platform.has_mcp:
+        routers += [_mcp_routes(runtime, guard)]
     return routers
 
 
-def _repo_routes(service: Service, guard: Guard, services: FileServices) -> APIRouter:
-    """`POST /repos/add`, `POST /repos/remove` and `GET /repos/status`."""
+def _repo_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -> APIRouter:
+    """Return the routes `POST /repos/add`, `POST /repos/remove` and `GET /repos/status`."""
     router = APIRouter(route_class=AmbientRoute)
-    platform = service.platform
+    platform = runtime.platform
 
     @router.post("/repos/add")
-    async def add(request: Request) -> Response:
+    async def add_repo(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        desk = _Desk(platform, services, await visit_of(service, request, actor, body), brought_tokens(request))
-        job = await desk.add(body)
+        actions = _PlatformActions(
+            platform, services, await request_scope(runtime, request, actor, body), request_git_tokens(request)
+        )
+        job = await actions.add_repo(body)
         if request.query_params.get("wait") == "0":
-            return Json({"message": "Repository is being cloned", "name": job.key.name}, status_code=202)
-        added = await job.outcome()
-        about = {"name": added.name, "path": str(added.path), "newly_cloned": added.newly_cloned}
-        return Json({"message": "Repository added", **about})
+            return JsonResponse({"message": "Repository is being cloned", "name": job.key.name}, status_code=202)
+        added = await job.wait_for_result()
+        fields = {"name": added.name, "path": str(added.path), "newly_cloned": added.newly_cloned}
+        return JsonResponse({"message": "Repository added", **fields})
 
     @router.post("/repos/remove")
-    async def remove(request: Request) -> Response:
+    async def remove_repo(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        thread = (await visit_of(service, request, actor, body)).thread
-        removed = await services.repos.remove(thread, text_of(body, "name", needed=True))
-        await platform.note(thread, repo_removed(removed.name))
-        return Json({"message": "Repository removed"})
+        thread = (await request_scope(runtime, request, actor, body)).thread
+        removed = await services.repos.remove(thread, read_text(body, "name", required=True))
+        await platform.append_fact(thread, repo_removed(removed.name))
+        return JsonResponse({"message": "Repository removed"})
 
     @router.get("/repos/status")
-    async def status(request: Request) -> Response:
-        visit = await visit_of(service, request, await guard(request))
-        return Json({"repos": await services.repos.status(visit.thread)})
+    async def repo_status(request: Request) -> Response:
+        scope = await request_scope(runtime, request, await guard(request))
+        return JsonResponse({"repos": await services.repos.status(scope.thread)})
 
     return router
 
 
-def _workflow_routes(service: Service, guard: Guard, services: FileServices) -> APIRouter:
-    """`POST /workflow`."""
+def _workflow_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -> APIRouter:
+    """Return the route `POST /workflow`."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.post("/workflow")
-    async def workflow(request: Request) -> Response:
+    async def change_workflow(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        desk = _Desk(service.platform, services, await visit_of(service, request, actor, body), brought_tokens(request))
+        actions = _PlatformActions(
+            runtime.platform, services, await request_scope(runtime, request, actor, body), request_git_tokens(request)
+        )
         if "gitUrl" not in body:
-            raise InvalidInput("`gitUrl` is missing. Send an empty one to have no workflow.")
-        return Json(await (desk.change(body) if text_of(body, "gitUrl") else desk.clear()))
+            raise InvalidInput("`gitUrl` is missing. Send an empty string to remove the workflow.")
+        return JsonResponse(
+            await (actions.change_workflow(body) if read_text(body, "gitUrl") else actions.clear_workflow())
+        )
 
     return router
 
 
-def _mcp_routes(service: Service, guard: Guard) -> APIRouter:
-    """`GET /mcp/status`."""
+def _mcp_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
+    """Return the route `GET /mcp/status`."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.get("/mcp/status")
-    async def status(request: Request) -> Response:
-        visit = await visit_of(service, request, await guard(request))
-        rows = await service.platform.mcp_rows(visit)
-        return Json({"servers": rows, "totalCount": len(rows)})
+    async def mcp_status(request: Request) -> Response:
+        scope = await request_scope(runtime, request, await guard(request))
+        rows = await runtime.platform.mcp_status(scope)
+        return JsonResponse({"servers": rows, "totalCount": len(rows)})
 
     return router
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
-    """Carries out what one request has asked, and tells those who follow the thread: the one who asked may have left."""
+class _PlatformActions:
+    """Carries out one request and stores facts for the readers of the thread: the client may have disconnected."""
 
     platform: Platform
     services: FileServices
-    visit: Visit
+    scope: RequestScope
     tokens: dict[str, str] = field(repr=False)
 
-    async def add(self, body: Mapping[str, Any]) -> Job[Added]:
-        """The clone that is asked for. Raises: what can be told before anything is fetched."""
-        url = text_of(body, "url", needed=True)
-        branch, name = text_of(body, "branch") or None, text_of(body, "name") or None
+    async def add_repo(self, body: Mapping[str, Any]) -> BackgroundJob[AddedRepo]:
+        """Start the clone. Raises: errors that are detected before anything is fetched."""
+        url = read_text(body, "url", required=True)
+        branch, name = read_text(body, "branch") or None, read_text(body, "name") or None
 
-        def news(added: Added) -> list[News]:
+        def facts_of(added: AddedRepo) -> list[PlatformFact]:
             return [repo_added(added.name, url, added.branch)] if added.newly_cloned else []
 
-        begin = partial(self.services.repos.add, self.visit.thread, url, branch=branch, name=name)
-        return await self._begin("repos", begin, news)
+        start = partial(self.services.repos.add, self.scope.thread, url, branch=branch, name=name)
+        return await self._start_job("repos", start, facts_of)
 
-    async def change(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        url = text_of(body, "gitUrl")
-        branch, path = text_of(body, "branch") or None, text_of(body, "path") or None
+    async def change_workflow(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        url = read_text(body, "gitUrl")
+        branch, path = read_text(body, "branch") or None, read_text(body, "path") or None
 
-        def news(changed: Changed) -> list[News]:
+        def facts_of(changed: WorkflowChange) -> list[PlatformFact]:
             return [workflow_changed(changed.url, changed.branch, changed.path, changed.config)]
 
-        begin = partial(self.services.workflows.change, self.visit.thread, url, branch=branch, path=path)
-        job = await self._begin("workflow", begin, news)
-        changed = await job.outcome()
-        about = {"gitUrl": changed.url, "branch": changed.branch, "path": changed.path}
-        return {"message": f"Workflow {changed.outcome}", **about}
+        start = partial(self.services.workflows.change, self.scope.thread, url, branch=branch, path=path)
+        job = await self._start_job("workflow", start, facts_of)
+        changed = await job.wait_for_result()
+        fields = {"gitUrl": changed.url, "branch": changed.branch, "path": changed.path}
+        return {"message": f"Workflow {changed.outcome}", **fields}
 
-    async def clear(self) -> dict[str, Any]:
-        cleared = await self.services.workflows.clear(self.visit.thread)
+    async def clear_workflow(self) -> dict[str, Any]:
+        cleared = await self.services.workflows.clear(self.scope.thread)
         if cleared:
-            await self.platform.note(self.visit.thread, workflow_changed("", "", ""))
+            await self.platform.append_fact(self.scope.thread, workflow_changed("", "", ""))
         message = "Workflow updated" if cleared else "No workflow is active"
         return {"message": message, "gitUrl": "", "branch": "", "path": ""}
 
-    async def _begin(
-        self, stage: str, begin: Callable[..., Awaitable[Job[T]]], news: Callable[[T], list[News]]
-    ) -> Job[T]:
-        """Begin this with what is granted to the request. Those who follow the thread hear how it goes and how it ended."""
-        granted = await self.platform.granted(self.visit, self.tokens)
-        note = self._noting(granted)
+    async def _start_job(
+        self, stage: str, start: Callable[..., Awaitable[BackgroundJob[T]]], facts_of: Callable[[T], list[PlatformFact]]
+    ) -> BackgroundJob[T]:
+        """Start a job with the credentials of the request. Its progress and outcome are stored as facts of the thread."""
+        grants = await self.platform.grants_for_request(self.scope, self.tokens)
+        append_fact = self._fact_writer(grants)
 
-        async def tell(job: Job[T]) -> None:
+        async def report_job(job: BackgroundJob[T]) -> None:
             if job.error:
-                job.error = _cleaned(job.error, granted)
-                await note(setup_error(stage, job.error.message))
+                job.error = _redact_error(job.error, grants)
+                await append_fact(setup_error(stage, job.error.message))
             for result in job.result:
-                for fact in news(result):
-                    await note(fact)
+                for fact in facts_of(result):
+                    await append_fact(fact)
 
-        return await begin(environment=granted.environment, progress=_Progress(note), then=tell)
+        return await start(environment=grants.environment, on_progress=_ProgressFacts(append_fact), on_done=report_job)
 
-    def _noting(self, granted: Granted) -> _Note:
-        """Tells those who follow the thread, without what was granted to this request."""
+    def _fact_writer(self, grants: RequestGrants) -> _AppendFact:
+        """Return a function that stores a fact with the request's credentials redacted."""
 
-        async def note(news: News) -> None:
-            await self.platform.note(self.visit.thread, news._replace(value=granted.redactor.redact_value(news.value)))
+        async def append_redacted(fact: PlatformFact) -> None:
+            await self.platform.append_fact(
+                self.scope.thread, fact._replace(value=grants.redactor.redact_value(fact.value))
+            )
 
-        return note
+        return append_redacted
 
 
-def _cleaned(error: RunnerError, granted: Granted) -> RunnerError:
-    """The same error for whomever waits for the job, without what was granted."""
+def _redact_error(error: RunnerError, grants: RequestGrants) -> RunnerError:
+    """Return a copy of the error with the request's credentials redacted."""
     clean = copy(error).with_traceback(error.__traceback__)
-    clean.args = (granted.redactor.redact_text(error.message),)
+    clean.args = (grants.redactor.redact_text(error.message),)
     clean.__cause__ = error.__cause__
     return clean
 
 
-class _Progress:
-    """Says how a clone goes on, in few steps: facts are stored for good."""
+class _ProgressFacts:
+    """Stores the progress of a clone in few steps: facts are stored permanently."""
 
-    def __init__(self, note: _Note) -> None:
-        self._note = note
-        self._said: CloneProgress | None = None
+    def __init__(self, append_fact: _AppendFact) -> None:
+        self._append_fact = append_fact
+        self._last_step: CloneProgress | None = None
 
     async def __call__(self, step: CloneProgress) -> None:
-        said = self._said
-        if said is None or step.phase != said.phase or step.percent >= said.percent + _STEP:
-            self._said = step
-            await self._note(repo_progress(step))
+        last = self._last_step
+        if last is None or step.phase != last.phase or step.percent >= last.percent + _PROGRESS_STEP:
+            self._last_step = step
+            await self._append_fact(repo_progress(step))

@@ -1,4 +1,4 @@
-"""The doors to runs: start one, stop one."""
+"""Routes that start and stop runs."""
 
 from __future__ import annotations
 
@@ -19,144 +19,150 @@ from starlette.requests import ClientDisconnect
 
 from ambient_runner.config import OnBusy, OnDisconnect
 from ambient_runner.errors import InvalidInput, RunnerError, UnknownAgent
-from ambient_runner.ledger.base import KeyClaim
+from ambient_runner.ledger.records import IdempotencyClaim
 from ambient_runner.projections.frames import Framer
-from ambient_runner.protocol.encode import negotiate
-from ambient_runner.protocol.profiles import profile_of
-from ambient_runner.protocol.run_input import newest_user_message, read_input
-from ambient_runner.runs.loop_detection import VIA, read_via
+from ambient_runner.protocol.encode import negotiate_format
+from ambient_runner.protocol.profiles import profile_for_version
+from ambient_runner.protocol.run_input import newest_user_message, parse_input
+from ambient_runner.protocol.strict_json import is_too_deep
+from ambient_runner.runs.loop_detection import VIA, parse_via_header
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
-from ambient_runner.runs.view_cache import Life
+from ambient_runner.runs.view_cache import ThreadEpoch
 from ambient_runner.server.end_conditions import UntilRunEnds
-from ambient_runner.server.error_responses import AmbientRoute, Json
+from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import passed_headers, read_body
+from ambient_runner.server.request_parsing import forwarded_headers, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ambient_runner.protocol.events import RunAgentInput
-    from ambient_runner.protocol.run_input import Inbound
+    from ambient_runner.protocol.run_input import ParsedInput
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}).*")
-_KEY = re.compile(r"[\x21-\x7e]{1,256}")
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,256}")
 _MAX_STOP_BODY = 4096
-_LARGE = 1 << 18
+_STOP_BODY_HINT = 'Send {"threadId": "…"}, or an empty body when only one run is active.'
+_LARGE_BODY = 1 << 18
 
 logger = logging.getLogger(__name__)
 
 
-def run_routes(service: Service, guard: Guard, *, bare: bool = False) -> APIRouter:
-    """`POST /`, `POST /agents/{name}` and `POST /interrupt`; with `bare` also the prefix itself, without a slash at its end."""
+def run_routes(runtime: ServerRuntime, guard: Guard, *, without_slash: bool = False) -> APIRouter:
+    """Return the routes `POST /`, `POST /agents/{name}` and `POST /interrupt`; with `without_slash` also the bare prefix."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.post("/")
     async def run_default(request: Request) -> Response:
-        return await _run(service, request, await guard(request), service.default_agent)
+        return await _start_run(runtime, request, await guard(request), runtime.default_agent)
 
-    if bare:
+    if without_slash:
         router.add_api_route("", run_default, methods=["POST"])
 
     @router.post("/agents/{name}/", include_in_schema=False)
     @router.post("/agents/{name}")
     async def run_named(request: Request, name: str) -> Response:
-        return await _run(service, request, await guard(request), service.default_agent if name == "default" else name)
+        return await _start_run(
+            runtime, request, await guard(request), runtime.default_agent if name == "default" else name
+        )
 
     @router.post("/interrupt")
-    async def interrupt(request: Request) -> Response:
-        return await _interrupt(service, request, await guard(request))
+    async def interrupt_run(request: Request) -> Response:
+        return await _interrupt_run(runtime, request, await guard(request))
 
     return router
 
 
-async def _run(service: Service, request: Request, actor: Actor, agent: str) -> Response:
-    if agent not in service.agents:
+async def _start_run(runtime: ServerRuntime, request: Request, actor: Actor, agent: str) -> Response:
+    if agent not in runtime.agents:
         raise UnknownAgent
-    body = await read_body(request, service.settings.max_body)
-    read = await read_posted(service, body)
-    posted = read.input
-    on_disconnect = disconnect_policy(service, request)
-    runner = await service.runner()
-    asked = start_request(service, request, actor, agent, posted, body)
-    if newest_user_message(posted.messages) is None:
-        asked = replace(asked, prompt=await service.platform.startup_prompt(agent, actor.thread(posted.thread_id)))
-    waits = (asked.on_busy or service.settings.on_busy) in {"queue", "supersede"}
-    with saying_what_was_left_out(read):
-        started = await (_start_while_connected(runner, asked, request) if waits else runner.start(asked))
+    body = await read_body(request, runtime.settings.max_body)
+    parsed = await parse_run_input(runtime, body)
+    run_input = parsed.input
+    on_disconnect = disconnect_policy(runtime, request)
+    runner = await runtime.ensure_runner()
+    start = start_request(runtime, request, actor, agent, run_input, body)
+    if newest_user_message(run_input.messages) is None:
+        start = replace(
+            start, prompt=await runtime.platform.startup_prompt(agent, actor.thread_key(run_input.thread_id))
+        )
+    may_wait = (start.on_busy or runtime.settings.on_busy) in {"queue", "supersede"}
+    with with_skipped_messages(parsed):
+        started = await (_start_while_connected(runner, start, request) if may_wait else runner.start(start))
     event_lines = request.query_params.get("event_lines") == "1"
-    return run_stream(service, runner, request, started, posted, on_disconnect, event_lines=event_lines)
+    return run_stream(runtime, runner, request, started, run_input, on_disconnect, event_lines=event_lines)
 
 
 def start_request(
-    service: Service, request: Request, actor: Actor, agent: str, posted: RunAgentInput, body: bytes
+    runtime: ServerRuntime, request: Request, actor: Actor, agent: str, run_input: RunAgentInput, body: bytes
 ) -> StartRequest:
-    """What the headers of a request ask of the Runner. Raises: InvalidInput, AgentLoop."""
+    """Return the StartRequest for the Runner, from the input and the headers. Raises: InvalidInput, AgentLoop."""
     return StartRequest(
         agent=agent,
         actor=actor,
-        input=posted,
-        claim=_claim(request, actor, agent, body),
-        on_busy=cast("OnBusy | None", _choice(request, "x-ambient-on-busy", get_args(OnBusy))),
-        caller=_caller(request),
-        headers=passed_headers(request, service.settings.pass_headers),
-        via=read_via(request.headers.get(VIA)),
+        input=run_input,
+        claim=_idempotency_claim(request, actor, agent, body),
+        on_busy=cast("OnBusy | None", _header_choice(request, "x-ambient-on-busy", get_args(OnBusy))),
+        caller=_parse_traceparent(request),
+        headers=forwarded_headers(request, runtime.settings.pass_headers),
+        via=parse_via_header(request.headers.get(VIA)),
     )
 
 
-def disconnect_policy(service: Service, request: Request) -> str:
-    """What becomes of the run when its client leaves: the request's own wish first. Raises: InvalidInput."""
-    return _choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or service.settings.on_disconnect
+def disconnect_policy(runtime: ServerRuntime, request: Request) -> str:
+    """Return what happens to the run when its client disconnects: the request's header, else the setting. Raises: InvalidInput."""
+    return _header_choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or runtime.settings.on_disconnect
 
 
 def run_stream(
-    service: Service,
+    runtime: ServerRuntime,
     runner: Runner,
     request: Request,
     started: Started,
-    posted: RunAgentInput,
+    run_input: RunAgentInput,
     on_disconnect: str,
     *,
     event_lines: bool = False,
 ) -> EventStream:
-    """The answer to a POST: the run's frames up to its end."""
+    """Return the response to a POST: the run's event stream up to its end."""
     return EventStream(
-        service,
+        runtime,
         runner,
-        Life(started.thread, started.epoch),
+        ThreadEpoch(started.thread, started.epoch),
         Framer(
             started.epoch,
-            profile_of(posted.protocol_version),
-            form=negotiate(request.headers.get("accept")),
+            profile_for_version(run_input.protocol_version),
+            wire_format=negotiate_format(request.headers.get("accept")),
             event_lines=event_lines,
         ),
         after=started.after,
         until=UntilRunEnds(started.run),
-        headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _header(started.thread.id)},
+        headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _quote_header(started.thread.id)},
         on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
     )
 
 
-async def _start_while_connected(runner: Runner, asked: StartRequest, request: Request) -> Started:
-    """Start the run, or give up its place in the line when the client leaves. A run that has begun goes on.
+async def _start_while_connected(runner: Runner, start: StartRequest, request: Request) -> Started:
+    """Start the run, or leave the queue when the client disconnects. A run that has started continues.
 
     Raises: ClientDisconnect, and whatever `Runner.start` raises.
     """
     outcome: list[Started | RunnerError] = []
     async with anyio.create_task_group() as tasks:
 
-        async def leave_with_the_client() -> None:
+        async def cancel_on_disconnect() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
             tasks.cancel_scope.cancel()
 
-        tasks.start_soon(leave_with_the_client)
+        tasks.start_soon(cancel_on_disconnect)
         try:
-            outcome.append(await runner.start(asked))
+            outcome.append(await runner.start(start))
         except RunnerError as error:
-            outcome.append(error)  # raised outside: a task group would wrap it
+            outcome.append(error)  # Raised outside: the task group would wrap it.
         tasks.cancel_scope.cancel()
     match outcome:
         case [Started() as started]:
@@ -168,52 +174,54 @@ async def _start_while_connected(runner: Runner, asked: StartRequest, request: R
 
 
 @contextmanager
-def saying_what_was_left_out(read: Inbound) -> Generator[None]:
-    """Who sent a message that could not be read, and is told that nothing is there to answer, is told that too."""
+def with_skipped_messages(parsed: ParsedInput) -> Generator[None]:
+    """Add the skipped messages to an InvalidInput: a message that could not be parsed may be why there is nothing to answer."""
     try:
         yield
     except InvalidInput as error:
-        if not read.left_out:
+        if not parsed.skip_reason:
             raise
-        raise InvalidInput(f"{error.message} {read.left_out}") from error
+        raise InvalidInput(f"{error.message} {parsed.skip_reason}") from error
 
 
-async def read_posted(service: Service, body: bytes) -> Inbound:
-    """The input of a body. A large one is read off the loop: checking it takes time that other streams need."""
-    large = len(body) > _LARGE
-    read = (
-        await asyncio.get_running_loop().run_in_executor(service.reader, read_input, body)
-        if large
-        else read_input(body)
+async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
+    """Return the run input in a body. A large body is parsed in a thread, so that it does not delay other streams."""
+    is_large = len(body) > _LARGE_BODY
+    parsed = (
+        await asyncio.get_running_loop().run_in_executor(runtime.body_executor, parse_input, body)
+        if is_large
+        else parse_input(body)
     )
-    for warning in read.warnings:
+    for warning in parsed.warnings:
         logger.info("Input: %s", warning)
-    return read
+    return parsed
 
 
-async def _interrupt(service: Service, request: Request, actor: Actor) -> Response:
-    runner = await service.runner()
-    thread_id = _thread_id(await read_body(request, _MAX_STOP_BODY, types=("application/json", "")))
-    key = actor.thread(thread_id) if thread_id else runner.only_active(actor)
+async def _interrupt_run(runtime: ServerRuntime, request: Request, actor: Actor) -> Response:
+    runner = await runtime.ensure_runner()
+    thread_id = _parse_stop_body(await read_body(request, _MAX_STOP_BODY, media_types=("application/json", "")))
+    key = actor.thread_key(thread_id) if thread_id else runner.single_active_thread(actor)
     run = await runner.stop(key)
-    return Json({"message": "Interrupt signal sent", "threadId": key.id, "runId": run})
+    return JsonResponse({"message": "Interrupt signal sent", "threadId": key.id, "runId": run})
 
 
-def _thread_id(body: bytes) -> str:
-    """The thread a stop names; empty for an empty body. The ADR's `thread_id` is accepted too."""
+def _parse_stop_body(body: bytes) -> str:
+    """Return the thread id in the body of a stop; empty for an empty body. The ADR's `thread_id` is accepted too."""
     if not body.strip():
         return ""
+    if is_too_deep(body):
+        raise InvalidInput(_STOP_BODY_HINT)
     try:
-        given = msgspec.json.decode(body, type=dict[str, object])
+        payload = msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidInput('Send {"threadId": "…"}, or an empty body when only one run is active.') from error
-    named = given.get("threadId", given.get("thread_id", ""))
-    if not isinstance(named, str):
+        raise InvalidInput(_STOP_BODY_HINT) from error
+    thread_id = payload.get("threadId", payload.get("thread_id", ""))
+    if not isinstance(thread_id, str):
         raise InvalidInput("`threadId` must be a string.")
-    return named
+    return thread_id
 
 
-def _choice(request: Request, header: str, allowed: tuple[str, ...]) -> str | None:
+def _header_choice(request: Request, header: str, allowed: tuple[str, ...]) -> str | None:
     value = request.headers.get(header)
     if value is None:
         return None
@@ -222,23 +230,23 @@ def _choice(request: Request, header: str, allowed: tuple[str, ...]) -> str | No
     return value.lower()
 
 
-def _claim(request: Request, actor: Actor, agent: str, body: bytes) -> KeyClaim | None:
+def _idempotency_claim(request: Request, actor: Actor, agent: str, body: bytes) -> IdempotencyClaim | None:
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
-    if not _KEY.fullmatch(key):
+    if not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 256 visible ASCII characters.")
     scope = msgspec.json.encode([actor.tenant, actor.owner, agent, key]).decode()
-    return KeyClaim(scope=scope, digest=hashlib.sha256(body).hexdigest())
+    return IdempotencyClaim(scope=scope, digest=hashlib.sha256(body).hexdigest())
 
 
-def _caller(request: Request) -> SpanRef | None:
+def _parse_traceparent(request: Request) -> SpanRef | None:
     found = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     if found is None or not int(found[1], 16) or not int(found[2], 16):
         return None
     return SpanRef(trace_id=found[1], span_id=found[2], sampled=bool(int(found[3], 16) & 1))
 
 
-def _header(text: str) -> str:
-    """A thread id as a header value: what is not ASCII is percent-encoded."""
+def _quote_header(text: str) -> str:
+    """Return a thread id as a header value: non-ASCII characters are percent-encoded."""
     return quote(text, safe="!#$&'()*+,/:;=?@[]~ ")

@@ -1,4 +1,4 @@
-"""The doors for operators and front ends: health, readiness, capabilities, metrics."""
+"""Routes for operators and front ends: health, readiness, capabilities, metrics."""
 
 from __future__ import annotations
 
@@ -8,57 +8,62 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from ambient_runner.bridges.agent_host import Hosted
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.protocol.capabilities import agent_capabilities
-from ambient_runner.server.error_responses import AmbientRoute, Json
+from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 
 if TYPE_CHECKING:
     from ambient_runner.server.guard import Guard
-    from ambient_runner.server.runtime import Service
+    from ambient_runner.server.runtime import ServerRuntime
 
 
-def status_routes(service: Service, guard: Guard) -> APIRouter:
-    """`GET /health`, `/ready`, `/capabilities` and `/metrics`."""
+def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
+    """Return the routes `GET /health`, `/ready`, `/capabilities` and `/metrics`."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.get("/health")
-    async def health() -> Response:
-        return Json({"status": "healthy"})
+    async def check_health() -> Response:
+        return JsonResponse({"status": "healthy"})
 
     @router.get("/ready")
-    async def ready() -> Response:
-        await service.runner()
-        return Json({"status": "ready"}) if service.is_ready else Json({"status": "draining"}, status_code=503)
+    async def check_ready() -> Response:
+        await runtime.ensure_runner()
+        return (
+            JsonResponse({"status": "ready"})
+            if runtime.is_ready
+            else JsonResponse({"status": "draining"}, status_code=503)
+        )
 
     @router.get("/capabilities")
-    async def capabilities(request: Request) -> Response:
+    async def get_capabilities(request: Request) -> Response:
         await guard(request)
-        return Json(_capabilities(service))
+        return JsonResponse(_describe_capabilities(runtime))
 
     @router.get("/metrics")
-    async def metrics(request: Request) -> Response:
+    async def get_metrics(request: Request) -> Response:
         await guard(request)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-def _capabilities(service: Service) -> dict[str, Any]:
-    hosted = [agent for agent in service.agents.values() if isinstance(agent, Hosted)]
-    durable = service.settings.is_durable
+def _describe_capabilities(runtime: ServerRuntime) -> dict[str, Any]:
+    hosted = [agent for agent in runtime.agents.values() if isinstance(agent, AgentHost)]
+    is_durable = runtime.settings.is_durable
     return {
         "framework": asdict(hosted[0].bridge.capabilities()),
         "platform": {
-            "history": service.settings.history_mode,
+            "history": runtime.settings.history_mode,
             "resumable": True,
-            "durable": durable,
+            "durable": is_durable,
             "interrupts": True,
-            "onBusy": service.settings.on_busy,
-            "features": service.platform.features,
-            "model": service.settings.model or None,
-            "defaultThread": service.settings.default_thread or None,
+            "onBusy": runtime.settings.on_busy,
+            "features": runtime.platform.features,
+            "model": runtime.settings.model or None,
+            "defaultThread": runtime.settings.default_thread or None,
         },
         "agents": {
-            agent.name: agent_capabilities(agent.name, agent.bridge.capabilities(), durable=durable) for agent in hosted
+            agent.name: agent_capabilities(agent.name, agent.bridge.capabilities(), durable=is_durable)
+            for agent in hosted
         },
     }

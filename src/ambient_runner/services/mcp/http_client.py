@@ -1,6 +1,6 @@
-"""How an MCP server over HTTP is spoken to that is only looked at: no redirect is followed, and what it may send has an end.
+"""HTTP client for probing MCP servers: it follows no redirect and limits the size of responses.
 
-The `mcp` package reads an answer whole, however long it is, and unpacks it.
+The `mcp` package reads a whole response into memory, however long, and decompresses it.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import httpx2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["LONGEST_ANSWER", "http_client"]
+__all__ = ["MAX_RESPONSE_BYTES", "http_client"]
 
-LONGEST_ANSWER = 8 << 20
+MAX_RESPONSE_BYTES = 8 << 20
 
 
 def http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
-    """One that follows no redirect: the headers may hold a credential."""
+    """Return a client that follows no redirect, because the headers may hold a credential."""
     return httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **(headers or {})},
         timeout=timeout,
         auth=auth,
         follow_redirects=False,
-        event_hooks={"response": [_bound]},
+        event_hooks={"response": [_limit_response]},
     )
 
 
-async def _bound(response: httpx2.Response) -> None:
-    # What is packed all the same is left as it is: unpacked, a little can be more than there is memory.
+async def _limit_response(response: httpx2.Response) -> None:
+    # A response that is compressed all the same is not decompressed: a small one can expand to more than the memory.
     response.headers.pop("content-encoding", None)
     assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _Bounded(response.stream)
+    response.stream = _LimitedStream(response.stream)
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """An answer that fails when it grows too long."""
+class _LimitedStream(httpx2.AsyncByteStream):
+    """A response body that fails when it exceeds the limit."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -45,8 +45,8 @@ class _Bounded(httpx2.AsyncByteStream):
         size = 0
         async for data in self._stream:
             size += len(data)
-            if size > LONGEST_ANSWER:
-                raise httpx2.StreamError("the answer is too long")
+            if size > MAX_RESPONSE_BYTES:
+                raise httpx2.StreamError("the response is too long")
             yield data
 
     async def aclose(self) -> None:

@@ -1,7 +1,7 @@
-"""Whether MCP servers answer, and what they offer: each is really connected to, once, and the answer is kept for a while.
+"""Status of MCP servers: connects to each server once, lists its tools, and caches the result for a while.
 
-Connections are made in tasks this module owns, so whoever asks may leave. Those who ask for the same server at the same time wait for the
-same connection. The official `mcp` package speaks the protocol; it is imported when the first server is looked at.
+Probes run in tasks of this module, so a client may disconnect. Concurrent requests for the same server share one connection. The official
+`mcp` package implements the protocol; it is imported with the first probe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 import msgspec
 
-from ambient_runner.errors import Draining, ServiceError, needing
+from ambient_runner.errors import Draining, ServiceError, optional_dependency
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ambient_runner.services.mcp.config import Resolved, Server
+    from ambient_runner.services.mcp.config import McpServer, ResolvedMcpServers
 
 __all__ = ["McpStatus"]
 
 _MAX_PAGES = 20
-_PAUSE = 5.0
-"""Seconds before a server that failed is tried with other credentials: some sources give new ones every time they are asked."""
-_Clean = Callable[[dict[str, Any]], dict[str, Any]]
-_FAILED = "It could not be reached, or did not answer as an MCP server does. The log of this server has the reason."
+_RETRY_DELAY = 5.0
+"""Seconds before a failed server is probed again with other credentials. Some sources return new ones with every request."""
+_Redact = Callable[[dict[str, Any]], dict[str, Any]]
+_UNKNOWN_FAILURE = "It could not be reached, or did not respond as an MCP server. See this server's log for the reason."
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class _Look:
-    """One look at one server, under way or done."""
+class _Probe:
+    """One probe of one server, running or done."""
 
-    filled: str
-    """What was filled in, as a digest."""
+    config_digest: str
+    """Digest of the configuration with its variables expanded."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
-    found: dict[str, Any] = field(default_factory=lambda: _failed(_FAILED))
-    counts: bool = True
-    """Whether the answer is kept for those who ask later."""
-    at: float = 0.0
+    result: dict[str, Any] = field(default_factory=lambda: _failed_result(_UNKNOWN_FAILURE))
+    is_cacheable: bool = True
+    """True if later requests may use the result."""
+    finished_at: float = 0.0
 
-    def is_worth_another(self, filled: str) -> bool:
-        """Whether it failed, for what is no longer filled in."""
-        failed = self.done.is_set() and self.found["status"] == "failed"
-        return failed and self.filled != filled and time.monotonic() - self.at > _PAUSE
+    def should_retry(self, config_digest: str) -> bool:
+        """Return True if the probe failed with a configuration whose variables have changed since."""
+        failed = self.done.is_set() and self.result["status"] == "failed"
+        return failed and self.config_digest != config_digest and time.monotonic() - self.finished_at > _RETRY_DELAY
 
 
 class McpStatus:
-    """Looks at servers. Use it in `async with`: leaving ends what is under way, child processes included."""
+    """Probes servers. Use it in `async with`: leaving cancels running probes and ends their child processes."""
 
-    def __init__(self, *, timeout: float = 10.0, keep: float = 60.0, at_once: int = 8) -> None:
+    def __init__(self, *, timeout: float = 10.0, cache_seconds: float = 60.0, max_concurrent: int = 8) -> None:
         self._timeout = timeout
-        self._keep = keep
-        self._places = anyio.CapacityLimiter(at_once)
-        self._looks: dict[str, _Look] = {}
+        self._cache_seconds = cache_seconds
+        self._slots = anyio.CapacityLimiter(max_concurrent)
+        self._probes: dict[str, _Probe] = {}
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
 
@@ -73,119 +73,125 @@ class McpStatus:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.call_off()
+        self.cancel_all()
         await self._exit.__aexit__(kind, error, trace)
-        self._looks.clear()
+        self._probes.clear()
 
-    def call_off(self) -> None:
-        """End what is under way soon, and begin no more. Those who wait hear that the server is shutting down."""
+    def cancel_all(self) -> None:
+        """Cancel running probes without waiting, and start no more. Waiters get Draining."""
         self._tasks = None
-        for look in self._looks.values():
-            look.scope.cancel()
+        for probe in self._probes.values():
+            probe.scope.cancel()
 
-    async def look(
+    async def probe(
         self,
-        resolved: Resolved,
-        folder: Path | None = None,
+        resolved: ResolvedMcpServers,
+        cwd: Path | None = None,
         *,
-        whom: object = None,
-        clean: _Clean = lambda found: found,
+        subject: object = None,
+        redact: _Redact = lambda found: found,
     ) -> list[dict[str, Any]]:
-        """Every server of a configuration: `{name, displayName, status, version, tools}`, and `error` where it is not well.
+        """Return a row for every server: `{name, displayName, status, version, tools}`, and `error` where it failed.
 
-        `whom` is who asks: what was found with the credentials of one is not for another. `clean` takes these out of what is found.
+        Results are cached per `subject`: what one user's credentials found is not for another. `redact` removes secrets from a result.
         Raises: Draining while the server shuts down.
         """
-        looks = [(server, self._begun(server, folder, whom, clean)) for server in resolved.servers]
+        probes = [(server, self._start_probe(server, cwd, subject, redact)) for server in resolved.servers]
         rows: list[dict[str, Any]] = []
-        for server, look in looks:
-            await look.done.wait()
-            if look.scope.cancel_called:
+        for server, probe in probes:
+            await probe.done.wait()
+            if probe.scope.cancel_called:
                 raise Draining
-            rows.append({"name": server.name, "displayName": server.display_name, **look.found})
-        rows += [_row(name, "disabled") for name in resolved.disabled]
-        return rows + [_row(mistake.name, "invalid", mistake.message) for mistake in resolved.mistakes]
+            rows.append({"name": server.name, "displayName": server.display_name, **probe.result})
+        rows += [_status_row(name, "disabled") for name in resolved.disabled]
+        return rows + [_status_row(problem.name, "invalid", problem.message) for problem in resolved.problems]
 
-    def _begun(self, server: Server, folder: Path | None, whom: object, clean: _Clean) -> _Look:
-        """The look at this configuration, begun now unless there is one that counts. What was filled in may change meanwhile."""
-        self._forget_old()
-        filled = _digest(server.config)
-        key = _digest([whom, server.name, server.digest or filled, str(folder)])
-        look = self._looks.get(key)
-        if look is None or look.is_worth_another(filled):
+    def _start_probe(self, server: McpServer, cwd: Path | None, subject: object, redact: _Redact) -> _Probe:
+        """Return the probe of this configuration, started now unless one is running or cached. Expanded variables may differ from it."""
+        self._evict_expired()
+        config_digest = _hash_json(server.config)
+        key = _hash_json([subject, server.name, server.digest or config_digest, str(cwd)])
+        probe = self._probes.get(key)
+        if probe is None or probe.should_retry(config_digest):
             if self._tasks is None:
                 raise Draining
-            look = self._looks[key] = _Look(filled=filled)
-            self._tasks.start_soon(self._connect, server, folder, look, clean)
-        return look
+            probe = self._probes[key] = _Probe(config_digest=config_digest)
+            self._tasks.start_soon(self._run_probe, server, cwd, probe, redact)
+        return probe
 
-    def _forget_old(self) -> None:
-        old = time.monotonic() - self._keep
+    def _evict_expired(self) -> None:
+        oldest = time.monotonic() - self._cache_seconds
         for key in [
-            key for key, look in self._looks.items() if look.done.is_set() and (look.at < old or not look.counts)
+            key
+            for key, probe in self._probes.items()
+            if probe.done.is_set() and (probe.finished_at < oldest or not probe.is_cacheable)
         ]:
-            del self._looks[key]
+            del self._probes[key]
 
-    async def _connect(self, server: Server, folder: Path | None, look: _Look, clean: _Clean) -> None:
+    async def _run_probe(self, server: McpServer, cwd: Path | None, probe: _Probe, redact: _Redact) -> None:
         try:
-            with look.scope, isolate("looking at an MCP server"):
-                look.found = clean(await self._in_turn(server, folder, look))
+            with probe.scope, isolate(f"probing the MCP server {server.name!r}"):
+                probe.result = redact(await self._probe_with_slot(server, cwd, probe))
         finally:
-            look.at = time.monotonic()
-            look.done.set()
+            probe.finished_at = time.monotonic()
+            probe.done.set()
 
-    async def _in_turn(self, server: Server, folder: Path | None, look: _Look) -> dict[str, Any]:
-        """The time for a look begins when it is asked for: whoever asks waits no longer because there are many servers."""
+    async def _probe_with_slot(self, server: McpServer, cwd: Path | None, probe: _Probe) -> dict[str, Any]:
+        """Probe when a slot is free. The timeout starts with the request, so many servers do not make it wait longer."""
         deadline = anyio.current_time() + self._timeout
-        with anyio.CancelScope(deadline=deadline) as turn:
-            await self._places.acquire_on_behalf_of(look)
-        if turn.cancelled_caught:
-            look.counts = False
-            return _failed("Too many servers were looked at, and this one's turn did not come. Ask again in a moment.")
+        with anyio.CancelScope(deadline=deadline) as waiting:
+            await self._slots.acquire_on_behalf_of(probe)
+        if waiting.cancelled_caught:
+            probe.is_cacheable = False
+            return _failed_result(
+                "Too many servers were being probed, and none finished in time. Try again in a moment."
+            )
         try:
-            return await self._ask(server, folder, deadline)
+            return await self._probe_server(server, cwd, deadline)
         finally:
-            self._places.release_on_behalf_of(look)
+            self._slots.release_on_behalf_of(probe)
 
-    async def _ask(self, server: Server, folder: Path | None, deadline: float) -> dict[str, Any]:
-        """What the server says of itself, or in a sentence why it says nothing."""
-        found = _failed(_FAILED)
+    async def _probe_server(self, server: McpServer, cwd: Path | None, deadline: float) -> dict[str, Any]:
+        """Return the server's version and tools, or the reason why it failed."""
+        result = _failed_result(_UNKNOWN_FAILURE)
         try:
-            with needing("mcp", "httpx2", install="ambient-runner[mcp]", refusal=ServiceError):
+            with optional_dependency("mcp", "httpx2", install="ambient-runner[mcp]", refusal=ServiceError):
                 import httpx2
                 import mcp
         except ServiceError as missing:
-            return _failed(missing.message)
+            return _failed_result(missing.message)
         try:
             with anyio.fail_after(deadline - anyio.current_time()):
-                found = await self._meet(server, folder)
+                result = await self._list_tools(server, cwd)
         except* TimeoutError:
-            found = _failed(f"It did not answer within {self._timeout:g} seconds.")
+            result = _failed_result(f"It did not respond within {self._timeout:g} seconds.")
         except* OSError as errors:
-            found = _failed(f"It could not be started or reached: {_reason(errors)}.")
+            result = _failed_result(f"It could not be started or reached: {_first_reason(errors)}.")
         except* (mcp.MCPError, httpx2.HTTPError):
-            found = _failed("It refused, or could not be reached. Check its URL, its headers and what was granted.")
-        return found
+            result = _failed_result(
+                "It refused the connection, or could not be reached. Check its URL, its headers and the granted credentials."
+            )
+        return result
 
-    async def _meet(self, server: Server, folder: Path | None) -> dict[str, Any]:
+    async def _list_tools(self, server: McpServer, cwd: Path | None) -> dict[str, Any]:
         from mcp import Client
 
         async with AsyncExitStack() as stack:
-            transport = await self._transport(server.config, folder, stack)
+            transport = await self._open_transport(server.config, cwd, stack)
             client = await stack.enter_async_context(Client(transport, read_timeout_seconds=self._timeout))
             tools: list[dict[str, Any]] = []
             cursor: str | None = None
             for _ in range(_MAX_PAGES):
                 page = await client.list_tools(cursor=cursor)
-                tools += [_tool(tool) for tool in page.tools]
+                tools += [_describe_tool(tool) for tool in page.tools]
                 cursor = page.next_cursor
                 if cursor is None:
                     break
             info = client.server_info
             return {"status": "connected", "version": info.version if info else "", "tools": tools}
 
-    async def _transport(self, config: dict[str, Any], folder: Path | None, stack: AsyncExitStack) -> Any:
-        """The way to a server. A child's environment is what its configuration says and nothing that this process has."""
+    async def _open_transport(self, config: dict[str, Any], cwd: Path | None, stack: AsyncExitStack) -> Any:
+        """Open the transport to a server. A child process gets the environment of its configuration and nothing of this process's own."""
         import httpx2
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
@@ -194,35 +200,35 @@ class McpStatus:
         from ambient_runner.services.mcp.stdio_client import stdio_client
 
         if config["type"] == "stdio":
-            return stdio_client([config["command"], *config["args"]], config["env"], folder)
+            return stdio_client([config["command"], *config["args"]], config["env"], cwd)
         if config["type"] == "sse":
             return sse_client(config["url"], config["headers"], self._timeout, httpx_client_factory=http_client)
         client = http_client(config["headers"], httpx2.Timeout(self._timeout))
         return streamable_http_client(config["url"], http_client=await stack.enter_async_context(client))
 
 
-def _digest(value: object) -> str:
+def _hash_json(value: object) -> str:
     return hashlib.sha256(msgspec.json.encode(value)).hexdigest()
 
 
-def _tool(tool: Any) -> dict[str, Any]:
-    notes = tool.annotations
+def _describe_tool(tool: Any) -> dict[str, Any]:
+    annotations = tool.annotations
     return {
         "name": tool.name,
-        "annotations": notes.model_dump(mode="json", by_alias=True, exclude_none=True) if notes else {},
+        "annotations": annotations.model_dump(mode="json", by_alias=True, exclude_none=True) if annotations else {},
     }
 
 
-def _failed(error: str) -> dict[str, Any]:
+def _failed_result(error: str) -> dict[str, Any]:
     return {"status": "failed", "version": "", "tools": [], "error": error}
 
 
-def _row(name: str, status: str, error: str = "") -> dict[str, Any]:
+def _status_row(name: str, status: str, error: str = "") -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "displayName": name, "status": status, "version": "", "tools": []}
     return row | ({"error": error} if error else {})
 
 
-def _reason(errors: BaseExceptionGroup[OSError]) -> str:
+def _first_reason(errors: BaseExceptionGroup[OSError]) -> str:
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]

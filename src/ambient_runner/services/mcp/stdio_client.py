@@ -1,7 +1,7 @@
-"""An MCP server as a child process that is only looked at: bounded in what it may send, and ended with everything it has started.
+"""Stdio transport for probing MCP servers: it limits what a server may send, and kills the server with every process it started.
 
-The `mcp` package has a transport of its own for servers that are worked with. It waits for a server to end in its own time, keeps a
-line however long it grows, and lets live what a server that ends by itself has started.
+The `mcp` package's own transport is for servers in use. It waits for a server to exit, keeps a line however long it grows, and leaves the
+child processes of a server that exited by itself.
 """
 
 from __future__ import annotations
@@ -24,27 +24,25 @@ if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, ByteSendStream, Process
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-__all__ = ["LONGEST_LINE", "stdio_client"]
+__all__ = ["MAX_LINE_BYTES", "stdio_client"]
 
-LONGEST_LINE = 8 << 20
-_GRACE = 0.5
-"""Seconds a server has to end when its input does."""
-_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+MAX_LINE_BYTES = 8 << 20
+_EXIT_GRACE = 0.5
+"""Seconds a server has to exit after its input is closed."""
+_CLOSED_ERRORS = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 @asynccontextmanager
-async def stdio_client(
-    command: Sequence[str], env: Mapping[str, str], folder: Path | None
-) -> AsyncGenerator[Any, None]:
-    """The streams of a server that runs until the end of the `async with`. Raises: OSError when it cannot be started."""
-    async with _process(command, {**get_default_environment(), **env}, folder) as process:
+async def stdio_client(command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> AsyncGenerator[Any, None]:
+    """Start a server and yield its streams; leaving the `async with` ends it. Raises: OSError when it cannot be started."""
+    async with _spawn_server(command, {**get_default_environment(), **env}, cwd) as process:
         assert process.stdin
         assert process.stdout
-        to_us, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write, from_us = anyio.create_memory_object_stream[SessionMessage](0)
-        async with to_us, read, write, from_us, anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, process.stdout, to_us)
-            tasks.start_soon(_send, from_us, process.stdin)
+        inbound, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outbound = anyio.create_memory_object_stream[SessionMessage](0)
+        async with inbound, read, write, outbound, anyio.create_task_group() as tasks:
+            tasks.start_soon(_read_messages, process.stdout, inbound)
+            tasks.start_soon(_write_messages, outbound, process.stdin)
             try:
                 yield read, write
             finally:
@@ -52,54 +50,56 @@ async def stdio_client(
 
 
 @asynccontextmanager
-async def _process(
-    command: Sequence[str], env: Mapping[str, str], folder: Path | None
+async def _spawn_server(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path | None
 ) -> AsyncGenerator[Process, None]:
     process = await anyio.open_process(
-        command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, cwd=folder, start_new_session=True
+        command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, cwd=cwd, start_new_session=True
     )
     try:
         yield process
         assert process.stdin
         await process.stdin.aclose()
-        with anyio.move_on_after(_GRACE):
+        with anyio.move_on_after(_EXIT_GRACE):
             await process.wait()
     finally:
-        # Also when it has ended itself: what it started may have stayed.
+        # Also when it has exited by itself: processes it started may still run.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        # Not `aclose`: it waits for the end of the output, which one that left the group may hold open.
+        # Not `aclose`: it waits for the end of the output, which a process that left the group may hold open.
         cast("Any", process)._process._transport.close()
         with anyio.CancelScope(shield=True):
             await process.wait()
 
 
-async def _receive(stdout: ByteReceiveStream, to_us: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-    """Hand on the messages of a server. What is no message is passed over; a line without an end ends the connection."""
+async def _read_messages(
+    stdout: ByteReceiveStream, inbound: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    """Forward the server's messages. Lines that are not messages are skipped; a line that is too long ends the connection."""
     line = bytearray()
-    with suppress(*_GONE, OSError):
-        async with to_us:
+    with suppress(*_CLOSED_ERRORS, OSError):
+        async with inbound:
             async for data in stdout:
                 first, *rest = data.split(b"\n")
                 line += first
                 for following in rest:
-                    await _deliver(bytes(line), to_us)
+                    await _deliver_line(bytes(line), inbound)
                     line = bytearray(following)
-                if len(line) > LONGEST_LINE:
+                if len(line) > MAX_LINE_BYTES:
                     return
 
 
-async def _deliver(line: bytes, to_us: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+async def _deliver_line(line: bytes, inbound: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
         return
-    await to_us.send(SessionMessage(message))
+    await inbound.send(SessionMessage(message))
 
 
-async def _send(from_us: MemoryObjectReceiveStream[SessionMessage], stdin: ByteSendStream) -> None:
-    with suppress(*_GONE, OSError):
-        async with from_us:
-            async for message in from_us:
+async def _write_messages(outbound: MemoryObjectReceiveStream[SessionMessage], stdin: ByteSendStream) -> None:
+    with suppress(*_CLOSED_ERRORS, OSError):
+        async with outbound:
+            async for message in outbound:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await stdin.send(text.encode() + b"\n")

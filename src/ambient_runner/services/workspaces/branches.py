@@ -1,4 +1,4 @@
-"""What branches a repository has, read from its own files. The agent has had its hands on them, so nothing they say is run or followed."""
+"""Branches of a repository, read from its own files. The agent may have edited them, so nothing in them is run or followed."""
 
 from __future__ import annotations
 
@@ -18,40 +18,42 @@ if TYPE_CHECKING:
 
     from ambient_runner.services.workspaces.git import Git
 
-__all__ = ["Refs", "read_refs"]
+__all__ = ["BranchRefs", "read_refs"]
 
-_SECONDS = 10.0
-_MOST = 1000
-_LONGEST_HEAD = 1000
+_TIMEOUT = 10.0
+_MAX_REFS = 1000
+_MAX_HEAD_BYTES = 1000
 _NOT_PLAIN = "Its folder is no longer a plain git repository. Remove it and add it again."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refs:
-    """`current` is empty when no branch is checked out."""
+class BranchRefs:
+    """Branches of one repository. `current` is empty when no branch is checked out."""
 
     current: str
     branches: tuple[str, ...]
 
 
-async def read_refs(git: Git, repo: Path) -> Refs:
-    """The branches here and those known of the remote, without asking it. Raises: ServiceError when it is no longer a repository."""
-    head = await anyio.to_thread.run_sync(_head, repo)
-    with anyio.move_on_after(_SECONDS):
+async def read_refs(git: Git, repo: Path) -> BranchRefs:
+    """Return the local branches and the known remote ones, without network access. Raises: ServiceError when it is not a repository."""
+    head = await anyio.to_thread.run_sync(_read_head, repo)
+    with anyio.move_on_after(_TIMEOUT):
         listed = await git.run(
-            "--git-dir=.git", "for-each-ref", f"--count={_MOST}", "--format=%(refname)", "--",
-            "refs/heads", "refs/remotes/origin", folder=repo,
+            "--git-dir=.git", "for-each-ref", f"--count={_MAX_REFS}", "--format=%(refname)", "--",
+            "refs/heads", "refs/remotes/origin", cwd=repo,
         )  # fmt: skip
-        return Refs(current=_branch(head), branches=tuple(filter(None, map(_branch, listed.splitlines()))))
+        return BranchRefs(
+            current=_branch_name(head), branches=tuple(filter(None, map(_branch_name, listed.splitlines())))
+        )
     raise ServiceError("Reading its branches took too long. Try again in a moment.")
 
 
-def _head(repo: Path) -> str:
-    """The ref that is checked out; empty for a bare commit."""
+def _read_head(repo: Path) -> str:
+    """Return the ref that is checked out; empty for a detached HEAD."""
     try:
         if not is_folder(repo):
             raise ServiceError("Its folder is gone. Add it again, or remove it.")
-        head = read_file(repo / ".git", PurePosixPath("HEAD"), _LONGEST_HEAD) if _is_plain(repo) else None
+        head = read_file(repo / ".git", PurePosixPath("HEAD"), _MAX_HEAD_BYTES) if _is_plain(repo) else None
     except (ValueError, OSError) as error:
         raise ServiceError(_NOT_PLAIN) from error
     if head is None:
@@ -61,14 +63,14 @@ def _head(repo: Path) -> str:
 
 
 def _is_plain(repo: Path) -> bool:
-    """A `.git` that is a file, a link or shares another's store would show what is not this thread's."""
-    inner = repo / ".git"
-    shared = (inner / "commondir", inner / "objects" / "info" / "alternates")
-    return is_folder(inner) and is_folder(inner / "refs") and not any(map(os.path.lexists, shared))
+    """Return True if `.git` is a folder of its own. A file, a link or a shared object store would expose data of other threads."""
+    git_dir = repo / ".git"
+    shared = (git_dir / "commondir", git_dir / "objects" / "info" / "alternates")
+    return is_folder(git_dir) and is_folder(git_dir / "refs") and not any(map(os.path.lexists, shared))
 
 
-def _branch(ref: str) -> str:
-    for place in ("refs/heads/", "refs/remotes/origin/"):
-        if ref.startswith(place) and ref != "refs/remotes/origin/HEAD":
-            return ref.removeprefix(place)
+def _branch_name(ref: str) -> str:
+    for prefix in ("refs/heads/", "refs/remotes/origin/"):
+        if ref.startswith(prefix) and ref != "refs/remotes/origin/HEAD":
+            return ref.removeprefix(prefix)
     return ""

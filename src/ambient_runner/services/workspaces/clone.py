@@ -15,75 +15,87 @@ import anyio.to_thread
 
 from ambient_runner.errors import CloneTimeout, InvalidInput, RepoTooLarge, ServiceError
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.services.workspaces.git import NO_BRANCH, Git, Remote
+from ambient_runner.services.workspaces.git import NO_SUCH_BRANCH, Git, GitRemote
 from ambient_runner.services.workspaces.git_logins import login_for
 from ambient_runner.services.workspaces.safe_names import thread_branch
-from ambient_runner.services.workspaces.safe_trees import DEEPEST, is_within
+from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Hashable, Mapping
     from pathlib import Path
 
-    from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.services.workspaces.clone_sources import Source
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.services.workspaces.clone_sources import CloneSource
 
-__all__ = ["CloneProgress", "Cloned", "Cloner", "Limits", "OnProgress", "Order", "Phase", "ProgressReader", "silent"]
+__all__ = [
+    "CloneLimits",
+    "CloneProgress",
+    "CloneRequest",
+    "CloneResult",
+    "Cloner",
+    "OnProgress",
+    "Phase",
+    "ProgressParser",
+    "ignore_progress",
+]
 
-_MOST_BRANCHES = 1000
-_BETWEEN_STEPS = 0.25
-_BETWEEN_LOOKS = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """What a clone may take."""
-
-    seconds: float = 600.0
-    most_bytes: int = 4 << 30
-    most_files: int = 500_000
-    at_once: int = 8
-    at_once_each: int = 2
-    """Of one owner."""
+_MAX_BRANCHES = 1000
+_PROGRESS_INTERVAL = 0.25
+_SIZE_CHECK_INTERVAL = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
-    """What to clone, and how. `granted` are the variables of the actor who asks: only the host's own token is used."""
+class CloneLimits:
+    """Limits of a clone, and of clones at a time."""
+
+    timeout: float = 600.0
+    max_bytes: int = 4 << 30
+    max_files: int = 500_000
+    max_concurrent: int = 8
+    max_concurrent_per_owner: int = 2
+    """Concurrent clones of one owner."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloneRequest:
+    """A repository to clone. `environment` holds the variables granted to the actor; only the token of the repository's host is used."""
 
     name: str
-    source: Source
+    source: CloneSource
     branch: str | None
     """A branch or tag; None for the default branch."""
     thread_branch: str
-    """The branch to make and to be on."""
+    """The branch to create and check out."""
     owner: Hashable = ""
-    """Whose clone it is: owners have places of their own."""
-    granted: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Owner of the clone; the number of concurrent clones is limited per owner."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @classmethod
-    def of(cls, thread: ThreadKey, name: str, source: Source, branch: str | None, granted: Mapping[str, str]) -> Self:
-        """A clone for this thread: on its branch, in one of its owner's places."""
+    def for_thread(
+        cls, thread: ThreadKey, name: str, source: CloneSource, branch: str | None, environment: Mapping[str, str]
+    ) -> Self:
+        """Return the request for a clone on the thread's branch, counted for its owner."""
         return cls(
             name=name,
             source=source,
             branch=branch,
             thread_branch=thread_branch(thread.id),
             owner=(thread.tenant, thread.owner),
-            granted=granted,
+            environment=environment,
         )
 
     @property
-    def remote(self) -> Remote:
-        return Remote(
+    def remote(self) -> GitRemote:
+        return GitRemote(
             source=self.source,
-            login=login_for(self.source, self.granted),
-            agent=self.granted.get("SSH_AUTH_SOCK", ""),
+            login=login_for(self.source, self.environment),
+            ssh_agent=self.environment.get("SSH_AUTH_SOCK", ""),
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cloned:
-    """What the remote had. `branch` is where the thread's branch began; empty in an empty repository."""
+class CloneResult:
+    """Branches of the remote. `branch` is the one the thread's branch started from; empty in an empty repository."""
 
     branch: str
     default_branch: str
@@ -91,105 +103,105 @@ class Cloned:
 
 
 class Cloner:
-    """Clones, at most so many at once, and of one owner only some of these: nobody has to wait for another's slow ones."""
+    """Clones repositories, with a limit in total and one per owner, so that one owner's slow clones do not block the others."""
 
-    def __init__(self, git: Git, limits: Limits) -> None:
+    def __init__(self, git: Git, limits: CloneLimits) -> None:
         self._git = git
         self._limits = limits
-        self._places = _Places(limits.at_once, limits.at_once_each)
+        self._slots = _CloneSlots(limits.max_concurrent, limits.max_concurrent_per_owner)
 
-    async def clone(self, order: Order, into: Path, progress: OnProgress) -> Cloned:
-        """Clone into a folder that does not exist yet. What is left there after an error or a cancellation is the caller's.
+    async def clone(self, request: CloneRequest, target: Path, on_progress: OnProgress) -> CloneResult:
+        """Clone into a folder that does not exist yet. After an error or a cancellation the caller removes what is left there.
 
         Raises: ServiceError; InvalidInput when there is no such branch.
         """
-        steps = _Steps(order.name, progress)
-        await steps.say(CloneProgress(name=order.name, phase="waiting"))
-        async with self._places.of(order.owner):
-            with anyio.move_on_after(self._limits.seconds) as scope:
-                cloned = await self._within_size(order, into, steps)
-                await steps.say(CloneProgress(name=order.name, phase="done", percent=100))
-                return cloned
+        progress = _ProgressThrottle(request.name, on_progress)
+        await progress.publish(CloneProgress(name=request.name, phase="waiting"))
+        async with self._slots.acquire_for(request.owner):
+            with anyio.move_on_after(self._limits.timeout) as scope:
+                result = await self._clone_within_size(request, target, progress)
+                await progress.publish(CloneProgress(name=request.name, phase="done", percent=100))
+                return result
             assert scope.cancelled_caught
         raise CloneTimeout(
-            f"The clone took longer than {self._limits.seconds:g} seconds and was ended. Try again, or choose a smaller repository."
+            f"The clone took longer than {self._limits.timeout:g} seconds and was stopped. Try again, or choose a smaller repository."
         )
 
-    async def _within_size(self, order: Order, into: Path, steps: _Steps) -> Cloned:
-        cloned: list[Cloned] = []
-        failed: list[ServiceError | InvalidInput] = []
+    async def _clone_within_size(self, request: CloneRequest, target: Path, progress: _ProgressThrottle) -> CloneResult:
+        results: list[CloneResult] = []
+        errors: list[ServiceError | InvalidInput] = []
 
         async def work() -> None:
             try:
-                cloned.append(await self._clone(order, into, steps))
+                results.append(await self._run_git_clone(request, target, progress))
             except (ServiceError, InvalidInput) as error:
-                failed.append(error)
+                errors.append(error)
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
-            tasks.start_soon(steps.run)
-            await self._grown(into)
+            tasks.start_soon(progress.run)
+            await self._wait_until_too_large(target)
             tasks.cancel_scope.cancel()
-        if failed:
-            raise failed[0]
-        if not cloned or not await self._fits(into):
-            raise self._too_large()
-        return cloned[0]
+        if errors:
+            raise errors[0]
+        if not results or not await self._is_within_limits(target):
+            raise self._too_large_error()
+        return results[0]
 
-    def _too_large(self) -> RepoTooLarge:
+    def _too_large_error(self) -> RepoTooLarge:
         return RepoTooLarge(
-            f"The repository is larger than this server allows ({self._limits.most_bytes >> 20} MiB, "
-            f"{self._limits.most_files} files, folders {DEEPEST} deep). Choose a smaller one."
+            f"The repository is larger than this server allows ({self._limits.max_bytes >> 20} MiB, "
+            f"{self._limits.max_files} files, folders {MAX_DEPTH} deep). Choose a smaller one."
         )
 
-    async def _grown(self, folder: Path) -> None:
-        """Comes back when the folder has grown too large. Looking never takes more than a fifth of the time."""
+    async def _wait_until_too_large(self, folder: Path) -> None:
+        """Return when the folder has grown too large. Measuring takes at most a fifth of the time."""
         while True:
-            began = time.monotonic()
-            if not await self._fits(folder):
+            started = time.monotonic()
+            if not await self._is_within_limits(folder):
                 return
-            await anyio.sleep(max(_BETWEEN_LOOKS, 4 * (time.monotonic() - began)))
+            await anyio.sleep(max(_SIZE_CHECK_INTERVAL, 4 * (time.monotonic() - started)))
 
-    async def _fits(self, folder: Path) -> bool:
+    async def _is_within_limits(self, folder: Path) -> bool:
         limits = self._limits
         return await anyio.to_thread.run_sync(
-            lambda: is_within(folder, most_bytes=limits.most_bytes, most_files=limits.most_files)
+            lambda: is_tree_within(folder, max_bytes=limits.max_bytes, max_files=limits.max_files)
         )
 
-    async def _clone(self, order: Order, into: Path, steps: _Steps) -> Cloned:
-        remote = order.remote
-        steps.show(CloneProgress(name=order.name, phase="connecting"))
-        cloned = await self._refs(order, remote)
-        branch = [f"--branch={cloned.branch}"] if cloned.branch else []
+    async def _run_git_clone(self, request: CloneRequest, target: Path, progress: _ProgressThrottle) -> CloneResult:
+        remote = request.remote
+        progress.offer(CloneProgress(name=request.name, phase="connecting"))
+        result = await self._read_remote_refs(request, remote)
+        branch_option = [f"--branch={result.branch}"] if result.branch else []
         await self._git.run(
             "clone", "--progress", "--template=", "--origin=origin", "--single-branch", "--no-recurse-submodules",
-            "--no-local", "--no-checkout", "--depth=1", *branch, "--", order.source.url, str(into),
-            remote=remote, on_stderr=steps.hear,
+            "--no-local", "--no-checkout", "--depth=1", *branch_option, "--", request.source.url, str(target),
+            remote=remote, on_stderr=progress.feed_stderr,
         )  # fmt: skip
-        # A few small trees can name themselves millions of times: git would hold every name before it writes the first file.
+        # Nested trees can name the same few objects millions of times, and git holds every name in memory before it writes a file.
         names = ("ls-tree", "-r", "-t", "-z", "--name-only", "HEAD")
-        if cloned.branch and not await self._git.has_at_most(self._limits.most_files, *names, folder=into):
-            raise self._too_large()
+        if result.branch and not await self._git.prints_at_most(self._limits.max_files, *names, cwd=target):
+            raise self._too_large_error()
         await self._git.run(
-            "checkout", "-q", "--progress", "-B", order.thread_branch, folder=into, on_stderr=steps.hear
+            "checkout", "-q", "--progress", "-B", request.thread_branch, cwd=target, on_stderr=progress.feed_stderr
         )
         # A later `git fetch` by the agent sees all branches, not only the one that was cloned.
-        await self._git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*", folder=into)
-        if cloned.default_branch == cloned.branch and cloned.branch:
-            await self._git.run("remote", "set-head", "origin", cloned.branch, folder=into)
-        return cloned
+        await self._git.run("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*", cwd=target)
+        if result.default_branch == result.branch and result.branch:
+            await self._git.run("remote", "set-head", "origin", result.branch, cwd=target)
+        return result
 
-    async def _refs(self, order: Order, remote: Remote) -> Cloned:
-        asked = [f"refs/tags/{order.branch}"] if order.branch else []
-        found = await self._git.run(
-            "ls-remote", "--symref", "--", order.source.url, "HEAD", "refs/heads/*", *asked, remote=remote
+    async def _read_remote_refs(self, request: CloneRequest, remote: GitRemote) -> CloneResult:
+        tag_pattern = [f"refs/tags/{request.branch}"] if request.branch else []
+        refs = await self._git.run(
+            "ls-remote", "--symref", "--", request.source.url, "HEAD", "refs/heads/*", *tag_pattern, remote=remote
         )
-        return _choose(found, order.branch)
+        return _choose_branch(refs, request.branch)
 
 
-def _choose(refs: str, asked: str | None) -> Cloned:
-    """From the lines of `git ls-remote --symref`. Raises: InvalidInput when there is no such branch or tag."""
+def _choose_branch(refs: str, requested: str | None) -> CloneResult:
+    """Choose the branch from the output of `git ls-remote --symref`. Raises: InvalidInput when there is no such branch or tag."""
     default = ""
     names: set[str] = set()
     for line in refs.splitlines():
@@ -199,49 +211,49 @@ def _choose(refs: str, asked: str | None) -> Cloned:
         elif ref.startswith("refs/"):
             names.add(ref)
     branches = sorted(ref.removeprefix("refs/heads/") for ref in names if ref.startswith("refs/heads/"))
-    if asked and not {f"refs/heads/{asked}", f"refs/tags/{asked}"} & names:
-        raise InvalidInput(NO_BRANCH)
-    begin = asked or (default if default in branches else next(iter(branches), ""))
-    return Cloned(branch=begin, default_branch=default or begin, branches=tuple(branches[:_MOST_BRANCHES]))
+    if requested and not {f"refs/heads/{requested}", f"refs/tags/{requested}"} & names:
+        raise InvalidInput(NO_SUCH_BRANCH)
+    start = requested or (default if default in branches else next(iter(branches), ""))
+    return CloneResult(branch=start, default_branch=default or start, branches=tuple(branches[:_MAX_BRANCHES]))
 
 
-class _Places:
-    """Room for so many at once, and for so many of each owner. Who waits for a place of their own takes none of the others'."""
+class _CloneSlots:
+    """Slots in total and per owner. An owner that waits for its own slots holds none of the total."""
 
-    def __init__(self, at_once: int, each: int) -> None:
-        self._all = anyio.Semaphore(at_once)
-        self._each = each
-        self._own: dict[Hashable, anyio.Semaphore] = {}
-        self._asked: Counter[Hashable] = Counter()
+    def __init__(self, total: int, per_owner: int) -> None:
+        self._all = anyio.Semaphore(total)
+        self._limit_per_owner = per_owner
+        self._per_owner: dict[Hashable, anyio.Semaphore] = {}
+        self._users: Counter[Hashable] = Counter()
 
     @asynccontextmanager
-    async def of(self, owner: Hashable) -> AsyncGenerator[None, None]:
-        own = self._own.setdefault(owner, anyio.Semaphore(self._each))
-        self._asked[owner] += 1
+    async def acquire_for(self, owner: Hashable) -> AsyncGenerator[None, None]:
+        semaphore = self._per_owner.setdefault(owner, anyio.Semaphore(self._limit_per_owner))
+        self._users[owner] += 1
         try:
-            async with own, self._all:
+            async with semaphore, self._all:
                 yield
         finally:
-            self._asked[owner] -= 1
-            if not self._asked[owner]:
-                del self._asked[owner], self._own[owner]
+            self._users[owner] -= 1
+            if not self._users[owner]:
+                del self._users[owner], self._per_owner[owner]
 
 
-class _Steps:
-    """Hands progress on, a few times a second: of steps that come faster only the newest is said."""
+class _ProgressThrottle:
+    """Publishes progress a few times a second; of steps that come faster only the newest."""
 
-    def __init__(self, name: str, say: OnProgress) -> None:
-        self._reader = ProgressReader(name)
-        self._say = say
+    def __init__(self, name: str, on_progress: OnProgress) -> None:
+        self._parser = ProgressParser(name)
+        self._on_progress = on_progress
         self._newest: CloneProgress | None = None
         self._changed = anyio.Event()
 
-    def hear(self, data: bytes) -> None:
-        step = self._reader.feed(data)
+    def feed_stderr(self, data: bytes) -> None:
+        step = self._parser.feed(data)
         if step:
-            self.show(step)
+            self.offer(step)
 
-    def show(self, step: CloneProgress) -> None:
+    def offer(self, step: CloneProgress) -> None:
         self._newest = step
         self._changed.set()
 
@@ -250,12 +262,12 @@ class _Steps:
             await self._changed.wait()
             self._changed = anyio.Event()
             if self._newest:
-                await self.say(self._newest)
-            await anyio.sleep(_BETWEEN_STEPS)
+                await self.publish(self._newest)
+            await anyio.sleep(_PROGRESS_INTERVAL)
 
-    async def say(self, step: CloneProgress) -> None:
-        with isolate("telling how far a clone is"):
-            await self._say(step)
+    async def publish(self, step: CloneProgress) -> None:
+        with isolate(f"reporting the progress of the clone {step.name!r}"):
+            await self._on_progress(step)
 
 
 Phase = Literal["waiting", "connecting", "receiving", "resolving", "checking out", "done"]
@@ -265,13 +277,13 @@ _PHASES: dict[bytes, Phase] = {
     b"Resolving deltas": "resolving",
     b"Updating files": "checking out",
 }
-_STEP = re.compile(rb"(Receiving objects|Resolving deltas|Updating files): +(\d{1,3})%")
-_LONGEST_LINE = 4096
+_PROGRESS_LINE = re.compile(rb"(Receiving objects|Resolving deltas|Updating files): +(\d{1,3})%")
+_MAX_LINE_BYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CloneProgress:
-    """How far a clone is. `percent` is of this phase."""
+    """Progress of a clone. `percent` is that of the phase."""
 
     name: str
     phase: Phase
@@ -281,24 +293,24 @@ class CloneProgress:
 OnProgress = Callable[[CloneProgress], Awaitable[None]]
 
 
-async def silent(step: CloneProgress) -> None:
-    """For those who do not want to hear."""
+async def ignore_progress(step: CloneProgress) -> None:
+    """Discard progress."""
 
 
-class ProgressReader:
-    """Fed with stderr as it comes, gives the newest step."""
+class ProgressParser:
+    """Parses git's stderr as it arrives into progress steps."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._rest = b""
 
     def feed(self, data: bytes) -> CloneProgress | None:
-        """The newest step that is complete in what has come so far; None when there is no new one."""
+        """Return the newest step completed by this data; None if there is none."""
         *complete, self._rest = re.split(rb"[\r\n]", self._rest + data)
-        self._rest = self._rest[-_LONGEST_LINE:]
+        self._rest = self._rest[-_MAX_LINE_BYTES:]
         newest: CloneProgress | None = None
         for line in complete:
-            match = _STEP.match(line)
+            match = _PROGRESS_LINE.match(line)
             if match:
                 newest = CloneProgress(name=self._name, phase=_PHASES[match[1]], percent=min(int(match[2]), 100))
         return newest

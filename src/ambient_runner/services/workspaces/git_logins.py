@@ -1,4 +1,4 @@
-"""Which host gets which token. A token belongs to exactly one host, and travels encrypted or not at all off this machine."""
+"""Git logins: a token belongs to exactly one host, and leaves this machine only encrypted."""
 
 from __future__ import annotations
 
@@ -10,51 +10,54 @@ from ambient_runner.config import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ambient_runner.services.workspaces.clone_sources import Source
+    from ambient_runner.services.workspaces.clone_sources import CloneSource
 
-__all__ = ["Login", "login_for"]
+__all__ = ["GitLogin", "login_for"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
+class _GitService:
     variable: str
-    """The granted variable that holds the token."""
-    moved: str
-    """The granted variable that names another host for it, as the command line tools of these services call it."""
+    """Variable that holds the token."""
+    host_variable: str
+    """Variable that names another host for the token, as the services' command line tools call it."""
     host: str
     user: str
 
 
-_KINDS = (
-    _Kind(variable="GITHUB_TOKEN", moved="GH_HOST", host="github.com", user="x-access-token"),
-    _Kind(variable="GITLAB_TOKEN", moved="GITLAB_HOST", host="gitlab.com", user="oauth2"),
+_GIT_SERVICES = (
+    _GitService(variable="GITHUB_TOKEN", host_variable="GH_HOST", host="github.com", user="x-access-token"),
+    _GitService(variable="GITLAB_TOKEN", host_variable="GITLAB_HOST", host="gitlab.com", user="oauth2"),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
-    """What git answers when this one place asks who it is."""
+class GitLogin:
+    """User name and token that git sends to one origin."""
 
-    place: str
+    origin: str
     """Scheme, host and port: `https://github.com`."""
     user: str
     token: str
 
     def __repr__(self) -> str:
-        return f"Login(place={self.place!r})"
+        return f"GitLogin(origin={self.origin!r})"
 
 
-def login_for(source: Source, granted: Mapping[str, str]) -> Login | None:
-    """The login that was granted for this very host; None when there is none."""
+def login_for(source: CloneSource, environment: Mapping[str, str]) -> GitLogin | None:
+    """Return the login granted for exactly this host; None if there is none."""
     if source.scheme != "https" and not (source.scheme == "http" and is_loopback(source.host)):
         return None
-    for kind in _KINDS:
-        token, host = granted.get(kind.variable, ""), granted.get(kind.moved) or kind.host
-        if host.lower().removeprefix("https://").rstrip("/") == source.place and _is_usable(token):
-            return Login(place=f"{source.scheme}://{source.place}", user=kind.user, token=token)
+    for service in _GIT_SERVICES:
+        token, host = (
+            environment.get(service.variable, ""),
+            environment.get(service.host_variable) or service.host,
+        )
+        if host.lower().removeprefix("https://").rstrip("/") == source.netloc and _is_usable(token):
+            return GitLogin(origin=f"{source.scheme}://{source.netloc}", user=service.user, token=token)
     return None
 
 
 def _is_usable(token: str) -> bool:
-    """A line break would let a token say more to git than a password."""
+    """Return True for a printable token: a line break would let it inject fields into git's credential protocol."""
     return bool(token) and token.isprintable()

@@ -1,7 +1,7 @@
-"""A thread's folder on disk: its layout, the lock around its record, and places for work that is not done yet.
+"""A thread's folder on disk: its layout, the lock around its manifest, and scratch folders for unfinished work.
 
-Work in progress is in `.ambient/tmp`, each piece in a folder that whoever works on it holds locked. The lock goes with the process, so
-what nobody holds is left over from one that died, and is cleaned up.
+Unfinished work is in `.ambient/tmp`, each piece in a folder that its worker holds locked. The lock ends with the process, so an unlocked
+folder was left by a process that died, and is removed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import anyio.to_thread
 
 from ambient_runner.errors import ServiceError
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.services.workspaces.manifest import Record, read_record, write_record
-from ambient_runner.services.workspaces.safe_files import is_folder, make_folder, settle
+from ambient_runner.services.workspaces.manifest import WorkspaceManifest, read_manifest, write_manifest
+from ambient_runner.services.workspaces.safe_files import fsync_directory, is_folder, make_folder
 from ambient_runner.services.workspaces.safe_trees import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-__all__ = ["CANNOT_WRITE", "Folder"]
+__all__ = ["CANNOT_WRITE", "WorkspaceLayout"]
 
 CANNOT_WRITE = (
     "The workspace cannot be written. "
-    "The server's operator has to check that its folder for workspaces is writable and has room."
+    "The server's operator has to check that the folder of the workspaces is writable and has free space."
 )
 
-_LAYOUT = ("repos", "workflows", "artifacts", "file-uploads", ".ambient", ".ambient/tmp", ".ambient/trash")
-_LONGEST_NUMBERED = 90
-_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOCK_SECONDS = 10.0
-_LOCK_POLL = 0.01
+_FOLDERS = ("repos", "workflows", "artifacts", "file-uploads", ".ambient", ".ambient/tmp", ".ambient/trash")
+_MAX_NUMBERED_NAME = 90
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_TIMEOUT = 10.0
+_LOCK_POLL_INTERVAL = 0.01
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """Where one thread's files are. What is done under `locked` no other process does at the same time."""
+class WorkspaceLayout:
+    """Paths of one thread's files. Work under `run_locked` excludes all other processes."""
 
     path: Path
 
     @property
-    def own(self) -> Path:
+    def ambient_dir(self) -> Path:
         return self.path / ".ambient"
 
     @property
@@ -60,48 +60,48 @@ class Folder:
     def artifacts(self) -> Path:
         return self.path / "artifacts"
 
-    def repo(self, name: str) -> Path:
+    def repo_path(self, name: str) -> Path:
         return self.path / "repos" / name
 
-    def workflow(self, name: str) -> Path:
+    def workflow_path(self, name: str) -> Path:
         return self.path / "workflows" / name
 
-    def make(self) -> None:
-        """Whatever is missing of the layout. Raises: ServiceError when something else is in its place."""
-        for part in _LAYOUT:
+    def create_missing(self) -> None:
+        """Create the missing folders of the layout. Raises: ServiceError when something else is in the place of one."""
+        for part in _FOLDERS:
             make_folder(self.path / part)
 
-    async def record(self) -> Record:
-        """The record as it is now. Raises: ServiceError when it is damaged."""
-        return await anyio.to_thread.run_sync(self.read)
+    async def load_manifest(self) -> WorkspaceManifest:
+        """Read the current manifest in a thread. Raises: ServiceError when it is damaged."""
+        return await anyio.to_thread.run_sync(self.read_manifest)
 
-    def read(self) -> Record:
-        """Raises: ServiceError when the record is damaged."""
-        return read_record(self.own)
+    def read_manifest(self) -> WorkspaceManifest:
+        """Read the current manifest. Blocks. Raises: ServiceError when it is damaged."""
+        return read_manifest(self.ambient_dir)
 
-    def write(self, record: Record) -> None:
-        """Replace the record. Only under `locked`, and with nothing in between that could have changed it."""
-        write_record(self.own, record)
+    def write_manifest(self, manifest: WorkspaceManifest) -> None:
+        """Replace the manifest. Call it only under `run_locked`, together with the read it is based on."""
+        write_manifest(self.ambient_dir, manifest)
 
-    def free(self, room: str, name: str) -> str:
-        """A name for a new folder in `repos` or `workflows`: this one, or with a number if something has it."""
-        names = itertools.chain([name], (f"{name[:_LONGEST_NUMBERED]}-{number}" for number in itertools.count(2)))
-        return next(free for free in names if not os.path.lexists(self.path / room / free))
+    def free_name(self, parent: str, name: str) -> str:
+        """Return a free name for a new folder in `repos` or `workflows`: this one, or with a number if it is taken."""
+        names = itertools.chain([name], (f"{name[:_MAX_NUMBERED_NAME]}-{number}" for number in itertools.count(2)))
+        return next(free for free in names if not os.path.lexists(self.path / parent / free))
 
-    def move_in(self, tree: Path, place: Path) -> None:
-        """Put something finished where it belongs, at once."""
-        tree.rename(place)
-        settle(place.parent)
+    def move_into_place(self, tree: Path, target: Path) -> None:
+        """Move finished work to its final path atomically."""
+        tree.rename(target)
+        fsync_directory(target.parent)
 
-    async def locked(self, work: Callable[[], T]) -> T:
-        """Do this in a thread while holding the workspace.
+    async def run_locked(self, work: Callable[[], T]) -> T:
+        """Run the work in a thread while holding the workspace's lock.
 
-        Raises: what the work raises; ServiceError when the workspace stays held by another, or cannot be written.
+        Raises: what the work raises; ServiceError when the lock stays taken, or the workspace cannot be written.
         """
         try:
-            lock = await anyio.to_thread.run_sync(os.open, self.own / "lock", _LOCK, 0o600)
+            lock = await anyio.to_thread.run_sync(os.open, self.ambient_dir / "lock", _LOCK_FLAGS, 0o600)
             try:
-                await _hold(lock)
+                await _acquire_lock(lock)
                 return await anyio.to_thread.run_sync(work)
             finally:
                 os.close(lock)
@@ -109,80 +109,80 @@ class Folder:
             raise ServiceError(CANNOT_WRITE) from error
 
     @asynccontextmanager
-    async def scratch(self) -> AsyncGenerator[Path, None]:
-        """A folder for something that is not done yet. Leaving removes what is still in it."""
-        place, held = await self.locked(self._scratch)
+    async def scratch_folder(self) -> AsyncGenerator[Path, None]:
+        """Create a folder for unfinished work. Leaving removes what is still in it."""
+        folder, lock = await self.run_locked(self._make_scratch)
         try:
-            yield place
+            yield folder
         finally:
             try:
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(remove_tree, place)
+                    await anyio.to_thread.run_sync(remove_tree, folder)
             finally:
-                os.close(held)
+                os.close(lock)
 
-    def _scratch(self) -> tuple[Path, int]:
-        place = self.own / "tmp" / os.urandom(8).hex()
-        place.mkdir(mode=0o700)
-        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        return place, held
+    def _make_scratch(self) -> tuple[Path, int]:
+        folder = self.ambient_dir / "tmp" / os.urandom(8).hex()
+        folder.mkdir(mode=0o700)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return folder, lock
 
-    async def sweep(self) -> Record:
-        """Clean up what is left over: unfinished work of dead processes, and folders that nothing names any more.
+    async def remove_leftovers(self) -> WorkspaceManifest:
+        """Remove unfinished work of dead processes, and folders that the manifest no longer names. Return the manifest.
 
-        Only between runs: an agent may stand in one of them. Raises: ServiceError.
+        Call it only between runs: an agent may be working in one of them. Raises: ServiceError.
         """
-        record = await self.locked(self._set_aside)
-        with isolate("deleting what was set aside in a workspace"):
-            await anyio.to_thread.run_sync(_empty, self.own / "trash")
-        return record
+        manifest = await self.run_locked(self._trash_leftovers)
+        with isolate(f"emptying the trash of the workspace {self.path}"):
+            await anyio.to_thread.run_sync(_empty_folder, self.ambient_dir / "trash")
+        return manifest
 
-    def _set_aside(self) -> Record:
-        record = self.read()
-        for place in (self.own / "tmp").iterdir():
-            if not _is_held(place):
-                self._discard(place)
+    def _trash_leftovers(self) -> WorkspaceManifest:
+        manifest = self.read_manifest()
+        for folder in (self.ambient_dir / "tmp").iterdir():
+            if not _is_locked(folder):
+                self._move_to_trash(folder)
         for workflow in (self.path / "workflows").iterdir():
-            if not record.workflow or workflow.name != record.workflow.folder:
-                self._discard(workflow)
-        for name in record.stale:
-            self._discard(self.repo(name))
-        if record.stale:
-            record = Record(repos=record.repos, workflow=record.workflow)
-            self.write(record)
-        return record
+            if not manifest.workflow or workflow.name != manifest.workflow.folder:
+                self._move_to_trash(workflow)
+        for name in manifest.stale:
+            self._move_to_trash(self.repo_path(name))
+        if manifest.stale:
+            manifest = WorkspaceManifest(repos=manifest.repos, workflow=manifest.workflow)
+            self.write_manifest(manifest)
+        return manifest
 
-    def _discard(self, path: Path) -> None:
+    def _move_to_trash(self, path: Path) -> None:
         with suppress(FileNotFoundError):
-            path.rename(self.own / "trash" / os.urandom(8).hex())
+            path.rename(self.ambient_dir / "trash" / os.urandom(8).hex())
 
 
-def _empty(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     for path in folder.iterdir():
         remove_tree(path)
 
 
-def _is_held(place: Path) -> bool:
-    """Whether a living process works in this place."""
-    if not is_folder(place):
+def _is_locked(folder: Path) -> bool:
+    """Return True if a live process holds the folder's lock."""
+    if not is_folder(folder):
         return False
-    handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return not _take(handle)
+        return not _try_lock(handle)
     finally:
         os.close(handle)
 
 
-async def _hold(handle: int) -> None:
-    with anyio.move_on_after(_LOCK_SECONDS):
-        while not _take(handle):  # noqa: ASYNC110  other processes hold it too, and they set no event of ours
-            await anyio.sleep(_LOCK_POLL)
+async def _acquire_lock(handle: int) -> None:
+    with anyio.move_on_after(_LOCK_TIMEOUT):
+        while not _try_lock(handle):  # noqa: ASYNC110  the lock may be held by another process, which cannot set an event here
+            await anyio.sleep(_LOCK_POLL_INTERVAL)
         return
-    raise ServiceError("The workspace is being changed by somebody else. Try again in a moment.")
+    raise ServiceError("Another request is changing the workspace. Try again in a moment.")
 
 
-def _take(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

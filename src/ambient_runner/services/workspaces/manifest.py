@@ -1,4 +1,4 @@
-"""The record of a workspace: which repositories and which workflow it has. One JSON file, replaced whole, never guessed at."""
+"""The manifest of a workspace: its repositories and its workflow. One JSON file, replaced as a whole; a damaged one is an error."""
 
 from __future__ import annotations
 
@@ -8,50 +8,58 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.errors import InvalidInput, ServiceError
-from ambient_runner.services.workspaces.safe_files import inside, read_file, write_file
+from ambient_runner.services.workspaces.safe_files import check_relative_path, read_file, write_file
 from ambient_runner.services.workspaces.safe_names import check_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Record", "RepoEntry", "Rubric", "WorkflowConfig", "WorkflowEntry", "read_record", "write_record"]
+__all__ = [
+    "RepoEntry",
+    "Rubric",
+    "WorkflowConfig",
+    "WorkflowEntry",
+    "WorkspaceManifest",
+    "read_manifest",
+    "write_manifest",
+]
 
 logger = logging.getLogger(__name__)
 
-_NAME = "workspace.json"
+_FILE_NAME = "workspace.json"
 _VERSION = 1
-_LONGEST = 8 << 20
+_MAX_BYTES = 8 << 20
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What all parts of the record have in common."""
+class _ManifestPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of all parts of the manifest."""
 
 
-class RepoEntry(_Part, frozen=True, kw_only=True):
-    """A repository as it was cloned."""
+class RepoEntry(_ManifestPart, frozen=True, kw_only=True):
+    """A repository as it was when it was cloned."""
 
     name: str
     folder: str
-    """Its name below `repos/`: its own, or a numbered one while something else is in the way."""
+    """Its folder below `repos/`: its name, with a number if that was taken."""
     url: str
     branch: str = ""
-    """The branch it began at; empty when the repository was empty."""
+    """The branch it was cloned from; empty when the repository was empty."""
     default_branch: str = ""
     branches: tuple[str, ...] = ()
     """The remote's branches at the time of the clone: a shallow clone holds only one of them."""
 
 
-class Rubric(_Part, frozen=True, kw_only=True):
-    """How the work is to be judged."""
+class Rubric(_ManifestPart, frozen=True, kw_only=True):
+    """Criteria for judging the work."""
 
     activation_prompt: str = ""
     schema: dict[str, Any] = {}
     text: str = ""
-    """What `.ambient/rubric.md` says."""
+    """Content of `.ambient/rubric.md`."""
 
 
-class WorkflowConfig(_Part, frozen=True, kw_only=True):
-    """What `.ambient/ambient.json` of a workflow says."""
+class WorkflowConfig(_ManifestPart, frozen=True, kw_only=True):
+    """Content of a workflow's `.ambient/ambient.json`."""
 
     name: str = ""
     description: str = ""
@@ -60,69 +68,69 @@ class WorkflowConfig(_Part, frozen=True, kw_only=True):
     rubric: Rubric | None = None
 
 
-class WorkflowEntry(_Part, frozen=True, kw_only=True):
-    """The active workflow. Its configuration is as it was when it was chosen: an agent's edits do not change it."""
+class WorkflowEntry(_ManifestPart, frozen=True, kw_only=True):
+    """The active workflow, with its configuration from when it was chosen: an agent's edits do not change it."""
 
     folder: str
-    """Its name below `workflows/`."""
+    """Its folder below `workflows/`."""
     url: str
     branch: str = ""
-    """The branch that was asked for; empty for the default one."""
+    """The requested branch; empty for the default one."""
     path: str = ""
-    """The folder inside that is the workflow; empty for all of it."""
+    """The folder of the workflow inside the source; empty for the whole source."""
     config: WorkflowConfig = WorkflowConfig()
 
 
-class Record(_Part, frozen=True, kw_only=True):
-    """Everything a workspace is told about itself."""
+class WorkspaceManifest(_ManifestPart, frozen=True, kw_only=True):
+    """All that is stored about a workspace."""
 
     version: int = _VERSION
     repos: tuple[RepoEntry, ...] = ()
-    """In the order they were added: the first is the main one."""
+    """In the order in which they were added: the first is the main one."""
     workflow: WorkflowEntry | None = None
     stale: tuple[str, ...] = ()
-    """Names below `repos/` of repositories that were removed. A running agent may stand in one, so they go before the next run."""
+    """Folders below `repos/` of removed repositories. A running agent may be working in one, so they are deleted before the next run."""
 
-    def repo(self, name: str) -> RepoEntry | None:
+    def find_repo(self, name: str) -> RepoEntry | None:
         return next((repo for repo in self.repos if repo.name == name), None)
 
 
-def read_record(folder: Path) -> Record:
-    """The record kept in this folder; an empty one when there is none yet.
+def read_manifest(folder: Path) -> WorkspaceManifest:
+    """Read the manifest in this folder; an empty one if there is no file.
 
-    Raises: ServiceError when it cannot be trusted.
+    Raises: ServiceError when it is damaged or of another version.
     """
     try:
-        data = read_file(folder, inside(_NAME), _LONGEST)
-        record = msgspec.json.decode(data, type=Record) if data is not None else Record()
-        _check(record)
+        data = read_file(folder, check_relative_path(_FILE_NAME), _MAX_BYTES)
+        manifest = msgspec.json.decode(data, type=WorkspaceManifest) if data is not None else WorkspaceManifest()
+        _check_manifest(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput, ValueError) as error:
-        raise _damaged(folder) from error
-    return record
+        raise _damaged_error(folder) from error
+    return manifest
 
 
-def write_record(folder: Path, record: Record) -> None:
-    write_file(folder / _NAME, msgspec.json.encode(record) + b"\n")
+def write_manifest(folder: Path, manifest: WorkspaceManifest) -> None:
+    write_file(folder / _FILE_NAME, msgspec.json.encode(manifest) + b"\n")
 
 
-def _check(record: Record) -> None:
-    """What the record names becomes paths, so each name has to be one."""
-    if record.version != _VERSION:
+def _check_manifest(manifest: WorkspaceManifest) -> None:
+    """Check every name in the manifest, because names become paths."""
+    if manifest.version != _VERSION:
         raise ValueError("written by another version")
-    for repo in record.repos:
+    for repo in manifest.repos:
         check_name(repo.name)
         check_name(repo.folder)
-    if record.workflow:
-        check_name(record.workflow.folder)
-        if record.workflow.path:
-            inside(record.workflow.path)
-    for name in record.stale:
+    if manifest.workflow:
+        check_name(manifest.workflow.folder)
+        if manifest.workflow.path:
+            check_relative_path(manifest.workflow.path)
+    for name in manifest.stale:
         check_name(name)
 
 
-def _damaged(folder: Path) -> ServiceError:
-    logger.error("The record of the workspace at %s is damaged", folder)
+def _damaged_error(folder: Path) -> ServiceError:
+    logger.error("The workspace manifest %s is damaged; repair or delete the file", folder / _FILE_NAME)
     return ServiceError(
-        "The record of this workspace cannot be read. The server's operator can mend or remove its `.ambient/workspace.json`; "
-        "the files are untouched."
+        "The manifest of this workspace cannot be read. The server's operator can repair or delete its `.ambient/workspace.json`; "
+        "the other files are unchanged."
     )

@@ -1,6 +1,6 @@
-"""Files inside a folder that an agent can change: reached without ever leaving it. Whole trees are for `trees.py`.
+"""Access to files in a folder that an agent can change, without ever leaving it. `safe_trees.py` handles whole trees.
 
-A link is never followed. A path is walked part by part on open folders, so nothing can be swapped between the look and the step.
+Links are never followed. A path is opened part by part, relative to open folders, so that nothing can be swapped between check and use.
 All functions here block: call them in a thread.
 """
 
@@ -15,47 +15,47 @@ from pathlib import Path, PurePosixPath
 from ambient_runner.errors import InvalidInput, ServiceError, UnknownFile
 
 __all__ = [
+    "check_relative_path",
     "delete_file",
-    "inside",
+    "fsync_directory",
     "is_folder",
     "make_folder",
     "open_file",
     "read_file",
-    "settle",
     "write_file",
 ]
 
-_LONGEST_PATH = 1000
+_MAX_PATH = 1000
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# Not blocking, or opening a pipe would wait for its other end.
+# O_NONBLOCK: opening a pipe would wait for its other end.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_NO_SUCH_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-_NOT_THERE = (*_NO_SUCH_PLACE, errno.ENXIO, errno.EACCES)
+_MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_UNAVAILABLE_ERRNOS = (*_MISSING_ERRNOS, errno.ENXIO, errno.EACCES)
 
 
-def inside(path: str) -> PurePosixPath:
-    """A relative path that stays where it begins, by its text.
+def check_relative_path(path: str) -> PurePosixPath:
+    """Return the path if its text is relative and stays below its start.
 
     Raises: InvalidInput.
     """
     parts = path.split("/")
-    if len(path) > _LONGEST_PATH or "\\" in path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    if len(path) > _MAX_PATH or "\\" in path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise InvalidInput("A path is relative, with single slashes between its parts and no `.` or `..` among them.")
     return PurePosixPath(path)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there: itself, not a link to one. Raises: OSError when that cannot be seen."""
+    """Return True if the path is a folder, not a link to one. Raises: OSError when it cannot be read."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError as error:
-        if error.errno in _NO_SUCH_PLACE:
+        if error.errno in _MISSING_ERRNOS:
             return False
         raise
 
 
 def make_folder(path: Path) -> None:
-    """A folder of our own, made if it is missing.
+    """Create a private folder if it is missing.
 
     Raises: ServiceError when something else is in its place.
     """
@@ -68,14 +68,14 @@ def make_folder(path: Path) -> None:
 
 
 def open_file(root: Path, path: PurePosixPath) -> int:
-    """A plain file below `root`, opened for reading. The caller closes it.
+    """Open a regular file below `root` for reading. The caller closes the descriptor.
 
     Raises: UnknownFile, also for links, folders, pipes and devices.
     """
     try:
         file = _open_below(root, path)
     except OSError as error:
-        if error.errno in _NOT_THERE:
+        if error.errno in _UNAVAILABLE_ERRNOS:
             raise UnknownFile from error
         raise
     if stat.S_ISREG(os.fstat(file).st_mode):
@@ -97,16 +97,16 @@ def _open_below(root: Path, path: PurePosixPath) -> int:
 
 
 def read_file(root: Path, path: PurePosixPath, limit: int) -> bytes | None:
-    """What a plain file below `root` holds; None when there is none.
+    """Read a regular file below `root`; None if there is none.
 
-    Raises: ValueError, whose text says what is there instead: no plain file, or more than `limit` bytes.
+    Raises: ValueError, whose text says why: not a regular file, or more than `limit` bytes.
     """
     try:
         file = open_file(root, path)
     except UnknownFile as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
-        raise ValueError("is not a plain file that can be read") from error
+        raise ValueError("is not a readable regular file") from error
     with os.fdopen(file, "rb") as opened:
         data = opened.read(limit + 1)
     if len(data) > limit:
@@ -115,7 +115,7 @@ def read_file(root: Path, path: PurePosixPath, limit: int) -> bytes | None:
 
 
 def delete_file(folder: Path, name: str) -> None:
-    """Take a file out of this very folder. A link goes, what it leads to stays.
+    """Delete a file directly in this folder. Of a link, only the link is deleted.
 
     Raises: UnknownFile when there is none, or a folder in its place.
     """
@@ -130,22 +130,22 @@ def delete_file(folder: Path, name: str) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """All of it or nothing, also when the machine stops in the middle."""
-    beside = path.with_name(f"{path.name}.{os.urandom(6).hex()}.new")
+    """Replace a file atomically and durably: after a crash it has the old or the new content."""
+    temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.new")
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    settle(path.parent)
+    fsync_directory(path.parent)
 
 
-def settle(folder: Path) -> None:
-    """Make the names in a folder as lasting as the files they name."""
+def fsync_directory(folder: Path) -> None:
+    """Make changes to the names in a folder durable."""
     handle = os.open(folder, _OPEN_FOLDER)
     try:
         os.fsync(handle)

@@ -1,6 +1,6 @@
-"""Whole folder trees that strangers have made: removed and measured, however deep they are.
+"""Removal and measurement of untrusted folder trees of any depth.
 
-Nothing here recurses, and no path is built that could be too long: a tree is taken apart on open folders, level by level. A link is
+Nothing here recurses, and no path is built that could become too long: removal works level by level, relative to open folders. Links are
 never followed. All functions here block: call them in a thread.
 """
 
@@ -19,90 +19,92 @@ from ambient_runner.services.workspaces.safe_files import is_folder
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["DEEPEST", "is_within", "remove_tree", "unlock"]
+__all__ = ["MAX_DEPTH", "is_tree_within", "make_writable", "remove_tree"]
 
 logger = logging.getLogger(__name__)
 
-DEEPEST = 200
-"""How many folders deep a tree may be that is measured. Tools that recurse still manage this."""
+MAX_DEPTH = 200
+"""Maximum depth of a measured tree. Tools that recurse can handle this."""
 
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_TRIES = 3
+_OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_ATTEMPTS = 3
 
 
 def remove_tree(path: Path) -> bool:
-    """Whether nothing is left, also of folders that were made read-only. What cannot be removed does not save the rest."""
+    """Remove a tree, read-only folders included. Return True if nothing is left; a failure does not keep the rest."""
     failures: list[OSError] = []
-    for _ in range(_TRIES):
-        failures = _remove(path)
+    for _ in range(_MAX_ATTEMPTS):
+        failures = _remove_once(path)
         if not failures:
             return True
-    logger.warning("Something in %s could not be removed", path, exc_info=failures[0])
+    logger.warning(
+        "%s could not be removed completely; check its permissions and delete the rest", path, exc_info=failures[0]
+    )
     return False
 
 
-def _remove(path: Path) -> list[OSError]:
-    """Remove once, and give what went wrong. What somebody else removes meanwhile is gone all the same."""
+def _remove_once(path: Path) -> list[OSError]:
+    """Try once to remove the tree and return the errors. Files that another process removes meanwhile are no error."""
     failures: list[OSError] = []
-    with _noted(failures):
+    with _collect_errors(failures):
         if not is_folder(path):
             path.unlink()
             return failures
-        unlock(path)
-        top = os.open(path, _OPEN)
+        make_writable(path)
+        top = os.open(path, _OPEN_FLAGS)
         try:
-            _empty(top, failures)
+            _empty_tree(top, failures)
         finally:
             os.close(top)
         path.rmdir()
     return failures
 
 
-def _empty(top: int, failures: list[OSError]) -> None:
-    """Each folder's own folders are moved up to the top before it goes, so two folders at a time are open and no path grows."""
-    waiting = _clear(top, failures)
+def _empty_tree(top: int, failures: list[OSError]) -> None:
+    """Empty a folder. Subfolders are moved to the top before their parent goes, so two folders are open at a time and paths stay short."""
+    waiting = _remove_files(top, failures)
     while waiting:
         name = waiting.pop()
-        with _noted(failures):
-            at = _opened(name, top)
+        with _collect_errors(failures):
+            at = _open_folder(name, top)
             try:
-                for inner in _clear(at, failures):
-                    with _noted(failures):
-                        waiting.append(_moved(inner, at, top))
+                for inner in _remove_files(at, failures):
+                    with _collect_errors(failures):
+                        waiting.append(_move_to_top(inner, at, top))
             finally:
                 os.close(at)
             os.rmdir(name, dir_fd=top)
 
 
-def _clear(at: int, failures: list[OSError]) -> list[str]:
-    """Remove what is no folder from this one; gives the names of its folders."""
+def _remove_files(at: int, failures: list[OSError]) -> list[str]:
+    """Remove everything but folders from a folder, and return the names of its folders."""
     with os.scandir(at) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name in (name for name, folder in found if not folder):
-        with _noted(failures):
+        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name in (name for name, folder in names if not folder):
+        with _collect_errors(failures):
             os.unlink(name, dir_fd=at)
-    return [name for name, folder in found if folder]
+    return [name for name, folder in names if folder]
 
 
-def _moved(name: str, at: int, top: int) -> str:
-    """The new name of a folder that now is at the top."""
-    free = os.urandom(12).hex()
+def _move_to_top(name: str, at: int, top: int) -> str:
+    """Move a folder to the top and return its new name."""
+    new_name = os.urandom(12).hex()
     try:
-        os.rename(name, free, src_dir_fd=at, dst_dir_fd=top)
-    except PermissionError:  # to move a folder is to write to it
-        unlock(name, at)
-        os.rename(name, free, src_dir_fd=at, dst_dir_fd=top)
-    return free
+        os.rename(name, new_name, src_dir_fd=at, dst_dir_fd=top)
+    except PermissionError:  # moving a folder writes to it
+        make_writable(name, at)
+        os.rename(name, new_name, src_dir_fd=at, dst_dir_fd=top)
+    return new_name
 
 
-def _opened(name: str, at: int) -> int:
-    unlock(name, at)
-    return os.open(name, _OPEN, dir_fd=at)
+def _open_folder(name: str, at: int) -> int:
+    make_writable(name, at)
+    return os.open(name, _OPEN_FLAGS, dir_fd=at)
 
 
-def unlock(name: str | Path, at: int | None = None) -> None:
-    """Make a folder readable and writable for us. It is opened first, so that this cannot fall on what a link leads to."""
-    with suppress(PermissionError):  # another's: whether it can be removed is seen when it is tried
+def make_writable(name: str | Path, at: int | None = None) -> None:
+    """Make a folder readable and writable for this process. It is opened first, so that a link's target is never changed."""
+    with suppress(PermissionError):  # owned by another user: the attempt to remove it will tell
         if sys.platform == "linux":
             handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             try:
@@ -114,7 +116,7 @@ def unlock(name: str | Path, at: int | None = None) -> None:
 
 
 @contextmanager
-def _noted(failures: list[OSError]) -> Generator[None]:
+def _collect_errors(failures: list[OSError]) -> Generator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -123,8 +125,8 @@ def _noted(failures: list[OSError]) -> Generator[None]:
         failures.append(error)
 
 
-def is_within(path: Path, *, most_bytes: int, most_files: int) -> bool:
-    """Whether what is below a folder is within these limits, and no deeper than `DEEPEST`. Counting ends where they do."""
+def is_tree_within(path: Path, *, max_bytes: int, max_files: int) -> bool:
+    """Return True if a tree is within these limits and no deeper than `MAX_DEPTH`. Stop counting at the first limit."""
     size = count = 0
     waiting = [(str(path), 0)]
     while waiting:
@@ -138,12 +140,12 @@ def is_within(path: Path, *, most_bytes: int, most_files: int) -> bool:
                     else:
                         with suppress(FileNotFoundError):
                             size += entry.stat(follow_symlinks=False).st_size
-                    if size > most_bytes or count > most_files:
+                    if size > max_bytes or count > max_files:
                         return False
         except OSError as error:
-            # Others come and go in it, or keep us out; but what is too long to be named is too deep.
+            # Folders may vanish or be unreadable, which is fine; but a path that is too long is too deep.
             if error.errno == errno.ENAMETOOLONG:
                 return False
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             return False
     return True

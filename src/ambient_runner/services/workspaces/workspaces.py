@@ -1,4 +1,4 @@
-"""Workspaces: one folder per thread of one owner, and the snapshot of it that a run works with."""
+"""Workspaces: one folder per thread of an owner, and the snapshot of it that a run works with."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
 import anyio.to_thread
 
-from ambient_runner.config.private_dir import make_private
+from ambient_runner.config.private_dir import make_private_dir
 from ambient_runner.errors import ConfigError, ServiceError
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.services.background_jobs import Jobs
-from ambient_runner.services.workspaces.clone import Cloner, Limits
+from ambient_runner.services.background_jobs import BackgroundJobs
+from ambient_runner.services.workspaces.clone import CloneLimits, Cloner
 from ambient_runner.services.workspaces.clone_sources import Scheme, SourceRules
 from ambient_runner.services.workspaces.git import Git
-from ambient_runner.services.workspaces.layout import CANNOT_WRITE, Folder
+from ambient_runner.services.workspaces.layout import CANNOT_WRITE, WorkspaceLayout
 from ambient_runner.services.workspaces.safe_files import is_folder, make_folder
 from ambient_runner.services.workspaces.safe_names import folder_name, thread_branch
-from ambient_runner.services.workspaces.safe_trees import remove_tree, unlock
+from ambient_runner.services.workspaces.safe_trees import make_writable, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
-    from ambient_runner.ledger.base import ThreadKey
-    from ambient_runner.services.workspaces.manifest import Record, WorkflowConfig, WorkflowEntry
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.services.workspaces.manifest import WorkflowConfig, WorkflowEntry, WorkspaceManifest
 
 __all__ = ["Repo", "Workflow", "Workspace", "Workspaces"]
 
 _TRASH = ".trash"
 _NOT_ERASED = (
     "Some files of this thread could not be deleted. The server tries again when it starts; "
-    "its operator finds in the log what is in the way."
+    "its operator finds the reason in the log."
 )
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repo:
-    """A repository that is there to be worked in."""
+    """A repository of a workspace."""
 
     name: str
     url: str
@@ -56,21 +56,21 @@ class Workflow:
 
     url: str
     branch: str
-    """The branch that was asked for; empty for the default one."""
+    """The requested branch; empty for the default one."""
     path: str
-    """The folder inside the source; empty for all of it."""
+    """The workflow's folder inside the source; empty for the whole source."""
     folder: Path
-    """Where it is."""
+    """Its absolute path."""
     config: WorkflowConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workspace:
-    """A thread's workspace as it was when a run began. All paths are absolute and exist; later changes are for the next run."""
+    """A thread's workspace at the start of a run. All paths are absolute and exist; later changes take effect with the next run."""
 
     path: Path
     cwd_path: Path
-    """Where the agent begins: in the workflow, else in the main repository, else among the artifacts."""
+    """The agent's working directory: the workflow, else the main repository, else the artifacts."""
     add_dirs: tuple[Path, ...]
     """The other folders it may work in."""
     repos: tuple[Repo, ...] = ()
@@ -80,10 +80,10 @@ class Workspace:
 
 
 class Workspaces:
-    """All workspaces of a server, below one folder. Leaving the `async with` ends what is under way in them.
+    """All workspaces of a server, below one folder. Leaving the `async with` cancels their background jobs.
 
-    `rules` say where clones come from, which is never one of these workspaces. `base` is what git may have of the server's own variables:
-    PATH, proxies, certificates. Raises: ConfigError for a scheme nobody knows.
+    `rules` restrict the sources of clones, which are never one of these workspaces. `git_environment` holds the server's own variables that
+    git gets: PATH, proxies, certificates. Raises: ConfigError for an unknown scheme.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class Workspaces:
         root: Path,
         *,
         rules: SourceRules | None = None,
-        limits: Limits | None = None,
-        base: Mapping[str, str] | None = None,
+        limits: CloneLimits | None = None,
+        git_environment: Mapping[str, str] | None = None,
     ) -> None:
         self.root = root
-        self.rules = replace(rules or SourceRules(), never=root)
+        self.rules = replace(rules or SourceRules(), excluded_root=root)
         _check_schemes(self.rules.schemes)
-        self.git = Git(base=base or {})
-        self.cloner = Cloner(self.git, limits or Limits())
-        self.jobs = Jobs()
-        """What is under way in workspaces. It goes on when those who asked for it have left."""
-        self._on_forget: list[Callable[[ThreadKey], None]] = []
-        self._is_swept = False
+        self.git = Git(base_environment=git_environment or {})
+        self.cloner = Cloner(self.git, limits or CloneLimits())
+        self.jobs = BackgroundJobs()
+        """Background jobs in workspaces. They continue when the client disconnects."""
+        self._erase_callbacks: list[Callable[[ThreadKey], None]] = []
+        self._is_trash_emptied = False
 
     async def __aenter__(self) -> Self:
         await self.jobs.__aenter__()
@@ -114,99 +114,101 @@ class Workspaces:
         await self.jobs.__aexit__(kind, error, trace)
 
     async def prepare(self, thread: ThreadKey) -> Workspace:
-        """The workspace a run begins with: made if it is missing, checked, and cleaned of what nothing names any more.
+        """Return the workspace for a new run: created if missing, checked, and without leftovers.
 
-        Call it between runs, as the set-up of one. Raises: ServiceError.
+        Call it only between runs, as part of set-up. Raises: ServiceError.
         """
-        if not self._is_swept:
-            self._is_swept = True
-            with isolate("deleting what is left of erased workspaces"):
+        if not self._is_trash_emptied:
+            self._is_trash_emptied = True
+            with isolate(f"deleting the rest of erased workspaces in {self.root / _TRASH}"):
                 await anyio.to_thread.run_sync(self._empty_trash)
-        folder = await self.opened(thread)
-        record = await folder.sweep()
-        return await anyio.to_thread.run_sync(_snapshot, folder, record, thread_branch(thread.id))
+        layout = await self.open_layout(thread)
+        manifest = await layout.remove_leftovers()
+        return await anyio.to_thread.run_sync(_take_snapshot, layout, manifest, thread_branch(thread.id))
 
     async def snapshot(self, thread: ThreadKey) -> Workspace | None:
-        """The workspace as it is now, if there is one. Nothing is made or cleaned, so a run may be going on in it. Raises: ServiceError."""
-        folder = await self.existing(thread)
-        if folder is None:
+        """Return the current workspace, if there is one. Nothing is created or removed, so a run may be using it. Raises: ServiceError."""
+        layout = await self.find_layout(thread)
+        if layout is None:
             return None
-        return await anyio.to_thread.run_sync(_snapshot, folder, await folder.record(), thread_branch(thread.id))
+        return await anyio.to_thread.run_sync(
+            _take_snapshot, layout, await layout.load_manifest(), thread_branch(thread.id)
+        )
 
-    async def opened(self, thread: ThreadKey) -> Folder:
-        """The thread's folder, made if it is missing. Raises: ServiceError."""
-        return await anyio.to_thread.run_sync(self._make, thread)
+    async def open_layout(self, thread: ThreadKey) -> WorkspaceLayout:
+        """Return the thread's folder, created if missing. Raises: ServiceError."""
+        return await anyio.to_thread.run_sync(self._make_layout, thread)
 
-    async def existing(self, thread: ThreadKey) -> Folder | None:
-        """The thread's folder, if it has one. Nothing in it is made or checked."""
-        folder = self._folder(thread)
-        return folder if await anyio.to_thread.run_sync(is_folder, folder.path) else None
+    async def find_layout(self, thread: ThreadKey) -> WorkspaceLayout | None:
+        """Return the thread's folder, if it has one. Nothing in it is created or checked."""
+        layout = self._layout_of(thread)
+        return layout if await anyio.to_thread.run_sync(is_folder, layout.path) else None
 
-    async def change(self, thread: ThreadKey, work: Callable[[Folder], T]) -> T | None:
-        """What this gives, done while holding the thread's folder; None when it has none. Raises: what the work raises; ServiceError."""
-        if await self.existing(thread) is None:
+    async def change_locked(self, thread: ThreadKey, work: Callable[[WorkspaceLayout], T]) -> T | None:
+        """Run the work while holding the lock of the thread's folder; None if it has none. Raises: what the work raises; ServiceError."""
+        if await self.find_layout(thread) is None:
             return None
-        folder = await self.opened(thread)
-        return await folder.locked(lambda: work(folder))
+        layout = await self.open_layout(thread)
+        return await layout.run_locked(lambda: work(layout))
 
-    async def holds(self, thread: ThreadKey) -> bool:
-        """Whether there is anything to erase, be it no folder but something in its place."""
-        return await anyio.to_thread.run_sync(self._place, self._path(thread)) is not None
+    async def has_files(self, thread: ThreadKey) -> bool:
+        """Return True if there is anything to erase: the thread's folder, or another file in its place."""
+        return await anyio.to_thread.run_sync(self._existing_path, self._thread_path(thread)) is not None
 
-    def on_forget(self, call: Callable[[ThreadKey], None]) -> None:
-        """Have this called when a workspace is erased."""
-        self._on_forget.append(call)
+    def on_erase(self, callback: Callable[[ThreadKey], None]) -> None:
+        """Register a callback for erased workspaces."""
+        self._erase_callbacks.append(callback)
 
-    async def forget(self, thread: ThreadKey) -> None:
-        """Erase the workspace with all that is in it, and end what is under way in it. A link in its place goes, what it leads to stays.
+    async def erase_thread(self, thread: ThreadKey) -> None:
+        """Erase the workspace with all its files and cancel its jobs. Of a link in its place, only the link is deleted.
 
         Raises: ServiceError when something could not be deleted.
         """
-        await self.jobs.cancel(*self.jobs.under_way(thread))
-        for call in self._on_forget:
-            call(thread)
-        await anyio.to_thread.run_sync(self._erase, self._path(thread))
+        await self.jobs.cancel_and_wait(*self.jobs.for_thread(thread))
+        for callback in self._erase_callbacks:
+            callback(thread)
+        await anyio.to_thread.run_sync(self._erase_tree, self._thread_path(thread))
 
-    def _path(self, thread: ThreadKey) -> Path:
+    def _thread_path(self, thread: ThreadKey) -> Path:
         return self.root.absolute().joinpath(*map(folder_name, thread))
 
-    def _folder(self, thread: ThreadKey) -> Folder:
-        return Folder(self.root.resolve() / self._path(thread).relative_to(self.root.absolute()))
+    def _layout_of(self, thread: ThreadKey) -> WorkspaceLayout:
+        return WorkspaceLayout(self.root.resolve() / self._thread_path(thread).relative_to(self.root.absolute()))
 
-    def _make(self, thread: ThreadKey) -> Folder:
-        path = self._path(thread)
+    def _make_layout(self, thread: ThreadKey) -> WorkspaceLayout:
+        path = self._thread_path(thread)
         try:
-            make_private(self.root)
-            for place in (path.parent.parent, path.parent, path):
-                make_folder(place)
-            folder = self._folder(thread)
-            folder.make()
+            make_private_dir(self.root)
+            for part in (path.parent.parent, path.parent, path):
+                make_folder(part)
+            layout = self._layout_of(thread)
+            layout.create_missing()
         except OSError as error:
             raise ServiceError(CANNOT_WRITE) from error
-        return folder
+        return layout
 
-    def _place(self, path: Path) -> Path | None:
-        """What there is of a thread's folder: itself, or what an agent has put in its place or on the way to it."""
-        for place in (path.parent.parent, path.parent, path):
-            if not is_folder(place):
-                return place if os.path.lexists(place) else None
+    def _existing_path(self, path: Path) -> Path | None:
+        """Return the thread's folder, or what an agent has put in the place of it or of a parent; None if there is nothing."""
+        for part in (path.parent.parent, path.parent, path):
+            if not is_folder(part):
+                return part if os.path.lexists(part) else None
         return path
 
-    def _erase(self, path: Path) -> None:
-        """Out of its place at once, so that nothing finds it; then gone."""
-        place = self._place(path)
-        if place is None:
+    def _erase_tree(self, path: Path) -> None:
+        """Rename the folder into the trash first, so that nothing finds it, then delete it."""
+        existing = self._existing_path(path)
+        if existing is None:
             return
-        aside = self.root / _TRASH / os.urandom(8).hex()
+        trashed = self.root / _TRASH / os.urandom(8).hex()
         try:
             self._make_trash()
-            for folder in (place.parent, place):
+            for folder in (existing.parent, existing):
                 if is_folder(folder):
-                    unlock(folder)
-            place.rename(aside)
+                    make_writable(folder)
+            existing.rename(trashed)
         except OSError as error:
             raise ServiceError(_NOT_ERASED) from error
-        if not remove_tree(aside):
+        if not remove_tree(trashed):
             raise ServiceError(_NOT_ERASED)
 
     def _make_trash(self) -> None:
@@ -224,36 +226,36 @@ class Workspaces:
 
 def _check_schemes(schemes: tuple[str, ...]) -> None:
     known = get_args(Scheme)
-    wrong = [scheme for scheme in schemes if scheme not in known]
-    if wrong:
+    unknown = [scheme for scheme in schemes if scheme not in known]
+    if unknown:
         raise ConfigError(
-            f"`git.schemes` has {wrong[0]!r}, which git clones are not made by. Choose among {', '.join(known)}."
+            f"`git.schemes` contains {unknown[0]!r}, which is not supported. Choose among {', '.join(known)}."
         )
 
 
-def _snapshot(folder: Folder, record: Record, branch: str) -> Workspace:
+def _take_snapshot(layout: WorkspaceLayout, manifest: WorkspaceManifest, branch: str) -> Workspace:
     repos = tuple(
-        Repo(name=repo.name, url=repo.url, path=folder.repo(repo.folder), branch=branch)
-        for repo in record.repos
-        if is_folder(folder.repo(repo.folder))
+        Repo(name=repo.name, url=repo.url, path=layout.repo_path(repo.folder), branch=branch)
+        for repo in manifest.repos
+        if is_folder(layout.repo_path(repo.folder))
     )
-    workflow = _workflow(folder, record.workflow) if record.workflow else None
-    places = [*(repo.path for repo in repos), folder.artifacts, folder.uploads]
-    cwd = workflow.folder if workflow else places[0]
+    workflow = _snapshot_workflow(layout, manifest.workflow) if manifest.workflow else None
+    folders = [*(repo.path for repo in repos), layout.artifacts, layout.uploads]
+    cwd = workflow.folder if workflow else folders[0]
     return Workspace(
-        path=folder.path,
+        path=layout.path,
         cwd_path=cwd,
-        add_dirs=tuple(place for place in places if place != cwd),
+        add_dirs=tuple(folder for folder in folders if folder != cwd),
         repos=repos,
         workflow=workflow,
-        artifacts=folder.artifacts,
-        uploads=folder.uploads,
+        artifacts=layout.artifacts,
+        uploads=layout.uploads,
     )
 
 
-def _workflow(folder: Folder, entry: WorkflowEntry) -> Workflow:
-    path = folder.workflow(entry.folder) / entry.path
-    # A link on the way would lead the agent's working directory out of the workspace.
+def _snapshot_workflow(layout: WorkspaceLayout, entry: WorkflowEntry) -> Workflow:
+    path = layout.workflow_path(entry.folder) / entry.path
+    # A link in the path would move the agent's working directory out of the workspace.
     if not is_folder(path) or path.resolve() != path:
-        raise ServiceError("The folder of the active workflow is gone. Choose the workflow again.")
+        raise ServiceError("The folder of the active workflow no longer exists. Choose the workflow again.")
     return Workflow(url=entry.url, branch=entry.branch, path=entry.path, folder=path, config=entry.config)

@@ -1,6 +1,6 @@
 -- The first schema. A thread is (tenant, owner, id): a client's thread id alone names nothing.
 --
--- What people wrote is in `batch`, `checkpoint` and `run` only. When SQLite merges or splits the pages of a table it copies rows and leaves the
+-- Content of users is in `batch`, `checkpoint` and `run` only. When SQLite merges or splits the pages of a table it copies rows and leaves the
 -- old bytes in the pages' unused space, where `secure_delete` does not reach. So in these three tables rows are only ever added at the end,
 -- never grow, and are blanked in place instead of deleted (`thread_no` NULL); blank rows go later, far from any live one.
 
@@ -17,7 +17,7 @@ CREATE TABLE worker (
 );
 
 -- The right to write. The row is the lease: it goes when the lease is released, and a takeover replaces it.
--- AUTOINCREMENT never gives a token twice, so an old holder finds its token missing, also after an erasure.
+-- AUTOINCREMENT never gives a token twice, so an old holder finds its token missing, also after the thread was erased.
 CREATE TABLE lease (
     token INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant TEXT NOT NULL,
@@ -31,7 +31,7 @@ CREATE TABLE lease (
     UNIQUE (tenant, owner, id)
 );
 
--- Who waits for a lease, in order.
+-- The queue for a lease, in order.
 CREATE TABLE ticket (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant TEXT NOT NULL,
@@ -41,8 +41,8 @@ CREATE TABLE ticket (
 );
 CREATE INDEX ticket_line ON ticket (tenant, owner, id, no);
 
--- `floor` is the newest seq that retention dropped. The newest seq of all is not kept here: it would dirty this page with every append.
--- `updated` moves when a run begins or ends and with notes; it is unique per owner, so that it can be a cursor.
+-- `floor` is the newest seq that retention dropped. The newest seq of all is not stored here: it would dirty this page with every append.
+-- `updated` moves when a run begins or ends and with facts outside of runs; it is unique per owner, so that it can be a cursor.
 CREATE TABLE thread (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant TEXT NOT NULL,
@@ -70,7 +70,7 @@ CREATE TABLE run (
 CREATE INDEX run_order ON run (thread_no, first);
 CREATE INDEX run_open ON run (thread_no) WHERE last = 1099511627776;
 
--- The log: a row holds consecutive entries, one line each. `no` only grows, over all threads: others ask for what came after it.
+-- The log: a row holds consecutive entries, one line each. `no` only grows, over all threads: other processes poll for what came after it.
 -- The unique index is the last guard of the numbering: no seq begins two batches.
 CREATE TABLE batch (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -85,7 +85,7 @@ CREATE TABLE batch (
 );
 CREATE UNIQUE INDEX batch_order ON batch (thread_no, first);
 
--- The folded thread up to `seq`; only the newest of a thread is kept.
+-- The folded thread up to `seq`; only the newest of a thread is stored.
 CREATE TABLE checkpoint (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
     thread_no INTEGER UNIQUE REFERENCES thread (no),

@@ -1,10 +1,10 @@
 -- A row of `batch` is no longer indexed when it is written: with many runs at once, every row dirtied an index page of its own, and
--- that was half of what a commit cost. Instead, `place` says for a span of entries which rows of `batch` hold them, some dozens at a time.
+-- that was half of the cost of a commit. Instead, a row of `place` lists the rows of `batch` that hold a span of entries, some dozens at a time.
 --
--- Rows that no place names yet are loose. A thread has loose rows only while it has a lease: whoever deletes the lease, its holder or the
--- one who takes over, places them first. All of them come after the row `lease.since`, and after the last row that is placed.
+-- A row that no `place` lists yet is unindexed. A thread has unindexed rows only while it has a lease: the process that deletes the lease,
+-- its holder or the one that takes it over, indexes them first. All of them come after the row `lease.since`, and after the last indexed row.
 
--- `rows` is a JSON list of `batch.no`, in the order of their entries; `upto` the last of them. A row named here may have been blanked since.
+-- `rows` is a JSON list of `batch.no`, in the order of their entries; `upto` the last of them. A row listed here may have been blanked since.
 CREATE TABLE place (
     thread_no INTEGER NOT NULL REFERENCES thread (no),
     first INTEGER NOT NULL,

@@ -1,6 +1,6 @@
-"""A real MCP server in a process of its own: over stdio, streamable HTTP or SSE. It leaves a line about itself in a file.
+"""A real MCP server in a separate process, over stdio, streamable HTTP or SSE. It appends a line about itself to a file.
 
-`python mcp_server.py stdio LOG` or `python mcp_server.py http|sse`, which prints where it listens.
+`python echo_server.py stdio LOG`, or `python echo_server.py http|sse`, which prints its URL.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import anyio
 import httpx
 import pytest
 
-from tests.server.doors import SETTINGS, asking, demo, frames
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import SETTINGS, demo, frames, run_body
 
 
 def events(response: httpx.Response) -> list[str]:
@@ -16,7 +17,7 @@ def events(response: httpx.Response) -> list[str]:
 
 async def test_a_post_answers_with_the_run() -> None:
     async with demo() as client:
-        response = await client.post("/", json=asking("say hello there"))
+        response = await client.post("/", json=run_body("say hello there"))
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.headers["cache-control"] == "no-cache, no-transform"
@@ -24,17 +25,17 @@ async def test_a_post_answers_with_the_run() -> None:
     assert b"\r" not in response.content
 
 
-async def test_ndjson_is_spoken_when_asked_for() -> None:
+async def test_ndjson_is_sent_when_the_client_accepts_it() -> None:
     async with demo() as client:
-        response = await client.post("/", json=asking("say hi"), headers={"Accept": "application/x-ndjson"})
+        response = await client.post("/", json=run_body("say hi"), headers={"Accept": "application/x-ndjson"})
     lines = [json.loads(line)["type"] for line in response.text.splitlines()]
     assert response.headers["content-type"] == "application/x-ndjson"
     assert (lines[0], lines[-1]) == ("RUN_STARTED", "RUN_FINISHED")
 
 
-async def test_event_lines_are_added_when_asked_for() -> None:
+async def test_event_lines_are_added_on_request() -> None:
     async with demo() as client:
-        response = await client.post("/?event_lines=1", json=asking("say hi"))
+        response = await client.post("/?event_lines=1", json=run_body("say hi"))
     assert response.text.startswith("id: ")
     assert "\nevent: RUN_STARTED\ndata: " in response.text
 
@@ -42,18 +43,18 @@ async def test_event_lines_are_added_when_asked_for() -> None:
 async def test_an_older_client_gets_its_own_profile() -> None:
     tools = [{"name": "change_background", "description": "", "parameters": {}}]
     async with demo() as client:
-        new = await client.post("/", json=asking("color red", thread="a", tools=tools))
-        old = await client.post("/", json=asking("color red", thread="b", tools=tools, protocolVersion=None))
+        new = await client.post("/", json=run_body("color red", thread="a", tools=tools))
+        old = await client.post("/", json=run_body("color red", thread="b", tools=tools, protocolVersion=None))
     assert "pendingToolCallIds" in frames(new)[-1][1]["outcome"]
     assert frames(old)[-1][1]["outcome"] == {"type": "success"}
 
 
-async def test_agents_have_doors_of_their_own_and_a_thread_keeps_its_agent() -> None:
+async def test_agents_have_routes_of_their_own_and_a_thread_keeps_its_agent() -> None:
     async with demo() as client:
-        first = await client.post("/agents/other", json=asking("say hi"))
-        wrong = await client.post("/agents/demo", json=asking("say hi", message="u2"))
-        unknown = await client.post("/agents/nobody", json=asking("say hi"))
-        default = await client.post("/agents/default", json=asking("say hi", thread="d"))
+        first = await client.post("/agents/other", json=run_body("say hi"))
+        wrong = await client.post("/agents/demo", json=run_body("say hi", message="u2"))
+        unknown = await client.post("/agents/nobody", json=run_body("say hi"))
+        default = await client.post("/agents/default", json=run_body("say hi", thread="d"))
     assert (first.status_code, default.status_code) == (200, 200)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "other_agent")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_agent")
@@ -63,7 +64,7 @@ async def test_the_trace_id_of_the_caller_is_adopted() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     async with demo() as client:
         response = await client.post(
-            "/", json=asking("say hi"), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+            "/", json=run_body("say hi"), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
         )
     assert frames(response)[0][1]["metadata"] == {"traceId": trace, "parentSpanId": "00f067aa0ba902b7"}
 
@@ -73,21 +74,21 @@ async def test_the_trace_id_of_the_caller_is_adopted() -> None:
 )
 async def test_a_caller_that_names_no_span_is_no_part_of_the_trace(parent: str) -> None:
     async with demo() as client:
-        response = await client.post("/", json=asking("say hi"), headers={"traceparent": parent})
+        response = await client.post("/", json=run_body("say hi"), headers={"traceparent": parent})
     made = frames(response)[0][1]["metadata"]["traceId"]
     assert (len(made), made in {"0" * 32, "a" * 32}) == (32, False)
 
 
 async def test_replaying_a_thread_gives_the_same_bytes() -> None:
     async with demo() as client:
-        live = await client.post("/", json=asking("weather Lisbon"))
+        live = await client.post("/", json=run_body("weather Lisbon"))
         replayed = await client.get("/threads/t/events?until=idle")
     assert replayed.content == live.content
 
 
 async def test_a_resume_begins_after_its_cursor_and_reopens_what_is_open() -> None:
     async with demo() as client:
-        live = frames(await client.post("/", json=asking("say one two three")))
+        live = frames(await client.post("/", json=run_body("say one two three")))
         place = next(i for i, (_, event) in enumerate(live) if event.get("delta") == " two")
         cursor = live[place][0]
         assert cursor is not None
@@ -101,7 +102,7 @@ async def test_a_resume_begins_after_its_cursor_and_reopens_what_is_open() -> No
 
 async def test_a_resume_after_the_last_event_has_nothing_to_say() -> None:
     async with demo() as client:
-        live = frames(await client.post("/", json=asking("say hi")))
+        live = frames(await client.post("/", json=run_body("say hi")))
         resumed = await client.get("/threads/t/events", params={"until": "idle", "after": str(live[-1][0])})
     assert resumed.text == ""
 
@@ -111,15 +112,15 @@ async def test_a_resume_after_the_last_event_has_nothing_to_say() -> None:
 )
 async def test_a_malformed_cursor_is_a_400(cursor: str) -> None:
     async with demo() as client:
-        await client.post("/", json=asking("say hi"))
+        await client.post("/", json=run_body("say hi"))
         response = await client.get("/threads/t/events", params={"until": "idle", "after": cursor})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_cursor")
 
 
 async def test_a_cursor_that_is_ahead_or_of_another_thread_is_a_409() -> None:
     async with demo() as client:
-        first = frames(await client.post("/", json=asking("say hi")))
-        other = frames(await client.post("/", json=asking("say hi", thread="t2")))
+        first = frames(await client.post("/", json=run_body("say hi")))
+        other = frames(await client.post("/", json=run_body("say hi", thread="t2")))
         epoch = str(first[0][0]).split(".")[0]
         ahead = await client.get("/threads/t/events", params={"after": f"{epoch}.999999"})
         foreign = await client.get("/threads/t/events", params={"after": str(other[0][0])})
@@ -128,10 +129,10 @@ async def test_a_cursor_that_is_ahead_or_of_another_thread_is_a_409() -> None:
 
 async def test_what_is_not_retained_is_announced_with_what_it_amounted_to() -> None:
     async with demo(dataclasses.replace(SETTINGS, retain=5)) as client:
-        first = frames(await client.post("/", json=asking("say one two three four five six")))
+        first = frames(await client.post("/", json=run_body("say one two three four five six")))
         for turn in range(2, 5):
-            await client.post("/", json=asking("say one two three four five six", message=f"u{turn}"))
-        with anyio.fail_after(5):
+            await client.post("/", json=run_body("say one two three four five six", message=f"u{turn}"))
+        with unless_hung():
             while True:
                 resumed = frames(
                     await client.get("/threads/t/events", params={"until": "idle", "after": str(first[2][0])})
@@ -154,7 +155,7 @@ async def test_what_is_not_retained_is_announced_with_what_it_amounted_to() -> N
 
 async def test_history_is_served_as_events() -> None:
     async with demo() as client:
-        run = frames(await client.post("/", json=asking("state")))
+        run = frames(await client.post("/", json=run_body("state")))
         messages = (await client.get("/message_snapshot/t")).json()
         state = (await client.get("/state_snapshot/t")).json()
         threads = (await client.get("/thread/list")).json()
@@ -180,14 +181,14 @@ async def test_an_unknown_thread_is_a_404(method: str, path: str) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_thread")
 
 
-async def test_state_can_be_patched_between_runs_and_the_next_run_says_so() -> None:
+async def test_state_can_be_patched_between_runs_and_the_next_run_sends_it() -> None:
     async with demo() as client:
-        await client.post("/", json=asking("state"))
+        await client.post("/", json=run_body("state"))
         patched = await client.patch("/state/t", json=[{"op": "add", "path": "/note", "value": "mine"}])
         bad = await client.patch("/state/t", json={"op": "add"})
         conflict = await client.patch("/state/t", json=[{"op": "remove", "path": "/nothing"}])
         hidden = await client.patch("/state/t", json=[{"op": "add", "path": "/messages", "value": []}])
-        next_run = frames(await client.post("/", json=asking("say hi", message="u2")))
+        next_run = frames(await client.post("/", json=run_body("say hi", message="u2")))
     assert patched.json()["snapshot"]["note"] == "mine"
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_patch")
     assert (conflict.status_code, conflict.json()["error"]["code"]) == (409, "patch_conflict")
@@ -195,12 +196,12 @@ async def test_state_can_be_patched_between_runs_and_the_next_run_says_so() -> N
     assert next_run[1][1]["snapshot"]["note"] == "mine"
 
 
-async def test_deleting_a_thread_forgets_it_and_its_cursors() -> None:
+async def test_deleting_a_thread_erases_it_and_its_cursors() -> None:
     async with demo() as client:
-        run = frames(await client.post("/", json=asking("say hi")))
+        run = frames(await client.post("/", json=run_body("say hi")))
         deleted = await client.delete("/thread/t")
         gone = await client.get("/message_snapshot/t")
-        await client.post("/", json=asking("say hi"))
+        await client.post("/", json=run_body("say hi"))
         stale = await client.get("/threads/t/events", params={"after": str(run[0][0])})
     assert deleted.json() == {"threadId": "t", "deleted": True}
     assert (gone.status_code, stale.status_code) == (404, 409)
@@ -214,10 +215,10 @@ async def test_a_stop_names_its_thread_or_means_the_only_run() -> None:
             ended: list[httpx.Response] = []
 
             async def hang() -> None:
-                ended.append(await client.post("/", json=asking("hang")))
+                ended.append(await client.post("/", json=run_body("hang")))
 
             tasks.start_soon(hang)
-            with anyio.fail_after(5):
+            with unless_hung():
                 while (stopped := await client.post("/interrupt", json={"thread_id": "t"})).status_code != 200:
                     await anyio.lowlevel.checkpoint()
     assert (nothing.status_code, unknown.status_code) == (409, 404)
@@ -225,14 +226,23 @@ async def test_a_stop_names_its_thread_or_means_the_only_run() -> None:
     assert frames(ended[0])[-1][1]["outcome"] == {"type": "cancelled"}
 
 
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{", b'{"threadId": 5}', b'{"threadId": "t", "more": ' + b"[" * 64 + b"]" * 64 + b"}"]
+)
+async def test_a_stop_that_is_no_object_with_a_thread_id_is_refused(body: bytes) -> None:
+    async with demo() as client:
+        response = await client.post("/interrupt", content=body, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_input")
+
+
 async def test_the_same_idempotency_key_replays_the_run() -> None:
     async with demo() as client:
         key = {"Idempotency-Key": "abc"}
-        first = await client.post("/", json=asking("say hi"), headers=key)
-        again = await client.post("/", json=asking("say hi"), headers=key)
-        other = await client.post("/", json=asking("say ho"), headers=key)
+        first = await client.post("/", json=run_body("say hi"), headers=key)
+        again = await client.post("/", json=run_body("say hi"), headers=key)
+        other = await client.post("/", json=run_body("say ho"), headers=key)
         await client.delete("/thread/t")
-        gone = await client.post("/", json=asking("say hi"), headers=key)
+        gone = await client.post("/", json=run_body("say hi"), headers=key)
     assert again.content == first.content
     assert (other.status_code, other.json()["error"]["code"]) == (409, "key_reused")
     assert (gone.status_code, gone.json()["error"]["code"]) == (410, "run_gone")
@@ -257,13 +267,13 @@ async def test_bad_bodies_get_a_clear_answer(content: bytes, kind: str | None, s
 
 
 @pytest.mark.parametrize("name", ["X-Ambient-On-Busy", "X-Ambient-On-Disconnect", "Idempotency-Key"])
-async def test_a_header_with_a_wrong_word_is_refused(name: str) -> None:
+async def test_a_header_with_an_unknown_value_is_refused(name: str) -> None:
     async with demo() as client:
-        response = await client.post("/", json=asking("say hi"), headers={name: "not a word"})
+        response = await client.post("/", json=run_body("say hi"), headers={name: "not a word"})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_input")
 
 
-async def test_status_doors_answer() -> None:
+async def test_status_routes_answer() -> None:
     async with demo() as client:
         health, ready = await client.get("/health"), await client.get("/ready")
         capabilities = (await client.get("/capabilities")).json()
@@ -280,8 +290,8 @@ async def test_status_doors_answer() -> None:
 async def test_a_request_that_may_wait_is_refused_as_plainly_as_others(policy: str) -> None:
     async with demo() as client:
         refused_at_once = await client.post(
-            "/agents/nobody", json=asking("say hi"), headers={"X-Ambient-On-Busy": policy}
+            "/agents/nobody", json=run_body("say hi"), headers={"X-Ambient-On-Busy": policy}
         )
-        started = await client.post("/", json=asking("say hi"), headers={"X-Ambient-On-Busy": policy})
+        started = await client.post("/", json=run_body("say hi"), headers={"X-Ambient-On-Busy": policy})
     assert (refused_at_once.status_code, refused_at_once.json()["error"]["code"]) == (404, "unknown_agent")
     assert started.status_code == 200

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.machine_speed import HANG_SECONDS
+
 from .server import Child
 from .test_official_verifier import CLIENTS, NEW, OLD, pytestmark
 
@@ -95,7 +97,7 @@ def talked(client: str, url: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     return json.loads(done.stdout)["results"]
 

@@ -34,19 +34,20 @@ from ambient_runner.adk import (
 )
 from ambient_runner.config import OtlpSettings, TracingSettings
 from ambient_runner.errors import ConfigError
-from ambient_runner.ledger.base import ThreadKey
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol.events import Custom, decode_event
 from ambient_runner.runs.run import Actor
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
 from tests.bridges.adk.world import agent, short
+from tests.machine_speed import unless_hung
 from tests.receiver import TRACES, receiving
-from tests.server.doors import SETTINGS, asking, client_of, frames, refused
+from tests.server.demo_server import SETTINGS, client_of, error_of, frames, run_body
 
 NO_PATIENCE = SessionLockConfig(lock_retry_times=0)
 
 
 def by_header(**more: Any) -> ConfigContext:
-    """The user is whoever the header says; extractors of both kinds, as in the document."""
+    """The header names the user; extractors of both kinds, as in the document."""
 
     async def user_id(content: Any, request: Request) -> str:
         return request.headers.get("X-User-ID", "anonymous")
@@ -71,7 +72,7 @@ def types_of(response: httpx.Response) -> list[str]:
 
 
 async def post(client: httpx.AsyncClient, words: str = "hi", *, as_user: str = "ada", **more: Any) -> httpx.Response:
-    return await client.post("/", json=asking(words, **more), headers={"X-User-ID": as_user})
+    return await client.post("/", json=run_body(words, **more), headers={"X-User-ID": as_user})
 
 
 async def test_the_quick_start_runs() -> None:
@@ -101,9 +102,9 @@ async def test_the_settings_for_traces_count_here_too() -> None:
         )
         async with serving(root, settings=traced) as client:
             response = await post(client)
-        [_, (_, told), *_] = frames(response)
+        [_, (_, expected), *_] = frames(response)
         roots = {span.trace for span in receiver.spans() if span.name == "invoke_agent default"}
-    assert (told["name"], roots) == ("ambient:trace_id", {told["value"]["traceId"]})
+    assert (expected["name"], roots) == ("ambient:trace_id", {expected["value"]["traceId"]})
     assert model.calls == 1
 
 
@@ -135,8 +136,8 @@ async def test_the_quick_start_runs_as_printed_but_for_its_agent() -> None:
     register_agui_endpoint(app, sse_service)
     async with client_of(app) as client:
         response = await post(client)
-    said = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
-    assert said == ["For ada of enterprise-127"]
+    spoken = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert spoken == ["For ada of enterprise-127"]
 
 
 def test_a_service_needs_to_know_whose_requests_it_gets() -> None:
@@ -145,7 +146,7 @@ def test_a_service_needs_to_know_whose_requests_it_gets() -> None:
         SSEService(root, RunnerConfig(), settings=SETTINGS)
 
 
-async def test_extractors_decide_where_a_request_belongs() -> None:
+async def test_extractors_decide_where_a_firstbelongs() -> None:
     def who(tool_context: ToolContext) -> dict[str, Any]:
         """Say who asks."""
         session = tool_context.session
@@ -162,17 +163,17 @@ async def test_extractors_decide_where_a_request_belongs() -> None:
     )
     root, model = agent([call("who", "w1")], ["Done."], tools=[who])
     async with serving(root, config) as client:
-        await client.post("/", json=asking("hi"), headers={"x-team": "red"})
+        await client.post("/", json=run_body("hi"), headers={"x-team": "red"})
     seen = model.saw[1][-1][1][2]
     assert seen == {"app": "red", "user": "ada", "session": "red-t", "team": "red"}
 
 
-async def test_a_request_without_an_identity_is_refused() -> None:
+async def test_a_firstwithout_an_identity_is_refused() -> None:
     root, model = agent(["A"])
     config = ConfigContext(user_id=lambda content, request: request.headers.get("x-user-id", ""))
     async with serving(root, config) as client:
-        assert refused(await client.post("/", json=asking("hi"))) == (401, "unauthorized")
-        assert refused(await client.get("/thread/list")) == (401, "unauthorized")
+        assert error_of(await client.post("/", json=run_body("hi"))) == (401, "unauthorized")
+        assert error_of(await client.get("/thread/list")) == (401, "unauthorized")
     assert model.calls == 0
 
 
@@ -180,14 +181,14 @@ async def asked_from(service: SSEService, peer: str, **headers: str) -> httpx.Re
     app = FastAPI()
     register_agui_endpoint(app, service)
     async with client_of(app, client=(peer, 1234)) as client:
-        return await client.post("/", json=asking("hi"), headers=headers)
+        return await client.post("/", json=run_body("hi"), headers=headers)
 
 
 async def test_a_fixed_user_identifies_nobody_so_only_this_machine_is_served() -> None:
     root, model = agent(["A"], ["B"])
     fixed = ConfigContext(user_id="ada")
     away = await asked_from(SSEService(root, RunnerConfig(), fixed, settings=SETTINGS), "192.0.2.1")
-    assert refused(away) == (403, "forbidden")
+    assert error_of(away) == (403, "forbidden")
     assert "authorize=" in away.json()["error"]["message"]
     assert model.calls == 0
     here = await asked_from(SSEService(root, RunnerConfig(), fixed, settings=SETTINGS), "127.0.0.1")
@@ -197,7 +198,7 @@ async def test_a_fixed_user_identifies_nobody_so_only_this_machine_is_served() -
     denied = await asked_from(
         SSEService(root, settings=SETTINGS, config_context=fixed, authorize=by_token), "192.0.2.1"
     )
-    assert refused(denied) == (401, "unauthorized")
+    assert error_of(denied) == (401, "unauthorized")
 
 
 def by_token(request: Request) -> Actor | None:
@@ -215,8 +216,11 @@ async def test_nobody_reaches_the_thread_of_another() -> None:
     root, model = agent(["For ada."], ["For bob."])
     async with serving(root) as client:
         await post(client, "I am ada")
-        assert refused(await client.get("/message_snapshot/t", headers={"X-User-ID": "bob"})) == (404, "unknown_thread")
-        assert refused(await client.delete("/thread/t", headers={"X-User-ID": "bob"})) == (404, "unknown_thread")
+        assert error_of(await client.get("/message_snapshot/t", headers={"X-User-ID": "bob"})) == (
+            404,
+            "unknown_thread",
+        )
+        assert error_of(await client.delete("/thread/t", headers={"X-User-ID": "bob"})) == (404, "unknown_thread")
         await post(client, "I am bob", as_user="bob")
     assert model.saw[1] == [("user", "I am bob")]
 
@@ -231,17 +235,19 @@ async def held(client: httpx.AsyncClient, model: Scripted) -> AsyncGenerator[Any
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hold)
-        await model.asked()
+        await model.wait_for_calls()
         yield responses
-        runner = await client.service.service.runner()  # type: ignore[attr-defined]
+        runner = await client.service.runtime.ensure_runner()  # type: ignore[attr-defined]
         for key in [active.run.thread for active in runner._active.values()]:
             await runner.stop(key)
 
 
 def words(response: httpx.Response) -> list[str]:
     """A whole stream in short words, without the introduction that every new thread begins with."""
-    said = [decode_event(json.dumps(event).encode()) for _, event in frames(response)]
-    return short([event for event in said if not (isinstance(event, Custom) and event.name == "ambient:capabilities")])
+    spoken = [decode_event(json.dumps(event).encode()) for _, event in frames(response)]
+    return short(
+        [event for event in spoken if not (isinstance(event, Custom) and event.name == "ambient:capabilities")]
+    )
 
 
 HELD = [("user", "hold")]
@@ -277,7 +283,7 @@ async def test_d19_a_lock_is_one_apps_one_users_and_one_threads() -> None:
             others = [
                 await post(client, as_user="bob"),
                 await post(client, thread="other"),
-                await client.post("/", json=asking("hi"), headers={"X-User-ID": "ada", "X-App": "office"}),
+                await client.post("/", json=run_body("hi"), headers={"X-User-ID": "ada", "X-App": "office"}),
             ]
             assert [event for _, event in frames(await post(client, message="u2"))] == LOCKED
     assert [words(one) for one in others] == [["RS", "TS m1", f"TC {n}", "TE", "RF"] for n in ("Two", "Three", "Four")]
@@ -286,21 +292,21 @@ async def test_d19_a_lock_is_one_apps_one_users_and_one_threads() -> None:
 
 
 async def test_d19_a_lock_is_renewed_for_as_long_as_its_run_goes_on() -> None:
-    """Longer than the lease of the thread: whoever tries later is refused as well."""
+    """Longer than the lease of the thread: later requests are refused as well."""
     root, model = agent([piece(text("One")), HANG], ["Two"])
     brief = dataclasses.replace(SETTINGS, lease=0.3)
     async with serving(root, by_header(session_lock_config=NO_PATIENCE), settings=brief) as client:
         async with held(client, model) as first:
-            runner = await client.service.service.runner()
-            with anyio.fail_after(10):
-                assert not await runner.ledger.released(ThreadKey("shop", "ada", "t"), 1.0)
+            runner = await client.service.runtime.ensure_runner()
+            with unless_hung():
+                assert not await runner.ledger.wait_released(ThreadKey("shop", "ada", "t"), 1.0)
             assert [event for _, event in frames(await post(client, message="u2"))] == LOCKED
         assert words(await post(client, message="u3")) == ["RS", "TS m1", "TC Two", "TE", "RF"]
     assert words(first[0]) == STOPPED
     assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
-async def test_d19_a_request_waits_for_the_lock_and_goes_on_as_soon_as_it_is_free() -> None:
+async def test_d19_a_firstwaits_for_the_lock_and_goes_on_as_soon_as_it_is_free() -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"])
     patient = SessionLockConfig(lock_retry_times=3, lock_retry_interval=30.0)
     async with serving(root, by_header(session_lock_config=patient)) as client:
@@ -309,7 +315,7 @@ async def test_d19_a_request_waits_for_the_lock_and_goes_on_as_soon_as_it_is_fre
         async def second() -> None:
             responses.append(await post(client, message="u2"))
 
-        with anyio.fail_after(10):
+        with unless_hung():
             async with anyio.create_task_group() as tasks:
                 async with held(client, model) as first:
                     tasks.start_soon(second)
@@ -325,7 +331,7 @@ async def test_d19_a_run_that_holds_the_lock_for_too_long_makes_way() -> None:
     brief = SessionLockConfig(lock_timeout=0.0, lock_retry_times=0)
     async with serving(root, by_header(session_lock_config=brief)) as client:
         async with held(client, model) as first:
-            with anyio.fail_after(5):
+            with unless_hung():
                 second = await post(client, message="u2")
     assert words(first[0]) == STOPPED
     assert words(second) == ["RS", "TS m1", "TC Two", "TE", "RF"]
@@ -333,7 +339,7 @@ async def test_d19_a_run_that_holds_the_lock_for_too_long_makes_way() -> None:
 
 
 class Turnstile:
-    """A user's lock: it lets in one request at a time for each thread, and says what it was asked."""
+    """A user's lock: it admits one request at a time for each thread and records its calls."""
 
     def __init__(self, *, opens: bool = True) -> None:
         self.log: list[str] = []
@@ -359,13 +365,13 @@ async def test_d19_a_lock_handler_is_asked_first_and_given_back_at_the_end() -> 
     lock = Turnstile()
     root, model = agent(["One"], ["Two"])
     async with serving(root, handler_context=HandlerContext(session_lock_handler=lock)) as client:
-        said = [words(await post(client)), words(await post(client, message="u2"))]
-    assert said == [["RS", "TS m1", f"TC {word}", "TE", "RF"] for word in ("One", "Two")]
+        spoken = [words(await post(client)), words(await post(client, message="u2"))]
+    assert spoken == [["RS", "TS m1", f"TC {word}", "TE", "RF"] for word in ("One", "Two")]
     assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "One"), ("user", "hi")]]
     assert lock.log == ["lock t True", "unlock t", "lock t True", "unlock t"]
 
 
-async def test_d19_a_refused_request_never_gives_back_the_lock_of_another() -> None:
+async def test_d19_a_refused_firstnever_gives_back_the_lock_of_another() -> None:
     lock = Turnstile()
     root, model = agent([piece(text("One")), HANG], ["Two"])
     handlers = HandlerContext(session_lock_handler=lock)
@@ -448,9 +454,9 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
     )
     me = {"X-User-ID": "ada"}
     async with serving(root) as client:
-        asked = await post(client)
+        first = await post(client)
         answer = {"id": "r1", "role": "tool", "toolCallId": "l1", "content": "yes"}
-        body = {**asking("x"), "messages": [answer]}
+        body = {**run_body("x"), "messages": [answer]}
         answered = await client.post("/", json=body, headers=me)
         await post(client, as_user="bob", thread="other")
         listed = await client.get("/thread/list", headers=me)
@@ -465,7 +471,7 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
         removed = await client.patch("/state/t", json=[{"op": "remove", "path": "/noted"}], headers=me)
         after = (await client.get("/state_snapshot/t", headers=me)).json()
         wrong = [
-            refused(await client.patch("/state/t", json=patch, headers=me))
+            error_of(await client.patch("/state/t", json=patch, headers=me))
             for patch in (
                 [{"op": "replace", "path": "noted", "value": 1}],
                 [{"op": "remove", "path": "/nothing"}],
@@ -474,7 +480,7 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
             )
         ]
         missing = [
-            refused(await client.request(method, path, headers=me, json=None if method != "PATCH" else []))
+            error_of(await client.request(method, path, headers=me, json=None if method != "PATCH" else []))
             for method, path in (
                 ("GET", "/message_snapshot/none"),
                 ("GET", "/state_snapshot/none"),
@@ -485,13 +491,13 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
         deleted = await client.delete("/thread/t", headers=me)
         empty = await client.get("/thread/list", headers=me)
     assert listed.json() == [{"threadId": "t"}]
-    assert words(asked) == [
+    assert words(first) == [
         *("RS", "TS m1", "TC Let me ", "TE", "CS n1 note", "CA n1 {}", "CE n1", "CR n1 {}"),
         "SD [{'op': 'add', 'path': '/noted', 'value': 1}]",
         *("CS l1 ask", 'CA l1 {"question":"?"}', "CE l1", "SS {'noted': 1}", "RF waits for l1"),
     ]
     assert words(answered) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
-    heard = [
+    received = [
         ("user", "hi"),
         ("model", "Let me "),
         ("model", ("call", "note", {})),
@@ -499,9 +505,9 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
         ("model", ("call", "ask", {"question": "?"})),
         ("user", ("result", "ask", {"result": "yes"})),
     ]
-    assert model.saw == [heard[:1], heard[:4], heard, [("user", "hi")]]
-    streamed = [event for response in (asked, answered) for _, event in frames(response)]
-    [said, done] = [event["messageId"] for event in streamed if event["type"] == "TEXT_MESSAGE_START"]
+    assert model.saw == [received[:1], received[:4], received, [("user", "hi")]]
+    streamed = [event for response in (first, answered) for _, event in frames(response)]
+    [spoken, done] = [event["messageId"] for event in streamed if event["type"] == "TEXT_MESSAGE_START"]
     [noted] = [event["messageId"] for event in streamed if event["type"] == "TOOL_CALL_RESULT"]
     [_, carrier] = [event["parentMessageId"] for event in streamed if event["type"] == "TOOL_CALL_START"]
     calls = [
@@ -512,7 +518,7 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
         "type": "MESSAGES_SNAPSHOT",
         "messages": [
             {"id": "u1", "role": "user", "content": "hi"},
-            {"id": said, "role": "assistant", "content": "Let me ", "toolCalls": calls[:1]},
+            {"id": spoken, "role": "assistant", "content": "Let me ", "toolCalls": calls[:1]},
             {"id": noted, "role": "tool", "toolCallId": "n1", "content": "{}"},
             {"id": carrier, "role": "assistant", "toolCalls": calls[1:]},
             answer,
@@ -622,7 +628,7 @@ async def test_nothing_a_client_sends_is_logged(caplog: pytest.LogCaptureFixture
     root, _ = agent(["One"])
     async with serving(root) as client:
         headers = {"X-User-ID": "ada", "Authorization": "Bearer the-token-1234"}
-        await client.post("/", json=asking("the-words-5678"), headers=headers)
+        await client.post("/", json=run_body("the-words-5678"), headers=headers)
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("ambient_runner")]
     assert not any("the-token-1234" in line or "the-words-5678" in line for line in ours)
 
@@ -636,14 +642,14 @@ async def test_the_app_drains_with_its_lifespan_and_no_signal_handler_is_touched
     app = FastAPI()
     service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
     register_agui_endpoint(app, service)
-    with anyio.fail_after(10):
+    with unless_hung():
         async with anyio.create_task_group() as tasks, client_of(app) as client:
 
             async def hold() -> None:
                 responses.append(await post(client))
 
             tasks.start_soon(hold)
-            await model.asked()
-            await service.service.drain()
+            await model.wait_for_calls()
+            await service.runtime.drain()
     assert types_of(responses[0])[-1] == "RUN_ERROR"
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before

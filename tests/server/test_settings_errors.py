@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from ambient_runner import add_ambient_endpoints
 from ambient_runner.errors import ConfigError
-from ambient_runner.services.mcp.config import layer_of, resolve
+from ambient_runner.services.mcp.config import load_layer, resolve_servers
 from tests.server.worker import WorkerBridge
 from tests.services.world import mcp_file, server, settings_of
 
@@ -43,6 +43,6 @@ def test_one_server_with_a_mistake_does_not_stop_the_start(tmp_path: Path) -> No
 
 def test_servers_under_the_name_that_others_use_get_a_hint() -> None:
     """It was taken for a file in which there are none."""
-    (mistake,) = resolve([layer_of({"servers": {"a": {"command": "x"}}}, "this")], {}).mistakes
+    (mistake,) = resolve_servers([load_layer({"servers": {"a": {"command": "x"}}}, "this")], {}).problems
     assert "`mcpServers`" in mistake.message
-    assert resolve([layer_of({"servers": {}, "mcpServers": {}}, "this")], {}).mistakes == ()
+    assert resolve_servers([load_layer({"servers": {}, "mcpServers": {}}, "this")], {}).problems == ()

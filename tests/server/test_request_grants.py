@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from ambient_runner.services.credentials import Asker
-from tests.server.doors import refused
+from ambient_runner.services.credentials import CredentialSubject
+from tests.machine_speed import unless_hung
+from tests.server.demo_server import error_of
 from tests.server.worker import WorkerBridge
 from tests.services.mcp_paths import MCP_SERVER
 from tests.services.remotes import git_server, make_repo
@@ -28,7 +28,7 @@ async def test_the_token_a_request_brings_opens_its_own_host_and_is_a_secret(tmp
     settings = settings_of(tmp_path, git_schemes=("http",), git_private=True, default_thread="t")
     granted: dict[str, str] = {}
 
-    async def give(asker: Asker) -> Mapping[str, str]:
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
         return granted
 
     with git_server(tmp_path / "origin", login="x-access-token:brought-token-1") as remote:
@@ -44,11 +44,11 @@ async def test_the_token_a_request_brings_opens_its_own_host_and_is_a_secret(tmp
     assert [path for path in written if b"brought-token" in path.read_bytes()] == []
 
 
-async def test_what_one_request_brings_is_secret_in_what_it_says_and_nowhere_else(tmp_path: Path) -> None:
+async def test_the_token_of_a_request_is_redacted_in_its_response_only(tmp_path: Path) -> None:
     """A word in one person's header was taken out of everybody's texts until the server was started again."""
     url = repository(tmp_path / "origin" / "thousand-words", {})
 
-    async def give(asker: Asker) -> Mapping[str, str]:
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
         return {"OTHER": "artifacts"} if asker.actor.owner == "alice" else {}
 
     alice, bob = {"x-owner": "alice"}, {"x-owner": "bob"}
@@ -85,7 +85,7 @@ async def test_a_token_of_no_likely_length_is_refused(tmp_path: Path, header: st
     url = repository(tmp_path / "origin" / "api", {})
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         for path, body in (("/repos/add", {"url": url}), ("/workflow", {"gitUrl": url})):
-            assert refused(await client.post(path, json=body, headers={header: token})) == (422, "invalid_input")
+            assert error_of(await client.post(path, json=body, headers={header: token})) == (422, "invalid_input")
 
 
 async def test_mcp_servers_are_really_looked_at_with_what_was_granted(tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ async def test_mcp_servers_are_really_looked_at_with_what_was_granted(tmp_path: 
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}))
 
-    async def give(asker: Asker) -> Mapping[str, str]:
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
         return {"GITHUB_TOKEN": f"token-of-{asker.actor.owner}"}
 
     settings = settings_of(tmp_path, mcp_config=str(config), default_thread="t")
-    with anyio.fail_after(60):
+    with unless_hung():
         async with server(WorkerBridge(file_system=False), settings, credentials=give) as client:
             found = await client.get("/mcp/status")
             again = await client.get("/mcp/status")
@@ -141,7 +141,7 @@ async def test_mcp_servers_are_really_looked_at_with_what_was_granted(tmp_path: 
 
 
 async def test_a_source_of_credentials_that_fails_fails_the_request_and_not_the_server(tmp_path: Path) -> None:
-    async def fail(asker: Asker) -> Mapping[str, str]:
+    async def fail(asker: CredentialSubject) -> Mapping[str, str]:
         raise RuntimeError("the token was granted-token")
 
     url = repository(tmp_path / "origin" / "api", {})
@@ -149,6 +149,6 @@ async def test_a_source_of_credentials_that_fails_fails_the_request_and_not_the_
         added = await client.post("/repos/add", json={"url": url})
         status = await client.get("/mcp/status")
         well = await client.get("/repos/status")
-    assert (refused(added), refused(status)) == ((502, "credentials_error"), (502, "credentials_error"))
+    assert (error_of(added), error_of(status)) == ((502, "credentials_error"), (502, "credentials_error"))
     assert "granted-token" not in added.text + status.text
     assert well.status_code == 200

@@ -15,7 +15,7 @@ from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.runs.run import Agent
 from ambient_runner.server.platform import Platform
-from ambient_runner.server.runtime import Service
+from ambient_runner.server.runtime import ServerRuntime
 
 SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.5))
 
@@ -30,9 +30,9 @@ async def client_of(app: FastAPI, **options: Any) -> AsyncGenerator[httpx.AsyncC
         yield client
 
 
-def service_with(agents: Mapping[str, Agent], settings: Settings = SETTINGS) -> Service:
+def runtime_with(agents: Mapping[str, Agent], settings: Settings = SETTINGS) -> ServerRuntime:
     """A server of these agents, which have no files."""
-    return Service(settings, agents, platform=Platform(settings, {}, Secrets(settings.secrets)))
+    return ServerRuntime(settings, agents, platform=Platform(settings, {}, Secrets(settings.secrets)))
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def demo(settings: Settings = SETTINGS) -> AsyncGenerator[httpx.AsyncClien
         yield client
 
 
-def asking(text: str, *, thread: str = "t", message: str = "u1", **more: Any) -> dict[str, Any]:
+def run_body(text: str, *, thread: str = "t", message: str = "u1", **more: Any) -> dict[str, Any]:
     messages = [{"id": message, "role": "user", "content": text}]
     return {"threadId": thread, "runId": "r", "protocolVersion": "1.0", "messages": messages, **more}
 
@@ -56,6 +56,6 @@ def frames(response: httpx.Response) -> list[tuple[str | None, dict[str, Any]]]:
     return found
 
 
-def refused(response: httpx.Response) -> tuple[int, str]:
+def error_of(response: httpx.Response) -> tuple[int, str]:
     """The status and the code of a refusal."""
     return response.status_code, response.json()["error"]["code"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ambient_runner.errors import Forbidden, InvalidInput, LoginNeeded, Refused
+from ambient_runner.errors import Forbidden, InvalidInput, Refused, RepoAuthRequired
 from ambient_runner.services.workspaces.repos import Repos, RepoStatus
 from ambient_runner.services.workspaces.workspaces import Workspaces
 from tests.services.remotes import ANN, BOB, NOTHING, PATH, git, git_server, make_repo
@@ -69,7 +69,7 @@ async def test_nothing_that_is_sent_becomes_an_option_or_a_command(
 
 async def test_only_allowed_sources_are_cloned_from(tmp_path: Path) -> None:
     url = World(tmp_path).make()
-    workspaces = Workspaces(tmp_path / "root", base=PATH)
+    workspaces = Workspaces(tmp_path / "root", git_environment=PATH)
     async with workspaces:
         repos = Repos(workspaces)
         for refused in (url, f"file://{url}", "http://127.0.0.1/x", "https://127.0.0.1/x", "git@localhost:x"):
@@ -87,16 +87,16 @@ async def test_nobody_clones_from_anothers_workspace(tmp_path: Path) -> None:
 
 async def test_a_token_reaches_only_the_host_it_is_for_and_no_file(tmp_path: Path) -> None:
     """S5: any host with `github` in its name got the token."""
-    token = "a-token-nobody-sees"
+    token = "a-secret-token"
     async with world(tmp_path) as it:
         it.make()
         with git_server(tmp_path / "srv", login=f"oauth2:{token}") as server:
             granted = {"GITLAB_TOKEN": token, "GITHUB_TOKEN": "another-token"}
-            with pytest.raises(LoginNeeded):
+            with pytest.raises(RepoAuthRequired):
                 await it.add(server.url("app/.git"), name="app", environment=granted)
             assert server.logins == set()
             granted["GITLAB_HOST"] = f"127.0.0.1:{server.port}"
-            with pytest.raises(LoginNeeded):
+            with pytest.raises(RepoAuthRequired):
                 await it.add(server.url("app/.git", host="localhost"), name="app", environment=granted)
             assert server.logins == set()
             added = await it.add(server.url("app/.git"), name="app", environment=granted)

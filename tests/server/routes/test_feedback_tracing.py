@@ -14,7 +14,7 @@ from ambient_runner import Settings, Timeouts, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.config import LangfuseSettings, TracingSettings
 from tests.receiver import Receiver, receiving
-from tests.server.doors import asking, client_of, frames
+from tests.server.demo_server import client_of, frames, run_body
 from tests.services.world import by_header
 
 ANN, MALLORY = {"x-owner": "ann"}, {"x-owner": "mallory"}
@@ -34,7 +34,7 @@ async def scored_at(receiver: Receiver, authorize: Any = by_header) -> AsyncGene
 
 async def said(client: httpx.AsyncClient, message: str, headers: dict[str, str]) -> tuple[str, str]:
     """One run; gives its trace and the id of what it said."""
-    response = await client.post("/", json=asking("say hi", message=message), headers=headers)
+    response = await client.post("/", json=run_body("say hi", message=message), headers=headers)
     events = [event for _, event in frames(response)]
     return events[0]["metadata"]["traceId"], next(e["messageId"] for e in events if e["type"] == "TEXT_MESSAGE_START")
 
@@ -61,7 +61,7 @@ async def test_a_trace_that_a_run_has_only_continued_is_not_scored(named_by: str
     assert [score["traceId"] for score in langfuse.scores] == [trace]
 
 
-async def test_where_nobody_is_known_the_trace_that_a_gateway_began_is_scored() -> None:
+async def test_without_authorization_a_trace_started_by_a_gateway_is_scored() -> None:
     with receiving() as langfuse:
         async with scored_at(langfuse, None) as client:
             trace, _ = await said(client, "u1", {"traceparent": f"00-{'a' * 32}-{'1' * 16}-01"})
@@ -69,7 +69,7 @@ async def test_where_nobody_is_known_the_trace_that_a_gateway_began_is_scored() 
     assert [score["traceId"] for score in langfuse.scores] == [trace] == ["a" * 32]
 
 
-async def test_who_is_known_speaks_for_nobody_else() -> None:
+async def test_an_authorized_user_cannot_name_another_user() -> None:
     with receiving() as langfuse:
         async with scored_at(langfuse) as client:
             await said(client, "u1", MALLORY)
@@ -80,7 +80,7 @@ async def test_who_is_known_speaks_for_nobody_else() -> None:
     assert "ann" not in str(langfuse.scores)
 
 
-async def test_where_nobody_is_known_a_client_may_say_who_it_speaks_for() -> None:
+async def test_without_authorization_a_client_may_name_its_user() -> None:
     with receiving() as langfuse:
         async with scored_at(langfuse, None) as client:
             await said(client, "u1", {})

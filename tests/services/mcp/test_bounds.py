@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from ambient_runner.services.credentials import Asker
+from ambient_runner.services.credentials import CredentialSubject
 from ambient_runner.services.mcp import status as status_module
-from ambient_runner.services.mcp.config import Resolved, Server, layer_of, resolve
+from ambient_runner.services.mcp.config import McpServer, ResolvedMcpServers, load_layer, resolve_servers
 from ambient_runner.services.mcp.status import McpStatus
+from tests.machine_speed import unless_hung
 from tests.raw import Raw, endless, raw_server
 from tests.server.worker import WorkerBridge
 from tests.services.mcp_paths import MCP_SERVER
@@ -26,24 +26,24 @@ TOO_MUCH = 64 << 20
 TELLTALE = """
 import json, os, sys
 for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
+    request = json.loads(line)
+    if request.get("method") == "initialize":
         about = {"name": "telltale", "version": os.environ["T"]}
-        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
-    elif asked.get("method") == "tools/list":
+        result = {"protocolVersion": request["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+    elif request.get("method") == "tools/list":
         result = {"tools": [{"name": os.environ["T"], "inputSchema": {"type": "object"}}]}
-    elif "id" in asked:
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+    elif "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
         continue
     else:
         continue
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
 """A server that says its token, as its version and as a tool."""
 
 
-def of_http(kind: str, url: str) -> Resolved:
-    return resolve([layer_of({"mcpServers": {"loud": {"type": kind, "url": f"{url}/mcp"}}}, "this")], {})
+def of_http(kind: str, url: str) -> ResolvedMcpServers:
+    return resolve_servers([load_layer({"mcpServers": {"loud": {"type": kind, "url": f"{url}/mcp"}}}, "this")], {})
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def of_http(kind: str, url: str) -> Resolved:
 async def test_a_server_that_never_stops_talking_is_heard_for_a_while(kind: str, content: bytes) -> None:
     """As JSON it was read and kept for the whole time of a look, as fast as it came."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: " + content + b"\r\n\r\n"
-    with anyio.fail_after(60), raw_server(endless(head + b'data: "', most=TOO_MUCH)) as loud:
+    with unless_hung(), raw_server(endless(head + b'data: "', most=TOO_MUCH)) as loud:
         async with McpStatus(timeout=30) as status:
-            (row,) = await status.look(of_http(kind, loud.url))
+            (row,) = await status.probe(of_http(kind, loud.url))
         assert row["status"] == "failed"
         assert loud.sent < TOO_MUCH
 
 
 async def test_what_is_small_on_the_way_does_not_grow_here() -> None:
-    """A few kilobytes can be unpacked to gigabytes: what is packed, though nobody asked for that, is not unpacked."""
+    """A few kilobytes can be unpacked to gigabytes: what is packed, though the client did not accept it, is not unpacked."""
     packed = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {}}' + b" " * (1 << 20))
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def speak(server: Raw, client: socket.socket) -> None:
         head = (
@@ -71,58 +71,58 @@ async def test_what_is_small_on_the_way_does_not_grow_here() -> None:
         )
         server.send(client, head + packed)
 
-    with anyio.fail_after(60), raw_server(speak, asked.append) as dense:
+    with unless_hung(), raw_server(speak, requests.append) as dense:
         async with McpStatus(timeout=20) as status:
-            (row,) = await status.look(of_http("http", dense.url))
+            (row,) = await status.probe(of_http("http", dense.url))
     assert row["status"] == "failed"
-    assert b"gzip" not in asked[0]
+    assert b"gzip" not in requests[0]
 
 
-def with_token(log: Path, token: str, written: str = "the same") -> Resolved:
+def with_token(log: Path, token: str, written: str = "the same") -> ResolvedMcpServers:
     config = {"type": "stdio", "command": sys.executable, "args": [MCP_SERVER, "stdio", str(log)], "env": {"T": token}}
-    return Resolved(servers=(Server(name="echo", display_name="Echo", config=config, digest=written),))
+    return ResolvedMcpServers(servers=(McpServer(name="echo", display_name="Echo", config=config, digest=written),))
 
 
 def started(log: Path) -> list[str]:
     return [json.loads(line)["env"]["T"] for line in log.read_text().splitlines()]
 
 
-async def test_a_new_token_is_no_new_look_but_another_thread_is(tmp_path: Path) -> None:
+async def test_a_new_token_starts_no_new_probe_but_another_thread_does(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with anyio.fail_after(60):
+    with unless_hung():
         async with McpStatus(timeout=30) as status:
             for token in ("1", "2", "3"):
-                rows = await status.look(with_token(log, token), whom="ann")
+                rows = await status.probe(with_token(log, token), subject="ann")
                 assert [row["status"] for row in rows] == ["connected"]
-            await status.look(with_token(log, "4"), whom="bob")
-            await status.look(with_token(log, "5", "another"), whom="ann")
+            await status.probe(with_token(log, "4"), subject="bob")
+            await status.probe(with_token(log, "5", "another"), subject="ann")
     assert started(log) == ["1", "4", "5"]
 
 
 async def test_a_new_token_is_tried_where_the_old_one_failed_after_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusing(token: str) -> Resolved:
+    def refusing(token: str) -> ResolvedMcpServers:
         code = f"open({str(tmp_path / 'log')!r}, 'a').write({token!r})"
         config: dict[str, Any] = {"type": "stdio", "command": sys.executable, "args": ["-c", code], "env": {"T": token}}
-        return Resolved(servers=(Server(name="no", display_name="no", config=config, digest="x"),))
+        return ResolvedMcpServers(servers=(McpServer(name="no", display_name="no", config=config, digest="x"),))
 
-    with anyio.fail_after(60):
+    with unless_hung():
         async with McpStatus(timeout=20) as status:
             for token in ("1", "2", "3"):
-                await status.look(refusing(token))
-            monkeypatch.setattr(status_module, "_PAUSE", 0.0)
+                await status.probe(refusing(token))
+            monkeypatch.setattr(status_module, "_RETRY_DELAY", 0.0)
             for token in ("3", "4", "4"):
-                await status.look(refusing(token))
+                await status.probe(refusing(token))
     assert (tmp_path / "log").read_text() == "134"
 
 
 async def test_asking_again_and_again_while_tokens_rotate_starts_one_process(tmp_path: Path) -> None:
     """Every request had a token of its own, and so a process of its own."""
-    log, given = tmp_path / "log", iter(range(100))
+    log, values = tmp_path / "log", iter(range(100))
 
-    async def rotating(asker: Asker) -> Mapping[str, str]:
-        return {"GITHUB_TOKEN": f"short-lived-{next(given)}"}
+    async def rotating(asker: CredentialSubject) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": f"short-lived-{next(values)}"}
 
     entry = {"command": sys.executable, "args": [MCP_SERVER, "stdio", str(log)], "env": {"T": "${GITHUB_TOKEN}"}}
     settings = settings_of(tmp_path, mcp_config=mcp_file(tmp_path, {"s": entry}))
@@ -136,10 +136,10 @@ async def test_asking_again_and_again_while_tokens_rotate_starts_one_process(tmp
 
 async def test_what_was_found_with_an_old_token_does_not_tell_it(tmp_path: Path) -> None:
     """The answer is kept for a while, and only the newest token is taken out of what a request says."""
-    given = iter(["first-token-0123", "second-token-4567"])
+    values = iter(["first-token-0123", "second-token-4567"])
 
-    async def rotating(asker: Asker) -> Mapping[str, str]:
-        return {"GITHUB_TOKEN": next(given)}
+    async def rotating(asker: CredentialSubject) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": next(values)}
 
     entry = {"command": sys.executable, "args": ["-c", TELLTALE], "env": {"T": "${GITHUB_TOKEN}"}}
     settings = settings_of(tmp_path, mcp_config=mcp_file(tmp_path, {"s": entry}))

@@ -1,0 +1,89 @@
+"""ADKAdapter: runs of one thread of an ADK agent. `run.py` executes a single run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from ambient_runner.bridges.adk.errors import to_bridge_error
+from ambient_runner.bridges.adk.memory import SessionMemory
+from ambient_runner.bridges.adk.run import AdkRun
+from ambient_runner.bridges.adk.run_input import RunContext
+from ambient_runner.bridges.base import remember
+from ambient_runner.protocol.agui_models import input_from_agui
+from ambient_runner.runs.run import current_run_or_none
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ag_ui.core import RunAgentInput as AguiInput
+
+    from ambient_runner.bridges.adk.bridge import ADKBridge
+    from ambient_runner.bridges.adk.sessions import SessionLocation
+    from ambient_runner.bridges.base import PlatformContext
+    from ambient_runner.protocol.events import Event, RunAgentInput
+    from ambient_runner.runs.run import Run
+
+__all__ = ["ADKAdapter"]
+
+
+class ADKAdapter:
+    """Runs of one thread. Owns the thread's ADK session if that is in memory, and the abort signal of the active run."""
+
+    def __init__(self, bridge: ADKBridge, ctx: PlatformContext) -> None:
+        self._bridge = bridge
+        self._instructions = [ctx.system_prompt_append] if ctx.system_prompt_append else []
+        self._memory: dict[str, Any] | None = None
+        self._abort = asyncio.Event()
+        self._location: SessionLocation | None = None
+
+    async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+        """Yield the events of one run. Raises: BridgeError when ADK fails."""
+        self._abort = asyncio.Event()
+        current, run_input = current_run_or_none(), input_from_agui(input)
+        run = AdkRun(self._bridge, run_input, self._find_location(current, run_input), self._instructions)
+        try:
+            async with aclosing(run.events(self._build_context(current, run_input), self._abort)) as events:
+                async for event in events:
+                    yield event
+            async with aclosing(run.finish()) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            known = to_bridge_error(error)
+            for event in run.translator.close():
+                yield event
+            if known is error:
+                raise
+            raise known from error
+        if run.updates_memory:
+            self._memory = await run.dump_memory()
+            if current is not None:
+                yield remember(self._memory)
+        yield run.terminal
+
+    async def interrupt(self) -> None:
+        """Abort the active run. ADK completes the events it has streamed so far."""
+        self._abort.set()
+
+    async def aclose(self) -> None:
+        if self._location is not None and self._bridge.owns_sessions:
+            await self._bridge.delete_session(self._location)
+
+    def _find_location(self, current: Run | None, run_input: RunAgentInput) -> SessionLocation:
+        if current is None:
+            self._location = self._bridge.standalone_location(run_input.thread_id)
+        else:
+            self._location = self._bridge.session_location(current.thread)
+        return self._location
+
+    def _build_context(self, current: Run | None, run_input: RunAgentInput) -> RunContext:
+        memory = current.memory if current else self._memory
+        return RunContext(
+            run_input=run_input,
+            memory=SessionMemory.from_stored(memory),
+            is_continuation=current.is_continuation if current else memory is not None,
+            new_ids=current.new_ids if current else None,
+            convert=self._bridge.convert,
+        )

@@ -1,0 +1,256 @@
+"""One run of Claude: finds or starts a CLI process, sends the prompt or the answers, streams its events, and ends or waits.
+
+`adapter.py` calls `stream`, then `finish`; if either raises, `fail`. `session.py` talks to the process, `translate.py` turns its messages
+into events, `outcome.py` makes the terminal event, `memory.py` keeps the position in the CLI's files.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ambient_runner.bridges.claude.client_tools import PendingCall
+from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost
+from ambient_runner.bridges.claude.interrupts import to_permission_result
+from ambient_runner.bridges.claude.launch import build_launch
+from ambient_runner.bridges.claude.memory import SessionPosition, find_position, last_user_id
+from ambient_runner.bridges.claude.outcome import run_cancelled, run_finished, run_waiting
+from ambient_runner.bridges.claude.run_input import build_prompt
+from ambient_runner.bridges.claude.session import ENDED, Session
+from ambient_runner.bridges.claude.translate import Translator
+from ambient_runner.bridges.toolkit.composer import Composer
+from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
+from ambient_runner.errors import BridgeError, BridgeTimeout
+from ambient_runner.protocol.events import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from claude_agent_sdk import ResultMessage
+
+    from ambient_runner.bridges.base import PlatformContext
+    from ambient_runner.bridges.claude.launch import Launch
+    from ambient_runner.bridges.claude.memory import SessionMemory
+    from ambient_runner.bridges.claude.run_input import RunContext
+    from ambient_runner.bridges.claude.shared import ClaudeBridgeState
+    from ambient_runner.bridges.toolkit.turns import NewInput, Turn
+    from ambient_runner.protocol.events import Event
+
+__all__ = ["ClaudeRun"]
+
+logger = logging.getLogger(__name__)
+
+_QUIET_INTERVAL = 0.05
+"""Seconds without a message after which a waiting process has sent everything."""
+_STOP_TIMEOUT = 2.0
+"""Seconds a turn may continue after the process was asked to end it."""
+
+
+class ClaudeRun:
+    """One run. It begins with the `session` of the run before, if there is one, and leaves its own for the next."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        platform: PlatformContext,
+        shared: ClaudeBridgeState,
+        memory: SessionMemory,
+        session: Session | None,
+    ) -> None:
+        self.session = session
+        self.is_stopped = False
+        """True if the run was asked to stop."""
+        self._context = context
+        self._platform = platform
+        self._shared = shared
+        self._config = shared.config
+        self._memory = memory
+        self._composer = Composer()
+        self._translator: Translator | None = None
+        self._has_ended = anyio.Event()
+        self._keeps_session = False
+
+    async def stream(self) -> AsyncGenerator[Event, None]:
+        """Run a turn until it ends, or until the process waits for an answer or a tool result. Raises: BridgeError."""
+        new, session = self._context.new, self.session
+        is_answer = session is not None and session.waits_for(new)
+        if session is None or not is_answer:
+            for event in interrupt_lapsed_events(resolved_interrupt_ids(new.resume)):
+                yield event
+            session = await self._acquire_session()
+        self._attach_run(session)
+        answered = {result.call_id for result in new.results}
+        self._translator = translator = Translator(self._composer, session.tool_calls, answered, self._context.used_ids)
+        if is_answer:
+            self._deliver_answers(session)
+        else:
+            for event in await self._memory.save(self._context, session.last_user_id):
+                yield event
+        has_more = is_answer and new.user is not None
+        while True:
+            async with aclosing(self._receive_turn(session, translator)) as events:
+                async for event in events:
+                    yield event
+            if translator.result is None or not has_more or self.is_stopped:
+                break
+            has_more, translator.result = False, None
+            await self._send_prompt(session, replace(new, results=(), resume=()))
+
+    async def finish(self) -> list[Event]:
+        """Return the last events, with RUN_FINISHED: the turn has ended, or waits. The process stays. Raises: ClaudeError."""
+        session, translator = self.session, self._translator
+        assert session is not None
+        assert translator is not None
+        self._keeps_session = True
+        if translator.result is None:
+            return await self._finish_waiting(session, translator)
+        return await self._finish_turn(session, translator, translator.result)
+
+    def fail(self, error: BridgeError) -> list[Event]:
+        """Return the last events of a failed run, before its error. A stopped run ends as cancelled instead: RUN_FINISHED is the last."""
+        if self.is_stopped:
+            terminal = run_cancelled(self._context.run_input)
+            return [*self._composer.close(terminal), terminal]
+        return self._composer.close(RunError(message=error.message))
+
+    async def close(self) -> None:
+        """Release what the run holds. The process stays only if the run has finished."""
+        self._has_ended.set()
+        if not self._keeps_session:
+            await self.close_session(now=True)
+
+    async def close_session(self, *, now: bool = False) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            await session.aclose(now=now)
+
+    async def stop(self) -> None:
+        """End the turn. The process stays, unless it does not react."""
+        if self._has_ended.is_set():
+            return
+        self.is_stopped = True
+        session = self.session
+        if session is not None:
+            await session.interrupt_turn()
+            with anyio.move_on_after(_STOP_TIMEOUT):
+                await self._has_ended.wait()
+            if not self._has_ended.is_set():
+                session.kill()
+
+    def _attach_run(self, session: Session) -> None:
+        """Make this the run of the process: its tools use it, and its secrets are redacted here."""
+        session.run = self._context.run
+        if session.run is not None:
+            session.run.secrets.add(session.secrets)
+
+    def _deliver_answers(self, session: Session) -> None:
+        new = self._context.new
+        entries = {entry.interrupt_id: entry for entry in new.resume}
+        if new.resume:
+            for request in session.open_requests:
+                request.resolve(to_permission_result(request, entries.get(request.id)))
+        if new.results:
+            session.calls.deliver_results(new.results)
+
+    async def _acquire_session(self) -> Session:
+        """Return a process that has the conversation, with the turn begun."""
+        run, history = self._context.run, self._context.new.history
+        launch = build_launch(
+            self._config,
+            self._platform,
+            self._context.run_input,
+            self._shared.base_variables,
+            {} if run is None else run.environment,
+        )
+        await self._memory.load(self._context)
+        warm = await self._reuse_warm_session(launch)
+        if warm is not None:
+            return warm
+        await self.close_session()
+        position = find_position(self._memory.record, history)
+        try:
+            session = await self._start_session(launch, position)
+        except SessionLost:
+            position = SessionPosition(missing_turns=history)
+            session = await self._start_session(launch, position)
+        await self._send_prompt(session, self._context.new, position.missing_turns)
+        return session
+
+    async def _reuse_warm_session(self, launch: Launch) -> Session | None:
+        """Return the process of the run before, with the turn begun, if it is equivalent to a new one."""
+        warm, new = self.session, self._context.new
+        if warm is None or warm.launch != launch or warm.last_user_id != last_user_id(new.history):
+            return None
+        if not await warm.wait_idle():
+            return None
+        with suppress(ClaudeGone):
+            await self._send_prompt(warm, new)
+            return warm
+        return None
+
+    async def _start_session(self, launch: Launch, position: SessionPosition) -> Session:
+        if self.is_stopped:
+            raise BridgeError
+        session = self.session = Session(launch, position, self._config, self._shared.waiting_limit)
+        if self._context.run is not None:
+            session.secrets = launch.secret_values(self._context.run.secrets)
+        await session.start()
+        return session
+
+    async def _send_prompt(self, session: Session, new: NewInput, missing_turns: Sequence[Turn] = ()) -> None:
+        session.last_user_id = new.user.id if new.user is not None else last_user_id(new.history)
+        await session.send_prompt(build_prompt(self._context.run_input, new, missing_turns))
+
+    async def _receive_turn(self, session: Session, translator: Translator) -> AsyncGenerator[Event, None]:
+        """Stream the events of the process until its turn ends, or it waits for an answer or a tool result."""
+        while translator.result is None:
+            may_wait = session.is_waiting and not translator.is_streaming
+            message = await session.next_message(_QUIET_INTERVAL if may_wait else self._config.turn_timeout)
+            if message is None and may_wait:
+                if session.is_waiting:
+                    return
+                continue
+            if message is None:
+                raise BridgeTimeout(f"Claude sent nothing for {self._config.turn_timeout:g} seconds and was stopped.")
+            if message is ENDED:
+                raise session.exit_error()
+            session.handle_message(message)
+            if isinstance(message, PendingCall):
+                session.match_pending_calls()
+            retries = translator.retry_count
+            for event in translator.feed(message):
+                yield event
+            if translator.retry_count > retries == 0:
+                self._log_retry()
+
+    async def _finish_waiting(self, session: Session, translator: Translator) -> list[Event]:
+        saved = await self._memory.save(self._context, session.last_user_id, translator.session_id)
+        calls = [
+            event
+            for request in session.open_requests
+            for event in translator.emit_requested_call(request.call_id, request.tool, request.input)
+        ]
+        session.match_pending_calls()
+        terminal = run_waiting(self._context.run_input, translator, session, self._config.answer_timeout)
+        return [*saved, *calls, *self._composer.close(terminal), terminal]
+
+    async def _finish_turn(self, session: Session, translator: Translator, result: ResultMessage) -> list[Event]:
+        session.tool_calls.clear()
+        cost_before, session.cost_usd = session.cost_usd, result.total_cost_usd or session.cost_usd
+        session_id, entry_id = translator.session_id, translator.last_entry_id
+        saved = await self._memory.save(self._context, session.last_user_id, session_id, entry_id)
+        terminal = run_finished(self._context.run_input, result, translator, cost_before, cancelled=self.is_stopped)
+        return [*saved, *self._composer.close(terminal), terminal]
+
+    def _log_retry(self) -> None:
+        logger.warning(
+            "Run %s on thread %s: a request of Claude to its model failed and is retried. If this continues, check "
+            "ANTHROPIC_BASE_URL, the network (proxies, firewalls) and the key; the run's claude:retry events have the "
+            "provider's HTTP status, if it answered.",
+            self._context.run_input.run_id,
+            self._context.run_input.thread_id,
+        )

@@ -1,0 +1,171 @@
+"""A compiled graph in this process: its stream, its checkpointer, and its schema as the SDK's objects describe it."""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from langgraph.channels.binop import BinaryOperatorAggregate  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.channels.delta import DeltaChannel  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import RESUME
+from langgraph.types import Interrupt
+
+from ambient_runner.bridges.langgraph.client_tools import TOOL_NAMES_ATTRIBUTE
+from ambient_runner.bridges.langgraph.graph import STREAM_MODES, StateSchema
+from ambient_runner.bridges.langgraph.instrumentation import RunCallbacks
+from ambient_runner.runs.isolate import isolate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+
+    from langgraph.types import StateSnapshot
+
+    from ambient_runner.bridges.langgraph.graph import NativeStream
+
+__all__ = ["LocalGraph"]
+
+_NO_TASK_ID = str(UUID(int=0))
+"""The task id that a checkpoint gives to values that no node wrote."""
+
+
+class LocalGraph:
+    """A compiled graph in this process. `close` releases the resources that were opened for it."""
+
+    def __init__(self, graph: Any, close: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._graph = graph
+        self._close = close
+        saver: Any = graph.checkpointer
+        self._saver: Any = saver if isinstance(saver, BaseCheckpointSaver) else None
+        self.has_checkpointer = self._saver is not None
+        self._schema = _state_schema(graph)
+
+    async def read_schema(self) -> StateSchema:
+        return self._schema
+
+    @asynccontextmanager
+    async def open_stream(
+        self, graph_input: Any, config: dict[str, Any], context: Any
+    ) -> AsyncGenerator[NativeStream, None]:
+        modes = [*STREAM_MODES, "checkpoints"] if self.has_checkpointer else STREAM_MODES
+        callbacks = RunCallbacks()
+        config = {**config, "callbacks": [callbacks]}
+        natives: Any = self._graph.astream(graph_input, config, context=context, stream_mode=modes, subgraphs=True)
+        try:
+            async with aclosing(natives):
+                yield natives
+        finally:
+            await callbacks.cancel_remaining_nodes()
+
+    async def read_state(self, config: dict[str, Any]) -> StateSnapshot:
+        return await self._graph.aget_state(config)
+
+    async def newest_checkpoint_id(self, storage_id: str) -> str | None:
+        stored = await self._saver.aget_tuple({"configurable": {"thread_id": storage_id}})
+        return None if stored is None else stored.config["configurable"]["checkpoint_id"]
+
+    async def discard_failed_answers(self, config: dict[str, Any]) -> None:
+        await self._discard_answers_in(await self._graph.aget_state(config, subgraphs=True))
+
+    async def _discard_answers_in(self, state: StateSnapshot) -> None:
+        """Keep a task's answers to earlier interrupts: they are stored in the order of its interrupts."""
+        configurable: dict[str, Any] = {"checkpoint_ns": "", **state.config.get("configurable", {})}
+        stored = await self._saver.aget_tuple({"configurable": configurable})
+        for task in state.tasks:
+            inner: Any = task.state
+            if hasattr(inner, "tasks"):
+                await self._discard_answers_in(inner)
+            earlier = None if task.error is None else _earlier_answers(stored, task, configurable["checkpoint_ns"])
+            if earlier is not None:
+                await self._saver.aput_writes(stored.config, [(RESUME, earlier)], task.id)
+
+    async def has_stored_answers(self, config: dict[str, Any]) -> bool:
+        state = await self._graph.aget_state(config)
+        stored = await self._saver.aget_tuple(state.config)
+        interrupted = [task for task in state.tasks if task.interrupts]
+        return bool(interrupted) and all(_earlier_answers(stored, task, "") is not None for task in interrupted)
+
+    async def rejected_keys(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
+        stored = await self._saver.aget_tuple(state.config)
+        values: Mapping[str, Any] = stored.checkpoint["channel_values"] if stored else {}
+        writes: list[Any] = (stored.pending_writes or []) if stored else []
+        channels: Mapping[str, Any] = self._graph.channels
+        return [
+            name
+            for name, item in update.items()
+            if name in channels
+            and not _accepts_updates(channels[name], values, name, [*_pending_updates(writes, name), item])
+        ]
+
+    def storage_id(self, thread: str) -> str:
+        return thread
+
+    async def erase_thread(self, storage_id: str) -> None:
+        if self._saver is not None:
+            await self._saver.adelete_thread(storage_id)
+
+    async def aclose(self) -> None:
+        if self._close is not None:
+            await self._close()
+
+
+def _pending_updates(writes: list[Any], name: str) -> list[Any]:
+    """Return the stored values of a key that no node wrote: the next step applies them first."""
+    return [value for task, key, value in writes if task == _NO_TASK_ID and key == name]
+
+
+def _accepts_updates(channel: Any, values: Mapping[str, Any], name: str, updates: list[Any]) -> bool:
+    """Return True if a key of the state, as stored, accepts all these updates in one step."""
+    copy = channel.from_checkpoint(values[name]) if name in values else channel.copy()
+    with isolate(f"trying an update of the state key {name!r}"):
+        copy.update(updates)
+        return True
+    return False
+
+
+def _earlier_answers(stored: Any, task: Any, namespace: str) -> list[Any] | None:
+    """Return a task's answers from before the interrupt it has open; None if that one has no answer."""
+    writes: list[Any] = stored.pending_writes if stored else []
+    answers: list[Any] = next((write[2] for write in writes if write[:2] == (task.id, RESUME)), list[Any]())
+    name = "|".join([*([namespace] if namespace else []), f"{task.name}:{task.id}"])
+    open_ids = {interrupt.id for interrupt in task.interrupts}
+    count = next((count for count in range(len(answers)) if _interrupt_id(name, count) in open_ids), None)
+    return None if count is None else answers[:count]
+
+
+def _interrupt_id(task: str, answer_count: int) -> str:
+    """Return the id of the interrupt that a task raises after this many answers."""
+    return Interrupt[Any].from_ns(None, f"{task}|{answer_count}" if answer_count else task).id
+
+
+def _state_schema(graph: Any) -> StateSchema:
+    channels: Mapping[str, Any] = graph.channels
+    builder: Any = getattr(graph, "builder", None)
+    schemas: Mapping[Any, Mapping[str, Any]] = getattr(builder, "schemas", {})
+    input_keys = schemas.get(getattr(builder, "input_schema", None))
+    reducers = (BinaryOperatorAggregate, DeltaChannel)
+    config: Mapping[str, Any] = graph.config or {}
+    return StateSchema(
+        input_keys=None if input_keys is None else frozenset(input_keys),
+        reduced_keys=frozenset(name for name, channel in channels.items() if isinstance(channel, reducers)),
+        initial_types=dict(_initial_types(channels)),
+        has_context=getattr(graph, "context_schema", None) is not None,
+        recursion_limit=config.get("recursion_limit"),
+        tool_names=frozenset(_tool_names(graph)),
+    )
+
+
+def _initial_types(channels: Mapping[str, Any]) -> Iterator[tuple[str, type]]:
+    for name, channel in channels.items():
+        if isinstance(channel, BinaryOperatorAggregate) and channel.is_available():
+            initial: Any = cast("Any", channel).value
+            yield name, type(initial)
+
+
+def _tool_names(graph: Any) -> Iterator[str]:
+    """Yield the names of the tools in the tool nodes of the graph and of its subgraphs."""
+    for subgraph in [graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))]:
+        for node in getattr(subgraph, "nodes", {}).values():
+            wrapped: Any = getattr(node.bound, "afunc", None)
+            yield from getattr(node.bound, "tools_by_name", None) or getattr(wrapped, TOOL_NAMES_ATTRIBUTE, ())

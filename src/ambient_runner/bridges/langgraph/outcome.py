@@ -1,0 +1,45 @@
+"""The terminal event of a run: what the graph waits for, or success. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ambient_runner.bridges.langgraph.errors import CheckpointerNeeded
+from ambient_runner.bridges.langgraph.interrupts import breakpoint_interrupt, interrupt_of
+from ambient_runner.protocol.events import Interrupted, RunFinished, Success
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ambient_runner.bridges.langgraph.run_input import RunContext
+    from ambient_runner.bridges.langgraph.translate import Translator
+    from ambient_runner.protocol.events import Outcome
+
+__all__ = ["run_finished"]
+
+
+def run_finished(
+    context: RunContext, translator: Translator, checkpoint_id: str | None, next_nodes: Sequence[str]
+) -> RunFinished:
+    """Return RUN_FINISHED. `checkpoint_id` is the graph's newest, `next_nodes` are those it would run next. Raises: CheckpointerNeeded."""
+    if translator.is_waiting and not context.has_checkpointer:
+        raise CheckpointerNeeded
+    return RunFinished(
+        thread_id=context.run_input.thread_id,
+        run_id=context.run_input.run_id,
+        outcome=_outcome_of(context, translator, checkpoint_id, next_nodes),
+        usage=translator.usage.tokens,
+        metadata={"checkpointId": checkpoint_id} if checkpoint_id else None,
+    )
+
+
+def _outcome_of(
+    context: RunContext, translator: Translator, checkpoint_id: str | None, next_nodes: Sequence[str]
+) -> Outcome:
+    seconds, client_call_id = context.config.interrupt_seconds, context.call_ids.latest_client_id
+    if translator.interrupts:
+        raised = translator.interrupts.values()
+        return Interrupted(interrupts=[interrupt_of(interrupt, seconds, client_call_id) for interrupt in raised])
+    if translator.is_paused:
+        return Interrupted(interrupts=[breakpoint_interrupt(checkpoint_id or "", next_nodes, seconds)])
+    return Success(pending_tool_call_ids=translator.pending_client_calls() or None)

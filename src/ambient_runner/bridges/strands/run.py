@@ -1,0 +1,127 @@
+"""StrandsRun: one run of a Strands agent, from its input to its terminal event. `adapter.py` drives it."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from ambient_runner.bridges.base import remember
+from ambient_runner.bridges.strands.client_tools import callable_tools
+from ambient_runner.bridges.strands.config import normalize_predict_state
+from ambient_runner.bridges.strands.driver import open_native_stream
+from ambient_runner.bridges.strands.outcome import build_run_finished, stop_reason_events
+from ambient_runner.bridges.strands.run_input import build_run_context
+from ambient_runner.bridges.strands.tool_behaviors import ToolBehaviors
+from ambient_runner.bridges.strands.translate import MARKER_TYPES, Translator, TranslatorContext
+from ambient_runner.bridges.toolkit.composer import Composer
+from ambient_runner.bridges.toolkit.state import StateStore
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
+from ambient_runner.bridges.toolkit.turns import collect_tool_calls
+from ambient_runner.protocol.agui_models import input_from_agui
+from ambient_runner.protocol.events import ToolMessage
+from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.run import current_run_or_none
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ag_ui.core import RunAgentInput as AguiInput
+
+    from ambient_runner.bridges.strands.config import StrandsAgentConfig
+    from ambient_runner.bridges.strands.driver import Driver
+    from ambient_runner.bridges.strands.run_input import RunContext
+    from ambient_runner.bridges.strands.translate import Marker
+    from ambient_runner.protocol.events import Event, RunAgentInput
+
+__all__ = ["StrandsRun"]
+
+
+class StrandsRun:
+    """One run and the objects that live as long as it does. Call `events` first, then `finish`."""
+
+    _driver: Driver
+    _context: RunContext
+
+    def __init__(self, agui_input: AguiInput, config: StrandsAgentConfig) -> None:
+        self.composer = Composer()
+        self.memory: dict[str, Any] | None = None
+        """Data for the next run; None until this run has finished."""
+        self._agui_input, self._run_input = agui_input, input_from_agui(agui_input)
+        self._config = config
+        self._state = StateStore(self._run_input.state)
+        self._behaviors = ToolBehaviors(config, agui_input, self.composer, self._state, SNAPSHOT_MARKER)
+        self._translator: Translator | None = None
+
+    @property
+    def force_stopped(self) -> bool:
+        """True if the SDK has given up the run."""
+        return self._translator is not None and self._translator.force_stopped
+
+    async def events(self, driver: Driver, memory: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        """Run the agent and yield its translated events. `memory` is the data of the previous run."""
+        self._driver = driver
+        if self._state.value:
+            yield self._state.snapshot()
+        tools = Toolbox(callable_tools(self._run_input.tools), driver.tool_names)
+        self._context, hook_errors = await build_run_context(
+            self._run_input, self._agui_input, tools, self._config, memory
+        )
+        for event in hook_errors:
+            yield event
+        feed = self._create_translator(tools, driver).feed
+        async with open_native_stream(driver, self._context) as natives:
+            async for native in natives:
+                for item in feed(native):
+                    if type(item) not in MARKER_TYPES:
+                        yield item
+                        continue
+                    async with aclosing(self._expand_marker(item)) as expanded:
+                        async for event in expanded:
+                            yield event
+
+    def finish(self) -> list[Event]:
+        """Close what is open and return the last events. Raises: StrandsError for a graph or swarm that failed."""
+        assert self._translator is not None
+        finished = build_run_finished(
+            self._run_input, self._translator, self._config, cancelled=self._driver.is_cancelled
+        )
+        self.memory = self._driver.dump_memory(is_paused=bool(self._translator.interrupts))
+        remembered = [remember(self.memory)] if self.memory != self._context.memory and current_run_or_none() else []
+        return [
+            *stop_reason_events(self._translator.result),
+            *self.composer.close(finished),
+            *self._state.snapshot_if_changed(),
+            *remembered,
+            finished,
+        ]
+
+    def _create_translator(self, tools: Toolbox, driver: Driver) -> Translator:
+        context = _translator_context(self._run_input, tools, self._config)
+        for tool_use_id in context.earlier_calls.keys() - set(context.answered_call_ids):
+            self.composer.continue_tool_call(tool_use_id)
+        self._translator = Translator(self.composer, context, lambda: driver.is_cancelled)
+        return self._translator
+
+    async def _expand_marker(self, marker: Marker) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._behaviors.expand_marker(marker)) as events:
+            async for event in events:
+                yield event
+        if self._behaviors.has_final_result:
+            self._driver.stop_after_tools()
+
+
+def _translator_context(run_input: RunAgentInput, tools: Toolbox, config: StrandsAgentConfig) -> TranslatorContext:
+    behaviors = config.tool_behaviors
+    predictions = {
+        name: [mapping.to_payload() for mapping in normalize_predict_state(behavior.predict_state)]
+        for name, behavior in behaviors.items()
+    }
+    messages = run_input.messages
+    return TranslatorContext(
+        frontend_tools=tools.frontend,
+        continuing_tools={name for name, behavior in behaviors.items() if behavior.continue_after_frontend_call},
+        streamer_tools={name for name, behavior in behaviors.items() if behavior.args_streamer is not None},
+        predictions=predictions,
+        earlier_calls={call.id: (call.function.name, call.function.arguments) for call in collect_tool_calls(messages)},
+        answered_call_ids={message.tool_call_id for message in messages if isinstance(message, ToolMessage)},
+    )

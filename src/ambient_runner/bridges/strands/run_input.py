@@ -1,0 +1,99 @@
+"""Input of one Strands run: the conversation as turns, the new part of it, the tools and the memory, as a driver needs them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ambient_runner.bridges.strands.messages import text_of
+from ambient_runner.bridges.toolkit.callbacks import try_hook
+from ambient_runner.bridges.toolkit.composer import random_id
+from ambient_runner.bridges.toolkit.turns import AssistantTurn, UserTurn, collect_tool_calls, new_input, to_turns
+from ambient_runner.errors import NoUserMessage
+from ambient_runner.protocol.events import TextPart
+from ambient_runner.runs.run import current_run_or_none
+
+if TYPE_CHECKING:
+    from ag_ui.core import RunAgentInput as AguiInput
+
+    from ambient_runner.bridges.strands.config import StrandsAgentConfig
+    from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
+    from ambient_runner.bridges.toolkit.turns import NewInput, Turn
+    from ambient_runner.protocol.events import Content, Event, RunAgentInput
+
+__all__ = ["RunContext", "build_run_context"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContext:
+    """One run for a driver."""
+
+    run_input: RunAgentInput
+    turns: list[Turn]
+    """The whole conversation."""
+    incoming: NewInput
+    """The new part of the conversation."""
+    tools: Toolbox
+    config: StrandsAgentConfig
+    memory: dict[str, Any]
+    """Data that the previous run stored."""
+
+    def call_ids(self) -> set[str]:
+        """Return the ids of all tool calls of the thread."""
+        return {call.id for call in collect_tool_calls(self.run_input.messages)}
+
+
+async def build_run_context(
+    run_input: RunAgentInput,
+    agui_input: AguiInput,
+    tools: Toolbox,
+    config: StrandsAgentConfig,
+    memory: dict[str, Any],
+) -> tuple[RunContext, list[Event]]:
+    """Return the context of a run, and the error events of a failed `state_context_builder`. Raises: NoUserMessage."""
+    run = current_run_or_none()
+    conversation = to_turns(run_input.messages)
+    incoming = new_input(run_input, new_ids=None if run is None else run.new_ids)
+    if not incoming.resume and (not conversation or isinstance(conversation[-1], AssistantTurn)):
+        conversation.append(_default_turn(config))
+        incoming = dataclasses.replace(incoming, user=conversation[-1])
+    conversation, hook_errors = await _add_state_context(conversation, agui_input, config)
+    if incoming.user is not None:
+        user = next(turn for turn in reversed(conversation) if isinstance(turn, UserTurn))
+        incoming = dataclasses.replace(incoming, user=user)
+    context = RunContext(
+        run_input=run_input, turns=conversation, incoming=incoming, tools=tools, config=config, memory=memory
+    )
+    return context, hook_errors
+
+
+def _default_turn(config: StrandsAgentConfig) -> UserTurn:
+    """Return the user turn for a request with nothing to answer. Raises: NoUserMessage."""
+    if not config.default_prompt:
+        raise NoUserMessage
+    return UserTurn(id=random_id("message"), content=config.default_prompt)
+
+
+async def _add_state_context(
+    conversation: list[Turn], agui_input: AguiInput, config: StrandsAgentConfig
+) -> tuple[list[Turn], list[Event]]:
+    """Return the turns with the last user turn rewritten by `state_context_builder`, and the error events if that fails."""
+    builder = config.state_context_builder
+    index = next((i for i in reversed(range(len(conversation))) if isinstance(conversation[i], UserTurn)), None)
+    if builder is None or index is None:
+        return conversation, []
+    user = conversation[index]
+    assert isinstance(user, UserTurn)
+    text, hook_errors = await try_hook("state_context_builder", builder, agui_input, text_of(user.content))
+    if hook_errors:
+        return conversation, hook_errors
+    rewritten = dataclasses.replace(user, content=_replace_text(user.content, str(text)))
+    return [*conversation[:index], rewritten, *conversation[index + 1 :]], []
+
+
+def _replace_text(content: Content, text: str) -> Content:
+    """Return the content with another text and the same attachments."""
+    if isinstance(content, str):
+        return text
+    return [TextPart(text=text), *(part for part in content if not isinstance(part, TextPart))]

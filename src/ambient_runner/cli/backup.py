@@ -1,0 +1,29 @@
+"""`ambient backup`: copies a SQLite store to a file while servers may write to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ambient_runner.errors import ConfigError
+from ambient_runner.ledger.sqlite.backup import backup_database
+from ambient_runner.ledger.sqlite.connection import database_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ambient_runner.config import Settings
+
+_MIB = 1024 * 1024
+
+
+def backup_store(settings: Settings, target: Path) -> None:
+    """Copy the database of the store to a new file. Raises: ConfigError, LedgerError."""
+    source = database_path(settings.store)
+    if source is None:
+        raise ConfigError(f"{settings.store_label} is not a SQLite store. Use the backup tools of its database.")
+    if not source.is_file():
+        raise ConfigError(f"{source} does not exist. Name the store with --store, or run this where the server runs.")
+    backup_database(source, target)
+    typer.echo(f"Wrote {target} ({target.stat().st_size / _MIB:.1f} MiB). Serve it with --store sqlite:///{target}")

@@ -1,0 +1,144 @@
+"""The data of the ledger: thread keys, facts, batches, and what a store reports about threads, runs and keys.
+
+The contract that reads and writes them is `base.py`. This package knows bytes and keys. It does not know AG-UI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KEY_AGE = 24 * 3600 * 1000
+"""Milliseconds for which an Idempotency-Key is remembered."""
+
+RUNTIME = "runtime"
+"""Owner of a run's events. Only a Writer appends for it."""
+
+
+class ThreadKey(NamedTuple):
+    """Key of a thread. A client's thread id is unique only for one owner of one tenant."""
+
+    tenant: str
+    owner: str
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """An entry to store. `body` is one line of JSON; for the owner `runtime` it is a whole AG-UI event and `kind` its type."""
+
+    owner: str
+    kind: str
+    body: bytes
+
+
+class TextRun(NamedTuple):
+    """The joined text of consecutive deltas of one message. The encoder passes it along, so that no reader has to decode the lines."""
+
+    message_id: str
+    text: str
+
+    def followed_by(self, more: TextRun | None) -> TextRun | None:
+        """Return both as one; None if they are not of one message."""
+        if more is None or more.message_id != self.message_id:
+            return None
+        return TextRun(self.message_id, self.text + more.text)
+
+
+class Encoded(NamedTuple):
+    """Encoded runtime events, and their joined text if all are deltas of one message."""
+
+    lines: list[bytes]
+    text: TextRun | None = None
+
+
+class Batch(msgspec.Struct, kw_only=True, eq=False, gc=False):
+    """Consecutive entries of one thread and one owner, committed together. A Struct because every commit of every run creates one.
+
+    `lines[i]` is the body of entry `first + i`. `kind` is empty for the owner `runtime`: there each line contains its own type.
+    One Batch object serves all readers of a process, so values derived from it can be cached in `derived`, under any key.
+    """
+
+    first: int
+    owner: str
+    kind: str
+    run: str
+    """Key of the run that wrote it; empty for facts that belong to no run."""
+    ts: int
+    """Commit time in milliseconds since 1970."""
+    lines: Sequence[bytes]
+    text: TextRun | None = None
+    """The joined text of the lines, if it is known."""
+    derived: dict[str, bytes] = {}
+    last: int = 0
+    size: int = 0
+    """Bytes of all lines."""
+
+    def __post_init__(self) -> None:
+        self.last = self.first + len(self.lines) - 1
+        self.size = self.size or sum(map(len, self.lines))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ThreadInfo:
+    """A thread's row: everything the store can report without folding the entries."""
+
+    key: ThreadKey
+    agent: str
+    epoch: str
+    """Random tag, part of every cursor. A thread that is erased and created again has a new one."""
+    created: int
+    updated: int
+    """Time of the last start or end of a run or fact outside of runs, in ms since 1970. Unique per owner: it serves as a cursor."""
+    first: int
+    """The oldest entry that is retained."""
+    last: int
+    """The newest entry; 0 if there is none."""
+    active: str = ""
+    """Key of the run that holds the lease; empty if the thread is free."""
+    queued: int = 0
+    """Number of requests waiting for the lease, in all processes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInfo:
+    """A run's row in the ledger."""
+
+    key: str
+    thread: ThreadKey
+    run_id: str
+    """The client's id: not unique, never a key."""
+    first: int
+    """Seq of its first entry."""
+    last: int
+    """Seq of its terminal entry; 0 while it has none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdempotencyClaim:
+    """An Idempotency-Key as presented: `scope` is (actor, agent, key) in one string, `digest` a hash of the body."""
+
+    scope: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdempotencyRecord:
+    """The run an Idempotency-Key was used for. `run` is None if that run was erased; `digest` shows if it is the same request."""
+
+    digest: str
+    thread: ThreadKey
+    run: RunInfo | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """The folded thread up to and including `seq`; earlier entries may have been dropped. `body` is opaque JSON."""
+
+    seq: int
+    body: bytes

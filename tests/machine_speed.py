@@ -1,0 +1,74 @@
+"""Time in tests, on machines that may be busy.
+
+A wait that only guards against hanging uses `unless_hung()` or `HANG_SECONDS`: it costs nothing when all is well. A promise with a time
+in it ("within two leases") uses `promised_within()`: the time grows with how slow the machine is at that moment.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["HANG_SECONDS", "PROBE", "promised_within", "scaled", "slowness", "unless_hung"]
+
+HANG_SECONDS = 200.0
+"""Nothing in a test takes that long, however busy the machine: less than pytest's own timeout, which knows less of the cause."""
+PROBE = [sys.executable, "-S", "-E", "-c", "pass"]
+_QUIET = 0.03  # seconds
+"""The probe starts and ends within this time on a quiet machine."""
+_SAMPLES = 3
+_FRESH = 5.0  # seconds
+"""A measurement is used again for so long."""
+_measured: tuple[float, float] = (0.0, 1.0)
+
+
+@contextmanager
+def unless_hung() -> Generator[None]:
+    """Fail a block that hangs."""
+    with anyio.fail_after(HANG_SECONDS):
+        yield
+
+
+@contextmanager
+def promised_within(seconds: float) -> Generator[None]:
+    """Fail a block that takes longer than this, or than its multiple on a machine that is slow at the moment."""
+    began = time.monotonic()
+    with unless_hung():
+        yield
+    took = time.monotonic() - began
+    if took >= seconds:
+        limit = scaled(seconds)
+        assert took < limit, f"took {took:.2f} s: promised were {seconds:.2f} s, {limit:.2f} s on a machine this busy"
+
+
+def scaled(seconds: float) -> float:
+    """Return the time that on this machine, at this moment, stands for so many seconds on a quiet one.
+
+    A busy machine gets twice its slowness: what is promised takes several turns of several processes.
+    """
+    factor = slowness()
+    return seconds if factor < 1.5 else seconds * 2 * factor
+
+
+def slowness() -> float:
+    """Return how many times longer than on a quiet machine a process takes to start; 1 at least."""
+    global _measured
+    when, factor = _measured
+    if time.monotonic() - when > _FRESH or when == 0.0:
+        factor = max(1.0, max(_seconds_to_start() for _ in range(_SAMPLES)) / _QUIET)
+        _measured = (time.monotonic(), factor)
+    return factor
+
+
+def _seconds_to_start() -> float:
+    began = time.monotonic()
+    subprocess.run(PROBE, check=True)
+    return time.monotonic() - began
