@@ -1,15 +1,18 @@
 # Every target makes .venv and installs what it needs. `make help` lists them.
 PYTHON ?= python3
+VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
 BIN := .venv/bin
-STAMP := .venv/.installed
-CORE := .venv/.core
+INTERPRETER := .venv/.python-$(VERSION)
+STAMP := .venv/.installed-$(VERSION)
+CORE := .venv/.core-$(VERSION)
+BENCH := .venv/.bench-$(VERSION)
 CLIENTS := tests/e2e/clients/node_modules/.installed
-ADAPTERS := .venv-adapters/.installed
+ADAPTERS := .venv-adapters/.installed-$(VERSION)
 MINUTES ?= 10
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help run test test-all check bench soak format clean
+.PHONY: help run test test-fast test-all coverage fuzz soak check format shape bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,14 +20,24 @@ help: ## Show this list
 run: $(CORE) ## Start the demo agent on http://127.0.0.1:8000 (AMBIENT_PORT=8001 for another port)
 	$(BIN)/ambient serve demo
 
-test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones)
+test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow ones; PYTHON=python3.13 for another Python)
+	@$(BIN)/python --version
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(PYTEST)
 
+test-fast: $(STAMP) ## The tests that need no Node and start no processes, in less than a minute
+	$(PYTEST) --fast
+
 test-all: $(STAMP) $(CLIENTS) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
 	$(PYTEST) --long
+
+coverage: $(STAMP) $(CLIENTS) ## Branch coverage of the in-process tests; fails below the floor in pyproject.toml
+	$(PYTEST) --ignore=tests/e2e --cov --cov-report=term:skip-covered --cov-report=html:.coverage-html
+
+fuzz: $(STAMP) ## Search at random for MINUTES minutes for examples that fail the property tests
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS)
 
 soak: $(STAMP) ## Random kills and disconnects for MINUTES minutes (200 kills at least)
 	$(BIN)/python -m pytest tests/e2e/test_kills.py --long --soak-minutes $(MINUTES) --timeout 0 -s
@@ -38,34 +51,44 @@ format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.bench ## Measure side by side with the usual ways; writes docs/benchmarks.md
+shape: $(STAMP) ## Figures about names and docstrings (BASE=revision to compare with)
+	$(BIN)/python tests/shape.py $(if $(BASE),--base $(BASE))
+
+bench: $(BENCH) ## Measure side by side with the usual ways; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything the targets made
-	rm -rf .venv .venv-adapters .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-adapters .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
+
+# One environment for one interpreter: with another PYTHON it is made again.
+$(INTERPRETER):
+	@if [ "$$($(BIN)/python -c 'import platform; print(platform.python_version())' 2>/dev/null)" != "$(VERSION)" ]; then \
+		echo "Making .venv with Python $(VERSION)"; $(PYTHON) -m venv --clear .venv || exit 1; \
+	fi
+	@rm -f .venv/.python-* && touch $@
 
 # What the demo needs and no more: the frameworks and tools of the tests take a minute to install.
-$(CORE): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+$(CORE): pyproject.toml constraints.txt | $(INTERPRETER)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
 $(STAMP): $(CORE) requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' -r requirements-dev.txt
+	@echo "Installing the frameworks and the test tools into .venv; the first time this takes one to two minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' -r requirements-dev.txt
 	@touch $@
 
-.venv/.bench: $(STAMP)
+$(BENCH): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt sse-starlette psutil
 	@for sdk in strands adk langgraph; do \
 		echo "Making .venv-$$sdk for the published adapter"; \
-		$(PYTHON) -m venv .venv-$$sdk && \
+		$(PYTHON) -m venv --clear .venv-$$sdk && \
 		.venv-$$sdk/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/sdk/$$sdk.txt || exit 1; \
 	done
 	@touch $@
 
 # The adapters the ADR names, with this package and nothing else of ours.
 $(ADAPTERS): pyproject.toml constraints.txt tests/adapters/requirements.txt
-	$(PYTHON) -m venv .venv-adapters
+	$(PYTHON) -m venv --clear .venv-adapters
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r tests/adapters/requirements.txt
 	@touch $@
 

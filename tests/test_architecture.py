@@ -26,6 +26,7 @@ LAYERS = {
     "adk": 8,
     "claude": 8,
     "langgraph": 8,
+    "logging": 8,
     "strands": 8,
 }
 PURE = ("protocol", "projections")

@@ -269,7 +269,7 @@ def test_a_failed_run_exits_with_one_and_keeps_the_reason_to_itself(ambient: Cal
     code, out, _ = ambient("run", "demo", "crash")
     assert code == 1
     assert "[error]" in out
-    assert "sk-demo" not in out
+    assert "a detail for the log only" not in out
 
 
 def test_the_example_bridge_runs_by_its_place_in_the_current_directory(

@@ -69,6 +69,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_origins = ["https://a.example"]
         pass_headers = ["X-Tenant"]
         log_level = "debug"
+        log_format = "json"
         default_thread = "main"
         workspace = "/srv/work"
         model = "large"
@@ -133,6 +134,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         pass_headers=("x-tenant",),
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
+        log_format="json",
         default_thread="main",
         workspace="/srv/work",
         git_schemes=("https", "file"),
@@ -181,6 +183,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "pass_headers": "X-Tenant",
         "agents": "demo,mine=p:a",
         "log_level": "error",
+        "log_format": "json",
         "default_thread": "main",
         "workspace": "work",
         "git_schemes": "https",
@@ -224,6 +227,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         pass_headers=("x-tenant",),
         agents=("demo", "mine=p:a"),
         log_level="error",
+        log_format="json",
         default_thread="main",
         workspace="work",
         git_schemes=("https",),

@@ -17,7 +17,7 @@ from tests.e2e.aimock import environment, scripted_model
 from tests.e2e.server import Child
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import answer_of, ending, events_of, history, new_id, one_run, run, run_input, split_runs, text_of
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ async def test_the_langgraph_sample_runs_with_the_published_adapter(tmp_path: Pa
         turns = [one_run(events_of(await run(server.url, run_input(thread, text)))) for text in ("one", "two")]
         other = one_run(events_of(await run(server.url, run_input(new_id("thread"), "three"))))
         stored = split_runs(events_of(await history(server.url, thread)))
-        async with httpx.AsyncClient(base_url=server.url) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
             declared = (await http.get("/capabilities")).json()["framework"]
     assert [ending(events) for events in (*turns, other)] == ["success"] * 3
     assert [text_of(events).strip() for events in (*turns, other)] == [
@@ -117,7 +117,7 @@ async def test_the_langgraph_sample_is_stopped_and_fails_calmly(tmp_path: Path) 
     with served(tmp_path, GRAPH_APP, SERVE_GRAPH) as server, unless_hung():
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "hang")) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
-            async with httpx.AsyncClient(base_url=server.url) as http:
+            async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
                 assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200
             frames += await stream.rest()
         crashed = one_run(events_of(await run(server.url, run_input(new_id("thread"), "crash"))))

@@ -12,7 +12,7 @@ import pytest
 
 from ambient_runner import Settings, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.cli.serve import curl_command
+from ambient_runner.server.home_page import curl_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable

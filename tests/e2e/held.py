@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ambient_runner.protocol.events import RunStarted, UserMessage
+from ambient_runner.runs.containment import _contain_exit
 from ambient_runner.runs.pipeline import is_written
-from tests.machine_speed import HANG_SECONDS
+from ambient_runner.runs.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Run, RunHandler
     from ambient_runner.server.runtime import ServerRuntime
+
+_SETTLES_WITHIN = 60.0  # seconds
 
 gates: dict[str, anyio.Event] = defaultdict(anyio.Event)
 
@@ -69,12 +72,8 @@ def add_doors(app: FastAPI, service: ServerRuntime, *, sdk: str, playing: Callab
         """Let a run go on that is held."""
         gates[thread].set()
 
-    @app.get("/held")
-    async def held(wait: bool = False) -> dict[str, Any]:
-        """What the server holds for runs; with `wait`, of those that do not end."""
+    async def held_now() -> dict[str, Any]:
         runner = await service.ensure_runner()
-        if wait and (tasks := _tasks_of_runs(sdk)):
-            await asyncio.wait(tasks, timeout=HANG_SECONDS)
         return {
             "active": len(runner._active),
             "left_behind": len(runner.uncancellable_tasks),
@@ -83,16 +82,30 @@ def add_doors(app: FastAPI, service: ServerRuntime, *, sdk: str, playing: Callab
             "sdk_tasks": sum(_is_of(task, sdk) for task in asyncio.all_tasks()),
         }
 
+    @app.get("/held")
+    async def held(wait: bool = False) -> dict[str, Any]:
+        """What the server holds for runs; with `wait`, what it still holds when that does not end."""
+        with anyio.move_on_after(_SETTLES_WITHIN if wait else 0):
+            while any((await held_now()).values()):
+                await asyncio.sleep(0.01)
+        return await held_now()
+
 
 def _tasks_of_runs(sdk: str) -> list[asyncio.Task[Any]]:
     return [
         task
         for task in asyncio.all_tasks()
-        if "_own" in task.get_name() or "_contained" in repr(task.get_coro()) or _is_of(task, sdk)
+        if Runner._run_task.__qualname__ in task.get_name()
+        or _code_of(task) is _contain_exit.__code__
+        or _is_of(task, sdk)
     ]
 
 
 def _is_of(task: asyncio.Task[Any], sdk: str) -> bool:
     """Whether the SDK began this task."""
-    code = getattr(task.get_coro(), "cr_code", None)
+    code = _code_of(task)
     return code is not None and f"/site-packages/{sdk}/" in code.co_filename
+
+
+def _code_of(task: asyncio.Task[Any]) -> Any:
+    return getattr(task.get_coro(), "cr_code", None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.machine_speed import promised_within, unless_hung
+from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
 
 from .server import Child
 from .sse import open_stream
@@ -93,7 +93,7 @@ async def check_leaving(client: Client, policy: str, places: Callable[[range], I
     """Leave at these of all places: the run stops or goes on as `policy` says, nothing stays behind, and the next run works."""
     whole = await client.post(new_id("thread"), "go")
     anywhere = range(1, len(whole) - 1)  # the snapshot and the terminal are written when the run is over
-    async with httpx.AsyncClient(base_url=client.url) as http:
+    async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
         for at in places(anywhere):
             thread = new_id("thread")
             with unless_hung():
@@ -114,7 +114,7 @@ async def check_leaving(client: Client, policy: str, places: Callable[[range], I
 
 async def check_a_hanging_model_is_stopped(client: Client) -> None:
     thread = new_id("thread")
-    async with httpx.AsyncClient(base_url=client.url) as http:
+    async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
         await client.leave(thread, "hang", 3, "stop")
         with promised_within(GRACE + 2.0):
             frames = await history(client.url, thread)
@@ -126,7 +126,7 @@ async def check_a_hanging_model_is_stopped(client: Client) -> None:
 
 async def check_a_hanging_model_goes_on_until_it_is_stopped(client: Client) -> None:
     thread = new_id("thread")
-    async with httpx.AsyncClient(base_url=client.url) as http:
+    async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
         await client.leave(thread, "hang", 3, "continue")
         meanwhile = await held(http, wait=False)
         assert (meanwhile["active"], meanwhile["playing"]) == (1, 1)
@@ -141,7 +141,7 @@ async def check_a_hanging_model_goes_on_until_it_is_stopped(client: Client) -> N
 async def check_tasks_of_the_sdk_are_seen(client: Client, words: str) -> None:
     """While agents run side by side the SDK has tasks of its own, so that none afterwards means something."""
     thread = new_id("thread")
-    async with httpx.AsyncClient(base_url=client.url) as http:
+    async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
         await client.leave(thread, words, 5, "continue")
         meanwhile = await held(http, wait=False)
         assert (meanwhile["active"], meanwhile["playing"] > 0, meanwhile["sdk_tasks"] > 0) == (1, True, True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 
 from .adr import CLAUDE_APP, MY_BRIDGE
 from .aimock import environment, scripted_model
@@ -62,7 +62,7 @@ async def test_my_bridge_runs_and_its_adapter_is_interrupted(tmp_path: Path) -> 
         said = one_run(events_of(await run(server.url, run_input(thread, "hello"))))
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "wait")) as stream:
             frames = await stream.until("TEXT_MESSAGE_CONTENT")
-            async with httpx.AsyncClient(base_url=server.url) as http:
+            async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
                 interrupted = await http.post("/interrupt", json={"threadId": thread})
             frames += await stream.rest()
     stopped = one_run(events_of(frames))
@@ -73,7 +73,7 @@ async def test_my_bridge_runs_and_its_adapter_is_interrupted(tmp_path: Path) -> 
 
 async def test_my_bridge_has_the_routes_its_capabilities_say_and_no_others(tmp_path: Path) -> None:
     with served(tmp_path, MY_ADAPTER + MY_BRIDGE) as server, unless_hung():
-        async with httpx.AsyncClient(base_url=server.url) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
             always = {path: (await http.get(path)).status_code for path in ("/health", "/capabilities")}
             absent = {
                 path: (await http.request(method, path, json=None if method == "GET" else {})).status_code
@@ -109,7 +109,7 @@ async def test_the_claude_sample_serves_claude(tmp_path: Path) -> None:
                 one_run(events_of(await run(server.url, run_input(thread, text))))
                 for text in ("What is a quokka?", "And a numbat?")
             ]
-            async with httpx.AsyncClient(base_url=server.url) as http:
+            async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
                 declared = (await http.get("/capabilities")).json()["framework"]
     assert [(ending(events), answer_of(events)) for events in turns] == [("success", answer) for _, answer in answers]
     assert {declared[name] for name in ("file_system", "mcp", "session_persistence", "thinking")} == {True}

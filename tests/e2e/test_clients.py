@@ -225,7 +225,7 @@ def test_a_crash_is_a_calm_error_and_keeps_what_was_said(results: dict[str, Resu
     (turn,) = results["crash"]["turns"]
     last = turn["events"][-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "agent_error")
-    assert "sk-demo" not in json.dumps(turn)
+    assert "a detail for the log only" not in json.dumps(turn)
     assert turn["messages"][-1]["content"] == text_of(turn["events"]) != ""
 
 

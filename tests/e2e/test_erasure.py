@@ -11,7 +11,7 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 
 from .server import serving, start
 from .sse import open_stream
@@ -150,13 +150,13 @@ async def test_an_erasure_survives_a_kill(tmp_path: Path) -> None:
     marker, thread, store = f"marker{uuid4().hex}", new_id("thread"), tmp_path / "ambient.db"
     with unless_hung():
         server = await anyio.to_thread.run_sync(start, store)
-        async with httpx.AsyncClient(base_url=server.url) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
             await run(server.url, run_input(thread, f"say {marker}"))
             deleted = await http.delete(f"/thread/{thread}")
         await anyio.to_thread.run_sync(server.kill)
         assert (deleted.status_code, files_with(store, marker)) == (200, [])
         with await anyio.to_thread.run_sync(start, store) as again:
-            async with httpx.AsyncClient(base_url=again.url) as http:
+            async with httpx.AsyncClient(base_url=again.url, timeout=HANG_SECONDS) as http:
                 assert (
                     json.loads((await http.get(f"/message_snapshot/{thread}")).content)["error"]["code"]
                     == "unknown_thread"

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import httpx
 
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 
 from .server import Child
 from .sse import open_stream
@@ -133,7 +133,7 @@ async def test_the_sample_of_the_adr_runs_verbatim(tmp_path: Path) -> None:
         turns = [one_run(events_of(await run(server.url, run_input(thread, word)))) for word in ("one", "two")]
         other = one_run(events_of(await run(server.url, run_input(new_id("thread"), "three"))))
         stored = split_runs(events_of(await history(server.url, thread)))
-        async with httpx.AsyncClient(base_url=server.url) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
             capabilities = (await http.get("/capabilities")).json()
     assert [text_of(events) for events in (*turns, other)] == [
         "one: adapter 1, turn 1, 1 messages ",
@@ -148,7 +148,7 @@ async def test_the_sample_of_the_adr_runs_verbatim(tmp_path: Path) -> None:
 async def test_our_endpoints_live_beside_an_app_and_its_lifespan(tmp_path: Path) -> None:
     thread = new_id("thread")
     with uvicorn(tmp_path, FOREIGN) as server, unless_hung():
-        async with httpx.AsyncClient(base_url=server.url) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
             mine = [(await http.get(path)).json() for path in ("/", "/health")]
             ours = [(await http.get(f"/agent{path}")).json() for path in ("/health", "/ready")]
             elsewhere = (await http.get("/ready")).status_code
@@ -185,7 +185,7 @@ async def test_a_mounted_app_without_a_lifespan_starts_with_its_first_request(tm
         url = f"{server.url}/inside"
         events = one_run(events_of(await run(url, run_input(thread, "count 5"))))
         assert events_of(await history(url, thread)) == events
-        async with httpx.AsyncClient(base_url=url) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as http:
             assert (await http.get("/ready")).json() == {"status": "ready"}
         code = await anyio.to_thread.run_sync(server.stop)
     assert ending(events) == "success"
@@ -197,7 +197,7 @@ async def test_a_mounted_app_without_a_lifespan_starts_with_its_first_request(tm
 async def test_endpoints_without_authorization_answer_only_this_machine(tmp_path: Path) -> None:
     """No `authorize=`: a proxy in front, seen by its forwarding headers, is refused."""
     with uvicorn(tmp_path, FOREIGN) as server, unless_hung():
-        async with httpx.AsyncClient(base_url=f"{server.url}/agent") as http:
+        async with httpx.AsyncClient(base_url=f"{server.url}/agent", timeout=HANG_SECONDS) as http:
             answers = {
                 name: (await http.get("/thread/list", headers={name: value})).status_code
                 for name, value in {

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 
 from .gateway import free_port, pair, start_gateway, start_runner
 from .server import Child, start
@@ -59,7 +59,7 @@ def shown(events: list[dict[str, Any]]) -> list[str]:
 
 
 async def snapshot(server: Child, thread: str) -> list[dict[str, Any]]:
-    async with httpx.AsyncClient(base_url=server.url) as http:
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
         return (await http.get(f"/message_snapshot/{thread}")).json()["messages"]
 
 
@@ -180,7 +180,7 @@ async def test_a_server_that_is_not_ours_may_tell_a_shorter_history(folder: Path
 async def test_erasing_a_thread_erases_it_at_the_runner_too(tmp_path: Path) -> None:
     with pair(tmp_path) as (gateway, runner), unless_hung():
         await say(gateway, "t", "say hello")
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=HANG_SECONDS) as http:
             there = (await http.get(f"{runner.url}/message_snapshot/t")).status_code
             erased = (await http.delete(f"{gateway.url}/thread/t")).status_code
             left = [(await http.get(f"{url}/message_snapshot/t")).status_code for url in (gateway.url, runner.url)]

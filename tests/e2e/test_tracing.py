@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .server import Child
 
 SECRET_KEY, PUBLIC_KEY, DEMO_SECRET = "sk-lf-0123456789", "pk-lf-0123456789", "sk-demo-5f2a9c71e04b8d36"
+LOG_DETAIL = "a detail for the log only"
+"""Part of what the demo agent raises."""
 RUNS_WITHIN, ENDS_WITHIN = 5.0, 8.0
 ASKED = "count 100 every 5ms"
 LOST = re.compile(r"^ambient_spans_lost_total\{.*\} (\S+)$", re.MULTILINE)
@@ -140,8 +142,9 @@ async def test_a_client_that_leaves_and_a_crash_end_their_traces_and_no_secret_g
     outcomes = [(span.attributes["session.id"], span.attributes["ambient.outcome"]) for span in roots(langfuse.spans())]
     assert outcomes == [(gone, "cancelled"), (gone, "success"), (crashed, "error")]
     assert len({span.trace for span in roots(langfuse.spans())}) == 3
-    assert DEMO_SECRET not in str([post.body for post in langfuse.posts])
-    assert DEMO_SECRET not in str(langfuse.spans())
+    for private in (DEMO_SECRET, LOG_DETAIL):
+        assert private not in str([post.body for post in langfuse.posts])
+        assert private not in str(langfuse.spans())
     assert "[redacted]" in str(langfuse.spans())
 
 

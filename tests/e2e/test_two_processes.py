@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.machine_speed import promised_within, scaled, unless_hung
+from tests.machine_speed import HANG_SECONDS, promised_within, scaled, unless_hung
 
 from .server import LEASE, start
 from .sse import open_stream
@@ -67,7 +67,7 @@ async def both_histories(pair: Pair, thread: str) -> list[Frame]:
 
 
 async def stop(server: Child, thread: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as client:
         return await client.post("/interrupt", json={"threadId": thread})
 
 

@@ -8,7 +8,7 @@ from tests.world import KEY
 
 
 def a_run(key: str) -> Run:
-    run_input = RunAgentInput(thread_id="t", run_id="r")
+    run_input = RunAgentInput(thread_id="t", run_id="r", messages=[])
     return Run(key=key, thread=KEY, agent="agent", actor=Actor(), trace_id="abc", input=run_input)
 
 

@@ -20,7 +20,17 @@ from ambient_runner.errors import ConfigError
 from tests.server.demo_server import client_of, error_of
 from tests.server.worker import WorkerBridge
 from tests.services.workspaces.test_safe_trees import deep
-from tests.services.world import BYTES, by_header, ending, repository, server, settings_of, talk, announcements, unerasable
+from tests.services.world import (
+    BYTES,
+    announcements,
+    by_header,
+    ending,
+    repository,
+    server,
+    settings_of,
+    talk,
+    unerasable,
+)
 
 FILES = {
     ("POST", "/repos/add"),

@@ -28,7 +28,9 @@ except ConfigError as error:
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_SECONDS).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    ).stdout
 
 
 def test_nothing_imports_the_sdk_unasked() -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +24,7 @@ from ambient_runner.bridges.base import (
     PlatformContext,
     check_agent_name,
 )
+from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
@@ -146,8 +148,10 @@ def _waits_for(adapter: Any, run_input: RunAgentInput) -> bool:
     return isinstance(adapter, AwaitsAnswer) and adapter.waits_for(run_input)
 
 
-def _ensure_closeable(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    """Return the iterator itself if it can be closed, else wrap it in a generator."""
+def _ensure_closeable(events: AsyncIterator[Any] | Iterator[Any]) -> AsyncGenerator[Any, None]:
+    """Return the events as a generator that can be closed. A plain iterator is stepped in a thread: it may block."""
+    if isinstance(events, Iterator):
+        return iterate_in_thread(events)
     return cast("AsyncGenerator[Any, None]", events) if hasattr(events, "aclose") else _iterate_events(events)
 
 

@@ -2,18 +2,21 @@
 
     AGUIBridge(agent)
 
-`agent` is an object with `run`, a function that returns one for each thread, or an async generator function that is itself the run. Events
-are `ag_ui.core` models, ours, mappings, or chunks of SSE or NDJSON as text or bytes. `remote/` is for agents behind HTTP.
+`agent` is an object with `run`, a function that returns one for each thread, or a generator function that is itself the run. A plain
+generator is stepped in a thread. Events are `ag_ui.core` models, ours, mappings, or chunks of SSE or NDJSON as text or bytes. `remote/` is
+for agents behind HTTP.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.toolkit.callbacks import accepts_argument, call_hook, required_parameters, stream_hook
+from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.decode import EventReader
 
@@ -62,7 +65,7 @@ class AGUIAdapter:
 
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the ADR's name
         reader = EventReader()
-        async with aclosing(stream_hook(await self._run_function(), input)) as pieces:
+        async with aclosing(stream_hook(_start_run, await self._run_function(), input)) as pieces:
             async for piece in pieces:
                 for event in _decode_events(reader, piece):
                     yield event
@@ -75,7 +78,7 @@ class AGUIAdapter:
             await self._agent.aclose()
 
     async def _run_function(self) -> Callable[..., Any]:
-        if inspect.isasyncgenfunction(self._agent):
+        if _is_generator_function(self._agent):
             return self._agent
         if inspect.isawaitable(self._agent):
             self._agent = await self._agent
@@ -84,6 +87,12 @@ class AGUIAdapter:
                 f"The agent factory returned {type(self._agent).__name__}, which has no `run(input)`. Return an AG-UI agent."
             )
         return self._agent.run
+
+
+def _start_run(run: Callable[..., Any], run_input: RunAgentInput) -> Any:
+    """Call the agent's `run`. A plain generator is stepped in a thread: it may block."""
+    result = run(run_input)
+    return iterate_in_thread(cast("Iterator[Any]", result)) if isinstance(result, Iterator) else result
 
 
 def _decode_events(reader: EventReader, piece: Any) -> Sequence[Any]:
@@ -112,7 +121,7 @@ class StoppableAdapter(AGUIAdapter):
 
 def _agent_for_thread(agent: Any, ctx: PlatformContext) -> tuple[Any, bool]:
     """Return the agent of a thread, or an awaitable of it, and True if it belongs to this thread alone."""
-    if inspect.isasyncgenfunction(agent):
+    if _is_generator_function(agent):
         return agent, False
     if isinstance(agent, type) or not _has_run(agent):
         return agent(*([ctx] if required_parameters(agent) else [])), True
@@ -123,9 +132,9 @@ def _agent_for_thread(agent: Any, ctx: PlatformContext) -> tuple[Any, bool]:
 def is_agui_agent(candidate: object) -> bool:
     """Return True if the object is certainly an AG-UI agent.
 
-    That is an async generator function of one argument, or an object whose `run` is one or is annotated with RunAgentInput.
+    That is a generator function of one argument, async or plain, or an object whose `run` is one or is annotated with RunAgentInput.
     """
-    if inspect.isasyncgenfunction(candidate):
+    if _is_generator_function(candidate):
         return len(required_parameters(candidate)) == 1
     run = getattr(candidate, "run", None)
     if run is None or not callable(run):
@@ -133,7 +142,11 @@ def is_agui_agent(candidate: object) -> bool:
     required = required_parameters(run)[isinstance(candidate, type) :]
     if len(required) != 1:
         return False
-    return inspect.isasyncgenfunction(run) or "RunAgentInput" in str(required[0].annotation)
+    return _is_generator_function(run) or "RunAgentInput" in str(required[0].annotation)
+
+
+def _is_generator_function(candidate: object) -> TypeGuard[Callable[..., Any]]:
+    return inspect.isasyncgenfunction(candidate) or inspect.isgeneratorfunction(candidate)
 
 
 def _has_run(agent: object) -> bool:

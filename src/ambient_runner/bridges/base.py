@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.private_entries import MEMORY_EVENT
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from ag_ui.core import RunAgentInput
 
@@ -60,7 +60,9 @@ class Adapter(Protocol):
     `def waits_for(self, input: RunAgentInput) -> bool` (see `AwaitsAnswer`).
     """
 
-    def run(self, input: RunAgentInput) -> AsyncIterator[Any]: ...  # noqa: A002  the ADR's name
+    def run(self, input: RunAgentInput) -> AsyncIterator[Any] | Iterator[Any]:  # noqa: A002  the ADR's name
+        """Yield the events of one run. An async generator must not block; a plain generator is stepped in a thread."""
+        ...
 
 
 @runtime_checkable
@@ -102,6 +104,12 @@ class PlatformBridge(ABC):
     @abstractmethod
     def capabilities(self) -> FrameworkCapabilities:
         """Declare what this framework supports."""
+
+    settings_types: ClassVar[Mapping[str, type[Any]]] = {}
+    """Constructor parameters that are dataclasses: in a table `[agents.NAME]` of `ambient.toml`, their fields are options of the bridge.
+
+    A name that is not a parameter stands for `**settings`.
+    """
 
     default_prompt: str = ""
     """User message for a request that has none. If empty, such a request is refused with 422."""

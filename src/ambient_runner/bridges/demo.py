@@ -289,7 +289,7 @@ def _run_subagent(turn: DemoTurn) -> Iterator[Step]:
 
 def _run_crash(turn: DemoTurn) -> Iterator[Step]:
     yield from turn.composer.text("Everything is going well, and then ")
-    raise RuntimeError("cannot reach db.internal with password sk-demo-5f2a9c71e04b8d36")
+    raise RuntimeError("cannot reach db.internal (a detail for the log only)")
 
 
 def _run_hang(turn: DemoTurn) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -60,8 +60,9 @@ _EXIT_CODES = {"success": 0, "interrupt": 0, "cancelled": EXIT_STOPPED, "error":
 
 def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
     """Send `prompt` to the agent, prompt for answers to its interrupts, and return the exit code."""
-    secrets = log_to_stderr(settings)
-    name, bridge = load_agent(agent)
+    # The terminal shows how the run ends; a log line about it would repeat that.
+    secrets = log_to_stderr(replace(settings, log_level="warning") if settings.log_level == "info" else settings)
+    name, bridge = load_agent(agent, settings.agents)
     terminal = Terminal(Console(highlight=False))
     service = build_runtime(
         settings, {name: bridge}, secrets=secrets, middleware=[report_failures(terminal.set_failure_reason)]

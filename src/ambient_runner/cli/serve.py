@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -22,9 +20,9 @@ from ambient_runner.bridges.registry import load_agents
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger import open_ledger
-from ambient_runner.protocol.events import PROTOCOL_VERSION
 from ambient_runner.server.app import create_app
 from ambient_runner.server.direct_send import expose_server_send
+from ambient_runner.server.home_page import curl_command
 from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.server.runtime import ServerRuntime
 
-_EXAMPLES = {"demo": "weather Lisbon"}
 _BACKLOG = 2048
 _PORTS = 65535
 
@@ -109,13 +106,6 @@ def format_url(host: str, port: int) -> str:
     return f"http://[{bare}]:{port}" if ":" in bare else f"http://{bare}:{port}"
 
 
-def curl_command(url: str, agent: str, path: str = "/") -> str:
-    """Return a curl command that runs the agent. It has no ids, so each use starts a new thread."""
-    message = {"role": "user", "content": _EXAMPLES.get(agent, "hello")}
-    body = json.dumps({"protocolVersion": PROTOCOL_VERSION, "messages": [message]}, separators=(",", ":"))
-    return f"curl -N {url}{path} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
-
-
 class _Server(uvicorn.Server):
     """uvicorn that prints the banner once it accepts connections, and drains the runs before it closes its sockets."""
 
@@ -134,6 +124,7 @@ class _Server(uvicorn.Server):
         await self._drain()
         uncancellable = self._ambient.uncancellable_tasks
         await super().shutdown(sockets)
+        logger.info("The server stopped. Its threads are stored; start it again to continue them.")
         if uncancellable:
             # The event loop would wait for them forever.
             logger.error(

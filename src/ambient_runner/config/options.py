@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from ambient_runner.config import parsers
-from ambient_runner.config.settings import History, LogLevel, OnBusy, OnDisconnect
+from ambient_runner.config.settings import History, LogFormat, LogLevel, OnBusy, OnDisconnect
 
 if TYPE_CHECKING:
     from ambient_runner.config.parsers import Parser
@@ -57,6 +57,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("agents", parsers.parse_agents),
     _make_option("middleware", parsers.parse_names),
     _make_option("log_level", parsers.choice_of(get_args(LogLevel))),
+    _make_option("log_format", parsers.choice_of(get_args(LogFormat))),
     _make_option("default_thread", parsers.parse_text),
     _make_option("workspace", parsers.parse_text),
     _make_option("git_schemes", parsers.parse_lower_names, "git", "schemes"),

@@ -14,6 +14,7 @@ OnBusy = Literal["reject", "queue", "supersede", "join"]
 OnDisconnect = Literal["continue", "stop"]
 History = Literal["server", "client"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +112,7 @@ class Settings:
     middleware: tuple[str, ...] = ()
     """Middleware of every run, outermost first: names of installed middleware, or `package.module:function`."""
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     tracing: TracingSettings = TracingSettings()
     default_thread: str = ""
     """Thread of a request to the platform's routes that names none."""

@@ -9,6 +9,7 @@ This package knows bytes and keys. It does not know AG-UI.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ambient_runner.errors import ThreadBusy
@@ -30,13 +31,27 @@ if TYPE_CHECKING:
         ThreadKey,
     )
 
-
 DeferredEncoder = Callable[[], "Encoded"]
 """Encodes events that their producer has accepted and not encoded yet. The producer passes it to `Writer.append_lazily`.
 
 The Writer calls it back, on the event loop and exactly once, before it needs the lines: when it submits its buffer, before its next
 `append` or `append_lazily`, in `finish_run`, and when it fails. The result is empty if the producer has encoded the events itself.
 It must not raise and must not call the Writer; its lines must not contain a line break.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreSettings:
+    """The server's settings for every store. A later version may add fields."""
+
+    lease: float = 10.0
+    """Seconds a process may be silent before others take over its threads."""
+
+
+OpenStore = Callable[[str, StoreSettings], "Ledger"]
+"""Returns the Ledger of a URL, not opened yet. The object of an entry point in the group `ambient_runner.stores`, named after the scheme.
+
+It raises ConfigError if the URL is not valid. It does no I/O: that begins with `async with`.
 """
 
 

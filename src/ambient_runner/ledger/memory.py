@@ -16,6 +16,7 @@ import anyio
 
 from ambient_runner.errors import (
     AgentMismatch,
+    ConfigError,
     IdempotencyConflict,
     LeaseLost,
     LedgerError,
@@ -42,11 +43,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from types import TracebackType
 
-    from ambient_runner.ledger.base import Tail, Writer
+    from ambient_runner.ledger.base import Ledger, StoreSettings, Tail, Writer
     from ambient_runner.ledger.fanout import Channel
     from ambient_runner.ledger.records import TextRun, ThreadKey
 
 _RELEASE_CHECK_INTERVAL = 3600.0
+
+
+def open_memory_store(url: str, settings: StoreSettings) -> Ledger:
+    """Return the store of `memory://`. Raises: ConfigError."""
+    if url != "memory://":
+        raise ConfigError("A memory store has no path: write memory://.")
+    return MemoryLedger()
 
 
 @dataclass(slots=True, eq=False)

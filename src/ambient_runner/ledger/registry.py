@@ -1,50 +1,71 @@
-"""Opening a store by its URL."""
+"""Opening a store by its URL. The scheme selects an entry point of the group `ambient_runner.stores`.
+
+Built-in stores and those of other packages are found the same way. An entry point is named after a URL scheme and refers to an
+`OpenStore` (`base.py`).
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, cast
 
+from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError
-from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.ledger.sqlite import SqliteLedger
+from ambient_runner.ledger.base import StoreSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ambient_runner.ledger.base import Ledger, OpenStore
 
-    from ambient_runner.ledger.base import Ledger
+__all__ = ["STORE_GROUP", "open_ledger"]
 
-DEFAULT_LEASE_SECONDS = 10.0
+STORE_GROUP = "ambient_runner.stores"
+
+# The same as in pyproject.toml. An editable install keeps the entry points it was installed with; ours must not depend on its age.
+_BUILT_IN = (
+    EntryPoint(name="memory", value="ambient_runner.ledger.memory:open_memory_store", group=STORE_GROUP),
+    EntryPoint(name="sqlite", value="ambient_runner.ledger.sqlite.ledger:open_sqlite_store", group=STORE_GROUP),
+)
+_SIMILARITY = 0.6
+"""Similarity, from 0 to 1, from which on a known scheme is suggested."""
 
 
-def open_ledger(url: str, *, lease: float = DEFAULT_LEASE_SECONDS) -> Ledger:
-    """The store a URL names, to be entered with `async with`.
+def open_ledger(url: str, *, lease: float | None = None) -> Ledger:
+    """Return the store of a URL, to be opened with `async with`.
 
-    `sqlite:///file` is relative to the working directory, `sqlite:////file` absolute. `lease` is how many seconds
-    a process may be silent before others take its threads over.
+    `sqlite:///file` is relative to the working directory, `sqlite:////file` absolute. `lease` is the number of seconds a process may be
+    silent before others take over its threads.
     Raises: ConfigError.
     """
-    scheme, separator, rest = url.partition("://")
-    opener = _SCHEMES.get(scheme) if separator else None
-    if opener is None:
-        known = ", ".join(f"{name}://" for name in _SCHEMES)
-        raise ConfigError(f"There is no store for {scheme}:// URLs. Known are {known}.")
-    if lease <= 0:
+    settings = StoreSettings() if lease is None else StoreSettings(lease=lease)
+    if settings.lease <= 0:
         raise ConfigError("The lease must be longer than 0 seconds.")
-    return opener(url, rest, lease)
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise ConfigError("A store is named by a URL, such as sqlite:///.ambient/ambient.db or memory://.")
+    return _load_store(_find_entry_point(scheme))(url, settings)
 
 
-def _open_memory(url: str, rest: str, lease: float) -> Ledger:
-    if rest:
-        raise ConfigError("memory:// takes nothing behind it.")
-    return MemoryLedger()
+def _find_entry_point(scheme: str) -> EntryPoint:
+    """Return the entry point of a scheme. Raises: ConfigError if there is none, or if two packages provide different ones."""
+    points = [*_BUILT_IN, *entry_points(group=STORE_GROUP)]
+    targets = {point.value: point for point in points if point.name == scheme}
+    if not targets:
+        schemes = sorted({f"{point.name}://" for point in points})
+        hint = did_you_mean(f"{scheme}://", schemes, _SIMILARITY)
+        raise ConfigError(f"There is no store for {scheme}:// URLs.{hint} Known: {', '.join(schemes)}.")
+    if len(targets) > 1:
+        raise ConfigError(
+            f"Several stores are installed for {scheme}:// URLs: {', '.join(sorted(targets))}. Uninstall all but one."
+        )
+    return next(iter(targets.values()))
 
 
-def _open_sqlite(url: str, rest: str, lease: float) -> Ledger:
-    path = rest.removeprefix("/")
-    if not rest.startswith("/") or not path or path.endswith("/") or ":memory:" in path:
-        raise ConfigError("Name a file: sqlite:///relative/path.db or sqlite:////absolute/path.db.")
-    return SqliteLedger(Path(path), url=url, lease=lease)
-
-
-_SCHEMES: dict[str, Callable[[str, str, float], Ledger]] = {"memory": _open_memory, "sqlite": _open_sqlite}
+def _load_store(point: EntryPoint) -> OpenStore:
+    """Import the function that opens the store. Raises: ConfigError if it cannot be imported or called."""
+    try:
+        opener = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"The store for {point.name}:// URLs, {point.value}, cannot be imported: {error}.") from error
+    if not callable(opener):
+        raise ConfigError(f"The store for {point.name}:// URLs, {point.value}, is not a function of a URL and settings.")
+    return cast("OpenStore", opener)

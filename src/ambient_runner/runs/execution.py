@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -41,16 +42,31 @@ _YIELD_EVERY = 256
 
 async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncancellable: UncancellableTasks) -> None:
     """Execute the run and write its terminal event, unless the ledger refuses it. Agent tasks that do not end go to `uncancellable`."""
+    started_at = time.monotonic()
     try:
         terminal = await _execute_with_stop_watch(active, middleware, uncancellable)
     except anyio.get_cancelled_exc_class():
         active.cause = active.cause or "shutdown"
         await _write_terminal(active, active.terminal_event())
+        _log_end(active, active.terminal_event(), started_at)
         raise
     if terminal is not None:
         await _write_terminal(active, terminal)
+        _log_end(active, terminal, started_at)
     else:
         _notify_observers(active, RunError(message=LedgerError().message, code=LedgerError.code))
+
+
+def _log_end(active: ActiveRun, terminal: Terminal, started_at: float) -> None:
+    run, seconds = active.run, time.monotonic() - started_at
+    outcome = f"error {terminal.code}" if isinstance(terminal, RunError) else _outcome_name(terminal)
+    logger.info(
+        "Agent %s of %s on thread %s: %s after %.1f s", run.agent, run.thread.owner, run.thread.id, outcome, seconds
+    )
+
+
+def _outcome_name(terminal: RunFinished) -> str:
+    return "success" if terminal.outcome is None else terminal.outcome.__struct_config__.tag or "success"
 
 
 async def _execute_with_stop_watch(

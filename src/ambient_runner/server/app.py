@@ -15,6 +15,8 @@ from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
+from ambient_runner.server.home_page import home_page_routes
+from ambient_runner.server.middleware import load_middleware
 from ambient_runner.server.platform import Platform
 from ambient_runner.server.routes.feedback import feedback_routes
 from ambient_runner.server.routes.platform import platform_routes
@@ -56,7 +58,7 @@ def add_ambient_endpoints(
 
     `bridge` is a single agent named `default`; `agents` are several by name. `authorize` returns the Actor of a request; without it only
     requests from this machine are served. `settings` default to `ambient.toml` and `AMBIENT_*`. `middleware` wraps every run, the first
-    outermost; set-up and the bridges' own middleware run inside it.
+    outermost; inside it run the middleware of the settings, set-up, and the bridges' own.
     `credentials` returns the environment variables for a run's child processes; `mcp` returns a thread's own MCP servers, in the form of a
     `.mcp.json`; `custom_tools` are passed to bridges that accept tools. `context` replaces the PlatformContext that adapters are created
     with. `secrets` are the values to redact, if a log formatter shares them.
@@ -113,7 +115,7 @@ def build_runtime(
             name: AgentHost(name, bridge, context=context, max_adapters=max_adapters, idle_timeout=idle_timeout)
             for name, bridge in bridges.items()
         },
-        middleware=(*middleware, platform.setup),
+        middleware=(*middleware, *load_middleware(settings.middleware), platform.setup),
         platform=platform,
         tracing=tracing_from_settings(settings.tracing),
     )
@@ -147,6 +149,12 @@ def create_app(
     app = FastAPI(title="Ambient Runner", docs_url=None, redoc_url=None)
     app.state.ambient = add_ambient_endpoints(
         app, agents=agents, settings=settings, authorize=authorize, secrets=secrets
+    )
+
+    app.include_router(
+        home_page_routes(
+            app.state.ambient, Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+        )
     )
 
     @app.exception_handler(HTTPException)

@@ -1,57 +1,184 @@
-"""Where the log goes: standard error, with secrets taken out, tracebacks included."""
+"""Log lines that can be followed: each line of a run carries run, thread and agent, without secrets and without control characters.
+
+Two formatters, text for people and JSON for collectors, and the handler that `ambient serve` logs with. `ambient_runner.logging` is the
+public name of what apps use. The run is looked up when a line is written: runs that log nothing pay nothing.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from typing import TYPE_CHECKING
+import re
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
 
 from ambient_runner.projections.redaction import Redactor, Secrets
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ambient_runner.config import Settings
+    from ambient_runner.config import LogFormat, LogLevel, Settings
+
+__all__ = [
+    "JsonFormatter",
+    "RedactingFormatter",
+    "RunContextFilter",
+    "TextFormatter",
+    "configure_logging",
+    "log_to_stderr",
+]
+
+_CHATTY_LOGGERS = ("uvicorn.error", "claude_agent_sdk", "google_adk", "google_genai", "strands", "httpx")
+"""Libraries whose level `info` is for their own developers."""
+_MAX_ADDED_SECRETS = 1000
+_CONTEXT_FIELDS = ("run", "thread", "agent")
+_CONTINUATION = "    | "
+"""Start of every line of a record but its first: no text can pass for a log line."""
+# C0 and C1 control characters, Unicode line breaks, characters that change the writing direction, and lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_PLAIN_VALUE = re.compile(r"[\w.:@/+-]+")
 
 
-_CHATTY = ("uvicorn.error", "claude_agent_sdk", "google_adk", "google_genai", "strands", "httpx")
-"""What these say at level `info` is for their own developers."""
+class RunContextFilter(logging.Filter):
+    """Sets `ambient_run`, `ambient_thread` and `ambient_agent` on every record; empty strings outside of a run.
+
+    Add it to a handler whose formatter is your own (`%(ambient_run)s`), or to one that formats in another thread, as QueueHandler does.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        _add_run_context(record)
+        return True
 
 
-_MOST_LEARNED = 1000
+def _add_run_context(record: logging.LogRecord) -> None:
+    if "ambient_run" in record.__dict__:
+        return
+    run = current_run_or_none()
+    values = (run.key, run.thread.id, run.agent) if run else ("", "", "")
+    record.__dict__.update({f"ambient_{name}": value for name, value in zip(_CONTEXT_FIELDS, values, strict=True)})
+
+
+def _run_context(record: logging.LogRecord) -> dict[str, str]:
+    """Return run, thread and agent of a record; empty outside of a run."""
+    _add_run_context(record)
+    values = {name: str(record.__dict__.get(f"ambient_{name}", "")) for name in _CONTEXT_FIELDS}
+    return values if values["run"] else {}
 
 
 class RedactingFormatter(logging.Formatter):
-    """A line of the log as anyone may read it. Of what runs learn to be secret it knows the newest thousand."""
+    """Base of the formatters: removes `secrets`, those of the current run, and the newest thousand that were added."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
         self._secrets = tuple(secrets)
-        self._learned: dict[str, None] = {}
+        self._added: dict[str, None] = {}
         self._redactor: Redactor | None = None
+        self._lock = threading.Lock()
 
     def add_secrets(self, values: Iterable[str]) -> None:
-        """Take these out too. What that costs is paid by the next line of the log, not by the run."""
-        self._learned |= dict.fromkeys(values)
-        for oldest in list(self._learned)[:-_MOST_LEARNED]:
-            del self._learned[oldest]
-        self._redactor = None
+        """Redact these too. The next log line pays for it, not the run that fetched them."""
+        with self._lock:
+            self._added |= dict.fromkeys(values)
+            for oldest in list(self._added)[:-_MAX_ADDED_SECRETS]:
+                del self._added[oldest]
+            self._redactor = None
+
+    def _redact(self, text: str) -> str:
+        with self._lock:
+            redactor = self._redactor = self._redactor or Redactor([*self._secrets, *self._added])
+        run = current_run_or_none()
+        redacted = redactor.redact_text(text)
+        return Redactor(run.secrets).redact_text(redacted) if run else redacted
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        """Return the record's traceback and stack; empty if it has none."""
+        exception = self.formatException(record.exc_info) if record.exc_info else record.exc_text
+        stack = self.formatStack(record.stack_info) if record.stack_info else ""
+        return "\n".join(filter(None, (exception, stack)))
+
+
+class TextFormatter(RedactingFormatter):
+    """One line for a person: time, level, logger, `[run=… thread=… agent=…]`, message. Further lines, such as tracebacks, start with `|`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if self._redactor is None:
-            self._redactor = Redactor([*self._secrets, *self._learned])
-        return self._redactor.redact_text(super().format(record))
+        context = " ".join(f"{name}={_quote(self._redact(value))}" for name, value in _run_context(record).items())
+        message, details = _split_message(record)
+        origin = f"{_escape(record.name)} [{context}]" if context else _escape(record.name)
+        first = f"{self.formatTime(record)} {record.levelname} {origin}: {_escape(self._redact(message))}"
+        further = self._redact("\n".join(filter(None, (details, self._traceback(record)))))
+        return "\n".join([first, *(_CONTINUATION + _escape(line) for line in further.split("\n") if line)])
+
+
+class JsonFormatter(RedactingFormatter):
+    """One JSON object per line: `time` (UTC), `level`, `logger`, `message`; in a run `run`, `thread`, `agent`; `exception` with a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {"time": time.replace("+00:00", "Z"), "level": record.levelname, "logger": record.name}
+        values = {"message": record.getMessage(), **_run_context(record), "exception": self._traceback(record)}
+        fields |= {name: self._redact(value) for name, value in values.items() if value or name == "message"}
+        line = json.dumps(fields, ensure_ascii=False)
+        return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
+
+
+def _split_message(record: logging.LogRecord) -> tuple[str, str]:
+    """Return the record's message, which becomes one line, and the lines after it.
+
+    Lines come from a message without arguments, or from the last argument of a format string that ends in a line break and `%s`. All
+    other arguments are one line: their line breaks are escaped.
+    """
+    if not record.args:
+        message, _, details = record.getMessage().partition("\n")
+        return message, details
+    if isinstance(record.msg, str) and record.msg.endswith("\n%s") and isinstance(record.args, tuple):
+        arguments = cast("tuple[object, ...]", record.args)
+        return record.msg[:-3] % arguments[:-1], str(arguments[-1])
+    return record.getMessage(), ""
+
+
+def _escape(text: str) -> str:
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _quote(value: str) -> str:
+    """Return a value of the context; in quotes if it could pass for more than one."""
+    return value if _PLAIN_VALUE.fullmatch(value) else _escape(json.dumps(value, ensure_ascii=False))
+
+
+def configure_logging(
+    format: LogFormat = "text",  # noqa: A002  as logging.basicConfig
+    level: LogLevel = "info",
+    *,
+    secrets: Iterable[str] = (),
+    force: bool = False,
+) -> None:
+    """Log to standard error as `ambient serve` does, with run, thread and agent on every line of a run.
+
+    Like `logging.basicConfig`, it does nothing if the root logger has handlers, unless `force` replaces them. `secrets` are redacted on
+    every line, besides those of the run; `Settings.secrets` has the ones found in the environment. At level `info`, libraries log
+    warnings only.
+    """
+    _install_handler(_make_formatter(format, secrets), level, force=force)
 
 
 def log_to_stderr(settings: Settings) -> Secrets:
-    """Set up logging for this process; gives the secrets of its runs, which tell the log what they learn.
+    """Set up the log of this process. Return the secrets for its runs: values added to them are redacted on every line."""
+    formatter = _make_formatter(settings.log_format, settings.secrets)
+    _install_handler(formatter, settings.log_level, force=False)
+    return Secrets(settings.secrets, formatter.add_secrets)
 
-    The chatter of libraries is left out unless everything is wanted.
-    """
-    formatter = RedactingFormatter(settings.secrets)
+
+def _make_formatter(format: LogFormat, secrets: Iterable[str]) -> RedactingFormatter:  # noqa: A002
+    return JsonFormatter(secrets) if format == "json" else TextFormatter(secrets)
+
+
+def _install_handler(formatter: logging.Formatter, level: LogLevel, *, force: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
-    if settings.log_level == "info":
-        for name in _CHATTY:
+    handler.addFilter(RunContextFilter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=force)
+    if level == "info":
+        for name in _CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-    return Secrets(settings.secrets, formatter.add_secrets)

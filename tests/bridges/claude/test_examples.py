@@ -7,7 +7,7 @@ from pathlib import Path
 from ambient_runner.config import Settings
 from tests.bridges.claude.world import bridge_of
 from tests.bridges.strands.test_examples import Page, example
-from tests.server.demo_server import run_body, client_of
+from tests.server.demo_server import client_of, run_body
 
 
 async def test_the_example_uses_its_own_tool_in_a_workspace(tmp_path: Path) -> None:

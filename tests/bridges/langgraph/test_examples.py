@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.test_examples import BACKGROUND, Page, example, kinds
-from tests.server.demo_server import SETTINGS, run_body, client_of
+from tests.server.demo_server import SETTINGS, client_of, run_body
 
 
 def next_run(**body: Any) -> dict[str, Any]:

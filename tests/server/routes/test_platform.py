@@ -15,7 +15,7 @@ from tests.machine_speed import unless_hung
 from tests.server.demo_server import error_of
 from tests.server.worker import WorkerBridge
 from tests.services.remotes import git, git_server, make_repo
-from tests.services.world import ending, facts, repository, server, settings_of, talk, announcements
+from tests.services.world import announcements, ending, facts, repository, server, settings_of, talk
 
 
 async def repos(client: httpx.AsyncClient, thread: str = "t") -> list[dict[str, Any]]:

@@ -45,6 +45,8 @@ class ADKBridge(PlatformBridge):
 
     hidden_state = HIDDEN
 
+    settings_types = {"runner_config": RunnerConfig}
+
     def __init__(
         self,
         agent: BaseAgent | App | BaseNode | None = None,

@@ -33,6 +33,8 @@ class ClaudeBridge(PlatformBridge):
     Raises: ConfigError for a setting that does not exist or cannot work.
     """
 
+    settings_types = {"settings": ClaudeConfig}
+
     def __init__(self, **settings: Any) -> None:
         self._shared = ClaudeBridgeState(_build_config(settings))
 

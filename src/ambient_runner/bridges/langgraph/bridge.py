@@ -48,6 +48,8 @@ class LangGraphBridge(PlatformBridge):
     Raises: ConfigError.
     """
 
+    settings_types = {"config": LangGraphConfig}
+
     def __init__(
         self,
         graph: Any = None,

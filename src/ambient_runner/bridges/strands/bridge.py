@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.errors import optional_dependency
 
 with optional_dependency("strands", install="ambient-runner[strands]"):
@@ -12,7 +13,6 @@ with optional_dependency("strands", install="ambient-runner[strands]"):
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.strands.adapter import StrandsAdapter
-    from ambient_runner.bridges.strands.config import StrandsAgentConfig
 
 __all__ = ["StrandsBridge"]
 
@@ -24,6 +24,8 @@ class StrandsBridge(PlatformBridge):
     swarm. The default is an agent with the SDK's default model.
     Raises: ConfigError.
     """
+
+    settings_types = {"config": StrandsAgentConfig}
 
     def __init__(self, agent: Any = None, config: StrandsAgentConfig | None = None) -> None:
         self._agent = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent or _default_agent, config=config)

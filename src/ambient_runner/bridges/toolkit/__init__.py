@@ -40,6 +40,7 @@ from ambient_runner.bridges.toolkit.turns import (
     unanswered_tool_calls,
 )
 from ambient_runner.bridges.toolkit.usage import Usage
+from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable, ConfigError, optional_dependency
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import Event, Interrupt, ResumeEntry, RunAgentInput, Tool
@@ -81,6 +82,7 @@ __all__ = [
     "hook_error",
     "input_from_agui",
     "interrupt_lapsed_events",
+    "iterate_in_thread",
     "json_text",
     "missing_result",
     "new_input",

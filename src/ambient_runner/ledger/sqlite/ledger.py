@@ -10,12 +10,13 @@ import asyncio
 import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from ambient_runner.errors import LeaseLost, LedgerError
+from ambient_runner.errors import ConfigError, LeaseLost, LedgerError
 from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, check_facts
 from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail
 from ambient_runner.ledger.sqlite import queries
@@ -26,11 +27,10 @@ from ambient_runner.ledger.sqlite.workers import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
-    from pathlib import Path
     from types import TracebackType
 
     from ambient_runner.errors import RunnerError
-    from ambient_runner.ledger.base import Tail, Writer
+    from ambient_runner.ledger.base import Ledger, StoreSettings, Tail, Writer
     from ambient_runner.ledger.fanout import Channel
     from ambient_runner.ledger.records import (
         Batch,
@@ -51,6 +51,15 @@ _ERASE_TIMEOUT = 10.0
 """Seconds an erasure waits for readers that keep the WAL from being truncated."""
 _RELEASE_CHECK_INTERVAL = 0.25
 """Seconds between checks if the process that holds the lease has died: it sends no notification."""
+
+
+def open_sqlite_store(url: str, settings: StoreSettings) -> Ledger:
+    """Return the store of `sqlite:///relative/path.db` or `sqlite:////absolute/path.db`. Raises: ConfigError."""
+    _, _, rest = url.partition("://")
+    path = rest.removeprefix("/")
+    if not rest.startswith("/") or not path or path.endswith("/") or ":memory:" in path:
+        raise ConfigError("Name a file: sqlite:///relative/path.db or sqlite:////absolute/path.db.")
+    return SqliteLedger(Path(path), url=url, lease=settings.lease)
 
 
 class SqliteLedger:

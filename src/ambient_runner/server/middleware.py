@@ -1,0 +1,68 @@
+"""Load the middleware that the setting `middleware` names: installed middleware by name, or `package.module:function`.
+
+Installed middleware is an entry point of the group `ambient_runner.middleware`. It is applied only if the setting names it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, cast
+
+from ambient_runner.bridges.import_string import import_object, suggest_target
+from ambient_runner.bridges.toolkit.callbacks import required_parameters
+from ambient_runner.config.loader import did_you_mean
+from ambient_runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ambient_runner.runs.run import Middleware
+
+__all__ = ["MIDDLEWARE_GROUP", "load_middleware"]
+
+MIDDLEWARE_GROUP = "ambient_runner.middleware"
+
+
+def load_middleware(entries: Iterable[str]) -> list[Middleware]:
+    """Return the middleware of these entries, in their order. Raises: ConfigError, naming the entry and what to do."""
+    return [_load_entry(entry) for entry in entries]
+
+
+def _load_entry(entry: str) -> Middleware:
+    corrected = suggest_target(entry)
+    if corrected != entry:
+        raise ConfigError(f"The setting middleware names {entry}. Write {corrected}")
+    try:
+        found = import_object(entry if ":" in entry else _installed_target(entry))
+    except ConfigError as error:
+        raise ConfigError(f"The middleware {entry} cannot be loaded. {error.message}") from error
+    problem = _find_problem(found)
+    if problem:
+        raise ConfigError(
+            f"The middleware {entry} {problem}. Write a function that takes the next run handler and returns a run handler: "
+            "def middleware(next_handler): ..."
+        )
+    return cast("Middleware", found)
+
+
+def _installed_target(name: str) -> str:
+    known: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=MIDDLEWARE_GROUP)}
+    if name not in known:
+        raise ConfigError(
+            f"No installed package has middleware of this name.{did_you_mean(name, list(known), 0.6)} "
+            f"Installed: {', '.join(sorted(known)) or 'none'}. For your own, write package.module:function."
+        )
+    return known[name].value
+
+
+def _find_problem(found: object) -> str:
+    """Return what keeps the object from being middleware; empty if it looks like middleware."""
+    if not callable(found):
+        return f"is not a function but {type(found).__name__}"
+    if inspect.isasyncgenfunction(found) or inspect.iscoroutinefunction(found):
+        return "is async: it is a run handler itself"
+    required = [parameter.name for parameter in required_parameters(found)]
+    if len(required) != 1:
+        return f"takes {', '.join(required) or 'no argument'} instead of one argument"
+    return ""
