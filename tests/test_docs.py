@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import json
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ import ambient_runner.cli.main
 from ambient_runner import Settings, create_app, errors
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.config import OPTIONS, read_settings
+from ambient_runner.ledger import MemoryLedger, open_ledger
 from tests.server.worker import WorkerBridge
 
 ROOT = Path(__file__).parent.parent
@@ -103,6 +105,12 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         reached |= new
         queue += new
     assert set(DOCS.rglob("*.md")) - reached == set()
+
+
+def test_every_page_that_the_code_mentions_exists() -> None:
+    sources = [*SOURCE.rglob("*.py"), *EXAMPLES, *(ROOT / "tests").rglob("*.py")]
+    mentioned = {page for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text())}
+    assert {page for page in mentioned if not (ROOT / page).exists()} == set()
 
 
 # Errors
@@ -350,6 +358,44 @@ async def test_the_middleware_of_the_page_wrap_a_run() -> None:
     assert events[-1]["type"] == "RUN_FINISHED"
 
 
+@pytest.fixture
+def my_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package `my_project` with the Python blocks and entry points of the pages on middleware and stores."""
+    package, metadata = tmp_path / "my_project", tmp_path / "my_project-1.0.dist-info"
+    package.mkdir()
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-project\nVersion: 1.0\n")
+    lines: list[str] = []
+    for name, page in {"limits": "middleware", "scratch": "store"}.items():
+        path = DOCS / "how-to" / f"{page}.md"
+        (package / f"{name}.py").write_text("\n".join(code_blocks(path, "python")))
+        for block in code_blocks(path, "toml"):
+            for group, points in tomllib.loads(block).get("project", {}).get("entry-points", {}).items():
+                lines += [f"[{group}]", *(f"{point} = {value}" for point, value in points.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("my_project")
+def test_the_store_of_the_page_is_opened_by_its_scheme() -> None:
+    assert isinstance(open_ledger("scratch://"), MemoryLedger)
+
+
+@pytest.mark.parametrize("entry", ["my-budget", "my_project.limits:count_events"])
+@pytest.mark.usefixtures("my_project")
+async def test_the_middleware_of_the_page_can_be_named_in_the_settings(entry: str) -> None:
+    testing = execute(DOCS / "how-to" / "testing.md")
+    app = create_app(Settings(store="memory://", middleware=(entry,)), {"demo": DemoBridge()})
+    async with app.router.lifespan_context(app), testing["connect"](app) as client:
+        events = await testing["run"](client, "t1", "weather Lisbon")
+    counted = "my_project:events" in [event.get("name") for event in events]
+    assert counted == entry.endswith("count_events")
+    assert events[-1]["type"] == "RUN_FINISHED"
+
+
 def test_the_agent_in_the_readme_can_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert execute(ROOT / "README.md")["app"].state is not None
@@ -387,6 +433,11 @@ def test_every_example_is_mentioned_on_a_page_and_imports_names_that_exist(path:
 def test_every_example_that_is_mentioned_exists() -> None:
     mentioned = set(re.findall(r"\bexamples/(\w[\w./@-]*\w)", all_text()))
     assert {name for name in mentioned if not (ROOT / "examples" / name).exists()} == set()
+
+
+def test_every_make_target_that_is_mentioned_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", all_text(), re.MULTILINE)) - targets == set()
 
 
 def test_the_benchmarks_page_begins_as_its_generator_writes_it() -> None:
