@@ -17,6 +17,8 @@ def scripted_agent() -> LlmAgent:
 
 def _played(request: LlmRequest) -> list[Any]:
     match (request.contents[-1].parts or [text("")])[-1].text:
+        case "history":
+            return [str([part.text for content in request.contents for part in content.parts or ()])]
         case "crash":
             return [piece(text("Well, ")), RuntimeError("upstream is gone")]
         case "hang":

@@ -14,12 +14,14 @@ from tests.world import said
 
 
 async def _agent(input: RunAgentInput) -> AsyncIterator[bytes]:
+    prompt = input.messages[-1].content
+    answer = str([message.content for message in input.messages]) if prompt == "history" else "Well"
     start, content, end = (
-        encode_sse_without_id(encode_event(event)) for event in said(f"{input.messages[-1].id}-answer", "Well")
+        encode_sse_without_id(encode_event(event)) for event in said(f"{input.messages[-1].id}-answer", answer)
     )
     yield start
     yield content
-    match input.messages[-1].content:
+    match prompt:
         case "crash":
             raise RuntimeError("upstream is gone")
         case "hang":

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.bridges.claude.world import TOLD, children
+from tests.bridges.claude.world import CLAUDE_STREAMS, children
 
 
 @pytest.fixture(autouse=True)
@@ -24,4 +24,4 @@ def streams_are_kept() -> Iterator[None]:
     yield
     name = os.environ.get("STREAMS_OF_TESTS")
     if name:
-        Path(name).write_bytes(b"".join(msgspec.json.encode(stream) + b"\n" for stream in TOLD))
+        Path(name).write_bytes(b"".join(msgspec.json.encode(stream) + b"\n" for stream in CLAUDE_STREAMS))

@@ -1,4 +1,4 @@
-"""The scripted upstream of `tests/contract/test_bridges.py`: the real SDK and CLI, and a model that does what it is told."""
+"""The scripted upstream of `tests/contract/test_bridges.py`: the real SDK and CLI, and a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aimock, started once for all tests of a process, with its journal of what the model was asked."""
+"""aimock, started once for all tests of a process, with its journal of model requests."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def _end(server: subprocess.Popen[str], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def asked(words: str) -> dict[str, Any]:
-    """What the model was last asked with these words in its newest message: the whole request."""
+def model_request(words: str) -> dict[str, Any]:
+    """Return the last request to the model with these words in its newest message."""
     with urllib.request.urlopen(f"{model_url()}/__aimock/journal") as answer:
         bodies = [entry["body"] for entry in json.load(answer)]
     found = [body for body in bodies if words in json.dumps(body.get("messages", [])[-1:])]
-    assert found, f"the model was never asked with {words!r}, or the request was too large for the journal"
+    assert found, f"no request to the model had {words!r}, or the request was too large for the journal"
     return found[-1]
 
 
-def heard(words: str) -> list[tuple[str, str]]:
-    """The conversation as the model saw it then: who, and the last line of what they said."""
+def model_conversation(words: str) -> list[tuple[str, str]]:
+    """Return the conversation in that request: the role and the last line of each message."""
     return [
         (message["role"], _text(message["content"]).rstrip().rpartition("\n")[2])
-        for message in asked(words)["messages"]
+        for message in model_request(words)["messages"]
         if message["role"] in ("user", "assistant")
     ]
 

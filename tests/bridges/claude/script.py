@@ -1,6 +1,6 @@
 """What the scripted model answers, by unusual words in the last user message: the CLI adds reminders of its own to it.
 
-The first that fits wins, so what may be told again as part of an earlier conversation comes last.
+The first that fits wins, so what may be sent again as part of an earlier conversation comes last.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ SCRIPT: list[Fixture] = [
     *calls("lynx runs", bash("call_run", "curl --version > ran.txt"), then="It ran."),
     *calls("lynx repeats", bash("call_again", "curl --version > ran.txt"), then="It ran again."),
     *calls("lynx writes", ("call_write", "Write", {"file_path": "/etc/ambient-test", "content": "x"}), then="Wrote."),
-    # What the CLI makes of a call whose id it has seen before: the model is told that it was interrupted.
+    # What the CLI makes of a call whose id it has seen before: the model reads that it was interrupted.
     says("(no content)", "So it is."),
     says("gnu goes on", "word " * 2000, latency=50, chunkSize=5),
 ]

@@ -16,15 +16,15 @@ from ambient_runner.bridges.claude.interrupts import DECLINED, LIMIT_REACHED
 from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol.events import encode_event
 from ambient_runner.runs.run import Run
-from tests.bridges.claude.mock import asked, heard
+from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.test_text import frame, spoken
-from tests.bridges.claude.test_tools import made
+from tests.bridges.claude.test_tools import select_words
 from tests.bridges.claude.world import PAINT, children, claude, gone, no, yes
 from tests.machine_speed import unless_hung
 from tests.world import events_of, request
 
 
-async def test_a_call_that_needs_permission_is_a_question_and_yes_carries_it_out(tmp_path: Path) -> None:
+async def test_a_call_that_needs_permission_is_an_interrupt_and_approval_executes_it(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         words = await thread.say("lynx runs")
@@ -48,7 +48,7 @@ async def test_a_call_that_needs_permission_is_a_question_and_yes_carries_it_out
     assert (tmp_path / "work" / "t" / "ran.txt").exists()
 
 
-async def test_a_question_about_a_call_whose_id_was_used_before_names_that_call_and_so_does_its_result(
+async def test_an_interrupt_of_a_call_whose_id_was_used_before_names_that_call_and_so_does_its_result(
     tmp_path: Path,
 ) -> None:
     async with claude(tmp_path) as world:
@@ -56,18 +56,18 @@ async def test_a_question_about_a_call_whose_id_was_used_before_names_that_call_
         await thread.say("lynx runs")
         await thread.resume(yes(thread.interrupts[0], {"approved": True}))
         words = await thread.say("lynx runs")
-        assert made(words, "CS")[0].startswith("CS call_run~2 ")
+        assert select_words(words, "CS")[0].startswith("CS call_run~2 ")
         assert thread.interrupts[0].tool_call_id == "call_run~2"
         answered = await thread.resume(yes(thread.interrupts[0], {"approved": False, "message": "not twice"}))
-    assert made(answered, "CR") == ['CR call_run~2 "not twice" error']
+    assert select_words(answered, "CR") == ['CR call_run~2 "not twice" error']
 
 
-async def test_no_is_told_to_claude_and_nothing_is_done(tmp_path: Path) -> None:
+async def test_a_declined_call_is_reported_to_claude_and_not_executed(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("lynx runs")
         words = await thread.resume(yes(thread.interrupts[0], {"approved": False, "message": "not today"}))
-    assert made(words, "CR") == ['CR call_run "not today" error']
+    assert select_words(words, "CR") == ['CR call_run "not today" error']
     assert not (tmp_path / "work" / "t" / "ran.txt").exists()
 
 
@@ -77,7 +77,7 @@ async def test_what_is_not_clearly_a_yes_is_a_no(tmp_path: Path, payload: object
         thread = world.thread()
         await thread.say("lynx runs")
         words = await thread.resume(yes(thread.interrupts[0], payload))
-    assert made(words, "CR") == [f'CR call_run "{DECLINED}" error']
+    assert select_words(words, "CR") == [f'CR call_run "{DECLINED}" error']
 
 
 async def test_a_person_may_change_what_is_done(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_always_is_for_this_process_alone_and_writes_no_settings(tmp_path:
     assert list((tmp_path / "work" / "t" / ".claude").glob("settings*")) == []
 
 
-async def test_a_question_of_claudes_own_is_answered_by_one_of_its_options(tmp_path: Path) -> None:
+async def test_a_question_of_claude_is_answered_by_one_of_its_options(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         words = await thread.say("lynx wonders")
@@ -110,20 +110,20 @@ async def test_a_question_of_claudes_own_is_answered_by_one_of_its_options(tmp_p
     assert (question.message, question.tool_call_id) == ("Which colour?", "call_ask")
     assert question.metadata is not None
     assert [one["label"] for one in question.metadata["questions"][0]["options"]] == ["Red", "Blue"]
-    assert '"Which colour?"="Blue"' in made(answered, "CR")[0].replace("\\", "")
+    assert '"Which colour?"="Blue"' in select_words(answered, "CR")[0].replace("\\", "")
     assert spoken(answered) == "Thanks."
 
 
-async def test_a_cancelled_question_is_a_no(tmp_path: Path) -> None:
+async def test_a_cancelled_interrupt_declines_the_call(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("lynx wonders")
         words = await thread.resume(no(thread.interrupts[0]))
-    assert made(words, "CR") == [f'CR call_ask "{DECLINED}" error']
+    assert select_words(words, "CR") == [f'CR call_ask "{DECLINED}" error']
     assert words[-1] == "RF success"
 
 
-async def test_a_question_inside_a_subagent_says_whose_it_is(tmp_path: Path) -> None:
+async def test_an_interrupt_inside_a_subagent_names_the_subagent(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         words = await thread.say("otter sends away")
@@ -132,12 +132,12 @@ async def test_a_question_inside_a_subagent_says_whose_it_is(tmp_path: Path) -> 
     lane = "subagent-call_away"
     assert (question.subagent_run_id, question.tool_call_id) == (lane, "call_deep")
     assert f"END SUB {lane} suspended" in words
-    assert made(answered, "SUB", "END") == [f"SUB {lane} general-purpose < call_away", f"END SUB {lane}"]
+    assert select_words(answered, "SUB", "END") == [f"SUB {lane} general-purpose < call_away", f"END SUB {lane}"]
     assert f'CR call_deep "{DECLINED}" error @{lane}' in answered
     assert answered[-1] == "RF success"
 
 
-async def test_a_question_nobody_answers_expires_and_the_next_message_works(tmp_path: Path) -> None:
+async def test_an_unanswered_interrupt_expires_and_the_next_message_works(tmp_path: Path) -> None:
     async with claude(tmp_path, answer_timeout=1.0) as world:
         thread = world.thread()
         await thread.say("lynx runs")
@@ -153,19 +153,19 @@ async def test_a_question_nobody_answers_expires_and_the_next_message_works(tmp_
     assert (spoken(words), words[-1]) == ("I remember.", "RF success")
 
 
-async def test_when_too_many_processes_wait_the_next_question_is_refused_with_the_reason(tmp_path: Path) -> None:
+async def test_when_too_many_processes_wait_the_next_request_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with claude(tmp_path, parked=1) as world:
         first, second = world.thread("a"), world.thread("b")
         await first.say("lynx runs")
         refused = await second.say("lynx runs")
         assert refused[-1] == "RF success"
-        assert made(refused, "CR") == [f'CR call_run "{LIMIT_REACHED}" error']
+        assert select_words(refused, "CR") == [f'CR call_run "{LIMIT_REACHED}" error']
         answered = await first.resume(yes(first.interrupts[0], {"approved": True}))
         assert answered[-1] == "RF success"
         assert (await second.say("lynx wonders"))[-1] == "RF asks input_required"
 
 
-async def test_a_question_lapses_with_its_process_and_claude_asks_again(tmp_path: Path) -> None:
+async def test_an_interrupt_lapses_with_its_process_and_claude_asks_again(tmp_path: Path) -> None:
     store = tmp_path / "threads.db"
     async with claude(tmp_path, store=store) as world:
         thread = world.thread()
@@ -191,10 +191,12 @@ async def test_a_no_counts_also_when_the_process_is_gone(tmp_path: Path) -> None
         await thread.say("lynx runs")
         await world.hosted.evict_idle()
         await thread.resume(no(thread.interrupts[0]))
-    assert "The user declined what you asked for." in str(asked("lynx runs")["messages"])
+    assert "The user declined what you asked for." in str(model_request("lynx runs")["messages"])
 
 
-async def test_an_evicted_process_lapses_its_question_clearly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_evicted_process_lapses_its_interrupt_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with claude(tmp_path, idle=0) as world:
         thread = world.thread()
         await thread.say("lynx runs")
@@ -224,7 +226,7 @@ async def test_a_process_that_is_killed_while_it_waits_leaves_no_unread_exceptio
     gc.collect()
 
 
-async def test_a_result_for_a_process_that_is_gone_is_told_to_the_next_one(tmp_path: Path) -> None:
+async def test_a_result_for_a_process_that_is_gone_is_sent_to_the_next_one(tmp_path: Path) -> None:
     store = tmp_path / "threads.db"
     async with claude(tmp_path, store=store) as world:
         thread = world.thread(tools=[PAINT])
@@ -233,8 +235,8 @@ async def test_a_result_for_a_process_that_is_gone_is_told_to_the_next_one(tmp_p
     async with claude(tmp_path, store=store) as world:
         words = await world.thread(tools=[PAINT]).answer(call_paint="walrus sums up, in teal")
     assert (spoken(words), words[-1]) == ("All told.", "RF success")
-    assert heard("walrus sums up")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
-    assert "otter paints" in str(asked("walrus sums up")["messages"][-1])
+    assert model_conversation("walrus sums up")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+    assert "otter paints" in str(model_request("walrus sums up")["messages"][-1])
 
 
 async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answers(tmp_path: Path) -> None:
@@ -251,10 +253,10 @@ async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answer
         answer = request(resume=[yes(thread.interrupts[0], {"approved": True})])
         with unless_hung():
             stored = await events_of(world.runner, await world.runner.start(answer))
-    told = b"".join(encode_event(event) for event in stored)
-    assert b"TOKEN_NOW=[redacted]" in told
-    assert b"GREETING=good-morning-to-you" in told
-    assert b"token-of-the" not in told
+    encoded = b"".join(encode_event(event) for event in stored)
+    assert b"TOKEN_NOW=[redacted]" in encoded
+    assert b"GREETING=good-morning-to-you" in encoded
+    assert b"token-of-the" not in encoded
 
 
 async def test_an_answer_reaches_the_process_that_asked_although_the_configuration_has_changed(tmp_path: Path) -> None:
@@ -268,6 +270,6 @@ async def test_an_answer_reaches_the_process_that_asked_although_the_configurati
         assert world.adapter().pid == pid
         await thread.say("walrus remembers")
         assert world.adapter().pid != pid
-    assert (made(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
+    assert (select_words(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
     assert (tmp_path / "work" / "t" / "ran.txt").exists()
-    assert "be verbose" in str(asked("walrus remembers"))
+    assert "be verbose" in str(model_request("walrus remembers"))

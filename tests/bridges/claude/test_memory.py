@@ -9,7 +9,7 @@ from pathlib import Path
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
-from tests.bridges.claude.mock import asked, heard
+from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.world import bridge_of, children, claude
 from tests.world import KEY, user
@@ -23,7 +23,7 @@ async def test_after_a_restart_claude_goes_on_in_its_own_session(tmp_path: Path)
         thread = world.thread()
         thread.count = 1
         await thread.say("walrus remembers")
-    assert heard("walrus remembers") == [
+    assert model_conversation("walrus remembers") == [
         ("user", "walrus begins"),
         ("assistant", "I begin."),
         ("user", "walrus remembers"),
@@ -32,7 +32,7 @@ async def test_after_a_restart_claude_goes_on_in_its_own_session(tmp_path: Path)
     assert len(transcripts) == 1
 
 
-async def test_when_the_cli_has_lost_the_session_it_is_told_the_conversation(tmp_path: Path) -> None:
+async def test_when_the_cli_has_lost_the_session_it_gets_the_conversation_again(tmp_path: Path) -> None:
     store = tmp_path / "threads.db"
     async with claude(tmp_path, store=store) as world:
         await world.thread().say("walrus begins")
@@ -42,7 +42,7 @@ async def test_when_the_cli_has_lost_the_session_it_is_told_the_conversation(tmp
         thread.count = 1
         words = await thread.say("walrus remembers")
     assert (spoken(words), words[-1]) == ("I remember.", "RF success")
-    newest = str(asked("walrus remembers")["messages"][-1]["content"])
+    newest = str(model_request("walrus remembers")["messages"][-1]["content"])
     assert "User: walrus begins\n\nYou: I begin." in newest
 
 
@@ -52,36 +52,36 @@ async def test_a_rewind_makes_claude_forget_what_came_after(tmp_path: Path) -> N
         await thread.say("walrus begins")
         await thread.say("walrus middle")
         await thread.run(user("u1", "walrus begins"), user("u2", "walrus middle"))
-        assert heard("walrus middle") == [
+        assert model_conversation("walrus middle") == [
             ("user", "walrus begins"),
             ("assistant", "I begin."),
             ("user", "walrus middle"),
         ]
         await thread.run(user("u1", "walrus begins"))
-        assert heard("walrus begins") == [("user", "walrus begins")]
+        assert model_conversation("walrus begins") == [("user", "walrus begins")]
         thread.count = 2
         await thread.say("walrus remembers")
-    assert heard("walrus remembers") == [
+    assert model_conversation("walrus remembers") == [
         ("user", "walrus begins"),
         ("assistant", "I begin."),
         ("user", "walrus remembers"),
     ]
 
 
-async def test_without_a_server_the_workspace_keeps_the_place(tmp_path: Path) -> None:
+async def test_without_a_server_the_workspace_keeps_the_position(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     context = PlatformContext(workspace_path=str(work), cwd_path=str(work))
     first = [user("u1", "walrus begins")]
-    said = e.AssistantMessage(id="a1", content="I begin.")
-    for messages in (first, [*first, said, user("u2", "walrus remembers")]):
+    reply = e.AssistantMessage(id="a1", content="I begin.")
+    for messages in (first, [*first, reply, user("u2", "walrus remembers")]):
         adapter = bridge_of(tmp_path / "home").create_adapter(context)
         asked_for = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=messages))
         events = [event async for event in adapter.run(asked_for)]
         assert isinstance(events[-1], e.RunFinished)
         await adapter.aclose()
     assert children() == []
-    assert heard("walrus remembers")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+    assert model_conversation("walrus remembers")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
     files = list((work / ".claude").iterdir())
     assert [file.name.partition("-")[0] for file in files] == ["ambient"]
     assert [row[0] for row in json.loads(files[0].read_text())["claude"]] == ["u1", "u2"]

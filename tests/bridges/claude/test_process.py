@@ -22,9 +22,9 @@ from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Run
-from tests.bridges.claude.mock import asked, heard
+from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.test_text import spoken
-from tests.bridges.claude.test_tools import made
+from tests.bridges.claude.test_tools import select_words
 from tests.bridges.claude.world import World, bridge_of, children, claude, gone
 from tests.bridges.strands.world import tasks_since
 from tests.machine_speed import promised_within, unless_hung
@@ -57,7 +57,7 @@ async def test_a_stop_ends_the_turn_and_the_process_goes_on(tmp_path: Path) -> N
         words = await thread.say("walrus remembers")
         assert world.adapter().pid == pid
     assert spoken(words) == "I remember."
-    assert heard("walrus remembers")[0] == ("user", "gnu goes on")
+    assert model_conversation("walrus remembers")[0] == ("user", "gnu goes on")
 
 
 async def test_a_process_that_does_not_obey_a_stop_is_ended(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_a_process_that_dies_in_the_middle_is_an_error_at_once_and_the_nex
         words = await thread.say("walrus remembers")
         assert world.adapter().pid != pid
     assert spoken(words) == "I remember."
-    seen = heard("walrus remembers")
+    seen = model_conversation("walrus remembers")
     assert seen[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
     assert seen[-1] == ("user", "walrus remembers")
 
@@ -107,7 +107,7 @@ async def test_a_process_that_dies_between_runs_is_replaced(tmp_path: Path) -> N
         await gone([psutil.Process(pid)])
         words = await thread.say("walrus remembers")
     assert spoken(words) == "I remember."
-    assert heard("walrus remembers")[0] == ("user", "walrus begins")
+    assert model_conversation("walrus remembers")[0] == ("user", "walrus begins")
 
 
 def script(path: Path, text: str) -> Path:
@@ -185,22 +185,22 @@ async def test_two_users_at_once_see_only_what_was_granted_to_them(
 
     async with claude(tmp_path, granted=granted, allowed_tools=["Bash(env)"]) as world:
         threads = [world.thread("alice"), world.thread("bob")]
-        told: dict[str, str] = {}
+        output: dict[str, str] = {}
 
         async def prints(name: str) -> None:
             words = await threads[name == "bob"].say("otter prints")
-            told[name] = made(words, "CR")[0]
+            output[name] = select_words(words, "CR")[0]
 
         async with anyio.create_task_group() as both:
             both.start_soon(prints, "alice")
             both.start_soon(prints, "bob")
     for name, other in (("alice", "bob"), ("bob", "alice")):
-        assert f"GRANTED=granted-to-{name}" in told[name]
-        assert f"ONLY_{name.upper()}=mine" in told[name]
-        assert f"granted-to-{other}" not in told[name]
-        assert f"ONLY_{other.upper()}" not in told[name]
-        assert "SERVER_ONLY" not in told[name]
-        assert "PATH=" in told[name]
+        assert f"GRANTED=granted-to-{name}" in output[name]
+        assert f"ONLY_{name.upper()}=mine" in output[name]
+        assert f"granted-to-{other}" not in output[name]
+        assert f"ONLY_{other.upper()}" not in output[name]
+        assert "SERVER_ONLY" not in output[name]
+        assert "PATH=" in output[name]
 
 
 async def test_what_is_granted_anew_reaches_the_next_run(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_what_is_granted_anew_reaches_the_next_run(tmp_path: Path) -> None
         thread = world.thread()
         await thread.say("walrus begins")
         words = await thread.say("otter prints")
-    assert "TOKEN_NOW=second-token" in made(words, "CR")[0]
+    assert "TOKEN_NOW=second-token" in select_words(words, "CR")[0]
 
 
 async def test_an_evicted_thread_leaves_no_process_and_goes_on_with_its_memory(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_an_evicted_thread_leaves_no_process_and_goes_on_with_its_memory(t
         await world.hosted.evict_idle()
         assert children() == []
         await thread.say("walrus remembers")
-    assert heard("walrus remembers")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+    assert model_conversation("walrus remembers")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
 
 
 async def test_commands_that_claude_left_running_end_with_it(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ async def test_commands_that_claude_left_running_end_with_it(tmp_path: Path) -> 
 async def test_closing_its_events_early_leaves_neither_task_nor_process(tmp_path: Path) -> None:
     adapter = bridge_of(tmp_path / "home").create_adapter(PlatformContext(cwd_path=str(tmp_path)))
     before = asyncio.all_tasks()
-    asked = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[user("u1", "gnu goes on")]))
-    async with aclosing(adapter.run(asked)) as events:
+    agui_input = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[user("u1", "gnu goes on")]))
+    async with aclosing(adapter.run(agui_input)) as events:
         with unless_hung():
             await anext(events)
     assert await tasks_since(before) == set()
@@ -303,7 +303,7 @@ async def test_a_system_prompt_of_any_length_reaches_claude(
         assert "--append-system-prompt-file" in psutil.Process(pid).cmdline()
     assert words[-1] == "RF success"
     if longest == 10:
-        assert "Speak like a diver." in str(asked("walrus sums up")["messages"][0])
+        assert "Speak like a diver." in str(model_request("walrus sums up")["messages"][0])
 
 
 LONE_SERVER = """
@@ -332,10 +332,10 @@ async def test_a_server_that_is_killed_takes_its_cli_and_every_command_with_it(t
             assert (await server.stdout.receive()).startswith(b"ready")
             while len(left := [one for one in children(server.pid) if one.name() == "sleep"]) < 4:
                 await anyio.sleep(0.02)
-            [guardian] = [one for one in psutil.Process(server.pid).children() if one not in left]
+            [reaper] = [one for one in psutil.Process(server.pid).children() if one not in left]
             server.kill()
             await server.wait()
-        await gone([*left, guardian])
+        await gone([*left, reaper])
         assert bystander.returncode is None
     finally:
         for one in left:
@@ -347,20 +347,20 @@ async def test_a_server_that_is_killed_takes_its_cli_and_every_command_with_it(t
             await process.aclose()
 
 
-async def test_a_guardian_that_has_died_is_replaced_when_the_next_process_starts() -> None:
+async def test_a_reaper_that_has_died_is_replaced_when_the_next_process_starts() -> None:
     mark = ensure_reaper()
-    [guardian] = guardians(mark)
-    assert (ensure_reaper(), guardians(mark)) == (mark, [guardian])
-    guardian.kill()
+    [reaper] = find_reapers(mark)
+    assert (ensure_reaper(), find_reapers(mark)) == (mark, [reaper])
+    reaper.kill()
     with unless_hung():
-        while guardian.status() != psutil.STATUS_ZOMBIE:
+        while reaper.status() != psutil.STATUS_ZOMBIE:
             await anyio.sleep(0.02)
     assert ensure_reaper() == mark
-    [other] = guardians(mark)
-    assert other.pid != guardian.pid
+    [other] = find_reapers(mark)
+    assert other.pid != reaper.pid
 
 
-async def test_a_guardian_holds_no_socket_of_the_server(tmp_path: Path) -> None:
+async def test_a_reaper_holds_no_socket_of_the_server(tmp_path: Path) -> None:
     code = (
         "import socket; from ambient_runner.bridges.claude.orphan_reaper import ensure_reaper;"
         "s = socket.create_server(('127.0.0.1', 0)); s.set_inheritable(True); ensure_reaper(); print('ready', flush=True); input()"
@@ -369,12 +369,12 @@ async def test_a_guardian_holds_no_socket_of_the_server(tmp_path: Path) -> None:
         with unless_hung():
             assert server.stdout is not None
             assert (await server.stdout.receive()).startswith(b"ready")
-            [guardian] = psutil.Process(server.pid).children()
-            while guardian.num_fds() != 3:
+            [reaper] = psutil.Process(server.pid).children()
+            while reaper.num_fds() != 3:
                 await anyio.sleep(0.02)
         server.kill()
-    await gone([guardian])
+    await gone([reaper])
 
 
-def guardians(mark: str) -> list[psutil.Process]:
+def find_reapers(mark: str) -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if mark in one.cmdline()]

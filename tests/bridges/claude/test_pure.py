@@ -1,4 +1,4 @@
-"""The parts that need no process: where to go on, what is told, and what an answer means."""
+"""The parts that need no process: the position to continue from, the prompt, the launch, and the meaning of an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.bridges.claude.script import ASKED
 from tests.machine_speed import unless_hung
 from tests.world import KEY, user
 
-TOLD = [
+MESSAGES = [
     user("u1", "one"),
     e.AssistantMessage(id="a1", content="first"),
     user("u2", "two"),
@@ -49,23 +49,25 @@ RECORD = (AnsweredMessage("u1", SESSION, FIRST), AnsweredMessage("u2", SESSION, 
 
 
 def test_a_conversation_goes_on_after_its_newest_answer() -> None:
-    assert find_position(RECORD, to_turns(TOLD)) == SessionPosition(session=SESSION, entry=SECOND, missing_turns=[])
+    assert find_position(RECORD, to_turns(MESSAGES)) == SessionPosition(session=SESSION, entry=SECOND, missing_turns=[])
 
 
-def test_what_was_rewound_is_left_behind() -> None:
-    assert find_position(RECORD, to_turns(TOLD[:2])) == SessionPosition(session=SESSION, entry=FIRST, missing_turns=[])
+def test_rewound_turns_are_cut_off() -> None:
+    assert find_position(RECORD, to_turns(MESSAGES[:2])) == SessionPosition(
+        session=SESSION, entry=FIRST, missing_turns=[]
+    )
 
 
-def test_a_turn_without_an_end_is_told_again() -> None:
+def test_a_turn_without_an_end_is_sent_again() -> None:
     unfinished = (RECORD[0], AnsweredMessage("u2", SESSION, None))
-    assert find_position(unfinished, to_turns(TOLD)) == SessionPosition(
-        session=SESSION, entry=FIRST, missing_turns=to_turns(TOLD)[2:]
+    assert find_position(unfinished, to_turns(MESSAGES)) == SessionPosition(
+        session=SESSION, entry=FIRST, missing_turns=to_turns(MESSAGES)[2:]
     )
 
 
 @pytest.mark.parametrize("record", [(), (AnsweredMessage("other", "s", "e"),), (AnsweredMessage("u1", "s", None),)])
-def test_a_conversation_nobody_knows_is_told_from_its_beginning(record: SessionRecord) -> None:
-    assert find_position(record, to_turns(TOLD)) == SessionPosition(missing_turns=to_turns(TOLD))
+def test_an_unknown_conversation_is_sent_from_its_beginning(record: SessionRecord) -> None:
+    assert find_position(record, to_turns(MESSAGES)) == SessionPosition(missing_turns=to_turns(MESSAGES))
 
 
 def test_a_record_survives_its_file_and_anything_else_is_no_record(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def prompt_blocks(*messages: e.Message, missing_turns: Any = (), **fields: Any) 
     return [block["text"] for block in build_prompt(run_input, new_input(run_input), missing_turns)]
 
 
-def test_context_and_state_stand_beside_the_users_words() -> None:
+def test_context_and_state_come_before_the_users_text() -> None:
     context = [e.Context(description="page", value="roses")]
     assert prompt_blocks(user("u1", "hi"), context=context, state={"n": 1}) == [
         "<context>\npage: roses\n</context>\n",
@@ -131,16 +133,16 @@ def test_context_and_state_stand_beside_the_users_words() -> None:
     ]
 
 
-def test_the_conversation_is_told_with_its_calls_and_results() -> None:
+def test_the_conversation_is_sent_with_its_calls_and_results() -> None:
     call = e.ToolCall(id="c1", function=e.FunctionCall(name="Bash", arguments='{"command": "ls"}'))
-    told = to_turns(
+    turns = to_turns(
         [
             user("u1", "look"),
             e.AssistantMessage(id="a1", content="Sure.", tool_calls=[call]),
             e.ToolMessage(id="t1", tool_call_id="c1", content="a tree"),
         ]
     )
-    assert prompt_blocks(user("u2", "and?"), missing_turns=told) == [
+    assert prompt_blocks(user("u2", "and?"), missing_turns=turns) == [
         '<conversation_so_far>\nUser: look\n\nYou: Sure.\nYou called Bash with {"command": "ls"}\n\n'
         "Bash gave: a tree\n</conversation_so_far>\n",
         "and?",
@@ -155,7 +157,7 @@ def test_what_cannot_be_read_is_named() -> None:
     ]
 
 
-def question(**fields: Any) -> PermissionRequest:
+def permission_request(**fields: Any) -> PermissionRequest:
     return PermissionRequest(**{"call_id": "c1", "tool": "Bash", "input": {"command": "ls"}, **fields})
 
 
@@ -164,13 +166,13 @@ def entry(payload: Any, status: Any = "resolved") -> e.ResumeEntry:
 
 
 async def test_an_approval_is_for_the_arguments_that_were_shown() -> None:
-    assert to_permission_result(question(), entry({"approved": True})) == PermissionResultAllow(
+    assert to_permission_result(permission_request(), entry({"approved": True})) == PermissionResultAllow(
         updated_input={"command": "ls"}
     )
 
 
-async def test_no_answer_at_all_is_a_no() -> None:
-    assert to_permission_result(question(), None) == PermissionResultDeny(message=DECLINED)
+async def test_no_answer_declines_the_call() -> None:
+    assert to_permission_result(permission_request(), None) == PermissionResultDeny(message=DECLINED)
 
 
 @pytest.mark.parametrize(
@@ -183,21 +185,21 @@ async def test_no_answer_at_all_is_a_no() -> None:
     ],
 )
 async def test_an_answer_may_be_written_in_several_ways(payload: Any, answers: dict[str, str]) -> None:
-    asked = question(tool="AskUserQuestion", input=ASKED)
-    assert to_permission_result(asked, entry(payload)) == PermissionResultAllow(
+    request = permission_request(tool="AskUserQuestion", input=ASKED)
+    assert to_permission_result(request, entry(payload)) == PermissionResultAllow(
         updated_input={**ASKED, "answers": answers}
     )
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"answers": {"Other?": "x"}}, 5])
 async def test_an_answer_to_something_else_is_none(payload: Any) -> None:
-    asked = question(tool="AskUserQuestion", input=ASKED)
-    assert isinstance(to_permission_result(asked, entry(payload)), PermissionResultDeny)
+    request = permission_request(tool="AskUserQuestion", input=ASKED)
+    assert isinstance(to_permission_result(request, entry(payload)), PermissionResultDeny)
 
 
 def launched(config: ClaudeConfig | None = None, **fields: Any) -> ClaudeAgentOptions:
-    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[], **fields)
-    launch = build_launch(config or ClaudeConfig(), PlatformContext(cwd_path="/w", add_dirs=["/x"]), given, {}, {})
+    run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=[], **fields)
+    launch = build_launch(config or ClaudeConfig(), PlatformContext(cwd_path="/w", add_dirs=["/x"]), run_input, {}, {})
     return options_at(launch, SessionPosition(session="s", entry="e"))
 
 
@@ -208,21 +210,21 @@ def test_nothing_of_a_workspace_counts_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["ambient", "ambient__more", "ambient..more"])
-def test_no_other_server_takes_the_name_under_which_our_tools_run_unasked(
+def test_no_other_server_takes_the_name_of_our_tools_which_need_no_permission(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers: Any = {name: {"type": "http", "url": "http://127.0.0.1:9/"}, "ambient-notes": {"type": "sse", "url": "x"}}
-    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
+    run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
     for own, offered in ((servers, {}), ({}, servers)):
         config = ClaudeConfig(options=ClaudeAgentOptions(mcp_servers=own))
-        launch = build_launch(config, PlatformContext(mcp_servers=offered), given, {}, {})
+        launch = build_launch(config, PlatformContext(mcp_servers=offered), run_input, {}, {})
         assert launch.options.mcp_servers == {"ambient-notes": {"type": "sse", "url": "x"}}
     assert len(caplog.records) == 2
 
 
 def test_what_no_command_line_takes_is_not_in_the_system_prompt() -> None:
-    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
-    launch = build_launch(ClaudeConfig(), PlatformContext(system_prompt_append="b\0rief \ud800"), given, {}, {})
+    run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
+    launch = build_launch(ClaudeConfig(), PlatformContext(system_prompt_append="b\0rief \ud800"), run_input, {}, {})
     prompt: Any = launch.options.system_prompt
     assert prompt["append"] == "brief ?"
 
@@ -234,16 +236,18 @@ def test_what_is_no_name_of_a_model_is_not_passed_on(model: Any) -> None:
 
 def test_two_runs_that_need_the_same_process_have_the_same_launch() -> None:
     config, ctx = ClaudeConfig(), PlatformContext(cwd_path="/w")
-    given = [e.RunAgentInput(thread_id="t", run_id=run, messages=[user(run)], state={"n": run}) for run in ("a", "b")]
-    first, second = (build_launch(config, ctx, one, {"PATH": "/bin"}, {"TOKEN": "x"}) for one in given)
+    run_input = [
+        e.RunAgentInput(thread_id="t", run_id=run, messages=[user(run)], state={"n": run}) for run in ("a", "b")
+    ]
+    first, second = (build_launch(config, ctx, one, {"PATH": "/bin"}, {"TOKEN": "x"}) for one in run_input)
     assert first == second
-    assert first != build_launch(config, ctx, given[0], {"PATH": "/bin"}, {"TOKEN": "y"})
+    assert first != build_launch(config, ctx, run_input[0], {"PATH": "/bin"}, {"TOKEN": "y"})
 
 
 def test_what_was_granted_wins_and_is_not_shown() -> None:
-    given = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
+    run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
     base = {"ANTHROPIC_API_KEY": "of the server"}
-    launch = build_launch(ClaudeConfig(), PlatformContext(), given, base, {"ANTHROPIC_API_KEY": "granted-to-alice"})
+    launch = build_launch(ClaudeConfig(), PlatformContext(), run_input, base, {"ANTHROPIC_API_KEY": "granted-to-alice"})
     assert launch.environment["ANTHROPIC_API_KEY"] == "granted-to-alice"
     assert "granted-to-alice" not in repr(launch)
 
@@ -264,29 +268,29 @@ def test_what_every_process_has_is_known_by_name_and_so_is_the_password_of_an_ad
     assert {"not-a-secret", "never-given"} & set(shared.secrets) == set()
 
 
-async def test_what_stands_in_the_place_of_the_record_goes_with_it_and_nothing_else(tmp_path: Path) -> None:
+async def test_whatever_replaced_the_record_file_is_deleted_and_nothing_else(tmp_path: Path) -> None:
     shared = ClaudeBridgeState(ClaudeConfig(env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")}))
-    folder, link, kept = tmp_path / "folder", tmp_path / "link", tmp_path / "kept"
-    for one in (folder, kept):
+    folder, link, other = tmp_path / "folder", tmp_path / "link", tmp_path / "kept"
+    for one in (folder, other):
         one.mkdir()
         (one / "file").touch()
-    link.symlink_to(kept)
+    link.symlink_to(other)
     for place in (folder, link):
         shared.track_thread(KEY, place, RECORD)
         await shared.erase_thread(KEY)
-    assert sorted(tmp_path.rglob("*")) == [kept, kept / "file"]
+    assert sorted(tmp_path.rglob("*")) == [other, other / "file"]
 
 
 async def test_transcripts_are_erased_where_the_processes_write_them(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     shared = ClaudeBridgeState(ClaudeConfig(options=ClaudeAgentOptions(env={"CLAUDE_CONFIG_DIR": str(elsewhere)})))
-    kept, gone = (elsewhere / "projects" / "-w" / f"{name}.jsonl" for name in (OTHER, SESSION))
-    kept.parent.mkdir(parents=True)
-    for file in (kept, gone):
+    other, gone = (elsewhere / "projects" / "-w" / f"{name}.jsonl" for name in (OTHER, SESSION))
+    other.parent.mkdir(parents=True)
+    for file in (other, gone):
         file.touch()
     shared.track_thread(KEY, None, RECORD)
     await shared.erase_thread(KEY)
-    assert list(kept.parent.iterdir()) == [kept]
+    assert list(other.parent.iterdir()) == [other]
 
 
 @pytest.mark.parametrize(

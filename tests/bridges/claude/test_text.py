@@ -1,4 +1,4 @@
-"""What Claude says and thinks, and what it is told."""
+"""Claude's text and reasoning, and the prompts it gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ambient_runner.bridges.claude.run import ClaudeRun
 from ambient_runner.protocol import events as e
-from tests.bridges.claude.mock import asked, heard
+from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.world import claude
 from tests.bridges.strands.world import Thread
 
@@ -33,7 +33,7 @@ def finish(thread: Thread) -> e.RunFinished:
 
 
 def system(words: str) -> str:
-    return json.dumps(asked(words)["messages"][0]) + json.dumps(asked(words).get("system", ""))
+    return json.dumps(model_request(words)["messages"][0]) + json.dumps(model_request(words).get("system", ""))
 
 
 async def test_what_claude_writes_is_a_message_and_the_second_turn_knows_the_first(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ async def test_what_claude_writes_is_a_message_and_the_second_turn_knows_the_fir
         pid = world.adapter().pid
         await thread.say("walrus remembers")
         assert world.adapter().pid == pid
-    assert heard("walrus remembers") == [
+    assert model_conversation("walrus remembers") == [
         ("user", "say hello there"),
         ("assistant", "Hello there."),
         ("user", "walrus remembers"),
@@ -80,7 +80,7 @@ async def test_instructions_are_added_to_the_preset_and_context_and_state_go_wit
         thread = world.thread()
         await thread.say("walrus begins", context=[e.Context(description="page", value="roses")], state={"bed": 1})
         await thread.say("walrus middle", context=[e.Context(description="page", value="tulips")], state={"bed": 2})
-    first, second = asked("walrus begins"), asked("walrus middle")
+    first, second = model_request("walrus begins"), model_request("walrus middle")
     assert "Speak like a gardener." in system("walrus begins")
     assert "Claude Code" in system("walrus begins")
     assert "page: roses" in json.dumps(first["messages"][-1])
@@ -93,7 +93,7 @@ async def test_limits_of_the_model_reach_it(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"max_tokens": 1234, "temperature": 0.25, "model": "claude-sonnet-4-5"}
     async with claude(tmp_path, context=limits) as world:
         await world.thread().say("walrus differs")
-    request = asked("walrus differs")
+    request = model_request("walrus differs")
     assert {name: request[name] for name in limits} == limits
 
 
@@ -101,11 +101,11 @@ async def test_a_client_may_choose_the_model_of_a_run_unless_that_is_forbidden(t
     async with claude(tmp_path, models={"claude-sonnet-4-5"}) as world:
         thread = world.thread()
         await thread.say("walrus begins", forwarded_props={"model": "claude-sonnet-4-5"})
-        chosen = asked("walrus begins")["model"]
+        chosen = model_request("walrus begins")["model"]
         await thread.say("walrus middle", forwarded_props={"model": "claude-opus-4-1"})
-        refused = asked("walrus middle")["model"]
+        refused = model_request("walrus middle")["model"]
     assert (chosen, refused) == ("claude-sonnet-4-5", "claude-opus-5-5")
-    assert heard("walrus middle")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
+    assert model_conversation("walrus middle")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
 
 
 async def test_nothing_about_the_process_reaches_a_client(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_what_people_write_is_taken_as_it_is(tmp_path: Path) -> None:
     secret.write_text("the hidden tulip")
     async with claude(tmp_path) as world:
         await world.thread().say(f"walrus sums up @{secret}")
-    assert "the hidden tulip" not in json.dumps(asked("walrus sums up")["messages"])
+    assert "the hidden tulip" not in json.dumps(model_request("walrus sums up")["messages"])
 
 
 async def test_an_image_is_shown_to_the_model(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_an_image_is_shown_to_the_model(tmp_path: Path) -> None:
     ]
     async with claude(tmp_path) as world:
         await world.thread().say(parts)
-    assert "images/1.png" in json.dumps(asked("walrus sums up")["messages"][-1])
+    assert "images/1.png" in json.dumps(model_request("walrus sums up")["messages"][-1])
 
 
 async def test_a_failure_of_the_model_is_an_error_without_its_words_and_the_process_goes_on(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_failure_of_the_model_is_an_error_without_its_words_and_the_proc
             assert world.adapter(words).pid == pid
 
 
-async def test_while_the_provider_cannot_be_reached_clients_hear_of_it_and_the_log_says_once_what_to_check(
+async def test_while_the_provider_cannot_be_reached_clients_are_notified_and_the_log_says_once_what_to_check(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     nowhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "CLAUDE_CODE_MAX_RETRIES": "2"}

@@ -13,14 +13,14 @@ from claude_agent_sdk import tool
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.runs.run import current_run
-from tests.bridges.claude.mock import asked
+from tests.bridges.claude.mock import model_request
 from tests.bridges.claude.script import ENDLESS
 from tests.bridges.claude.test_text import frame, spoken
 from tests.bridges.claude.world import PAINT, claude, tool_message
 from tests.world import user
 
 
-def made(words: list[str], *kinds: str) -> list[str]:
+def select_words(words: list[str], *kinds: str) -> list[str]:
     return [word for word in words if word.split()[0] in kinds]
 
 
@@ -29,7 +29,7 @@ async def test_a_command_runs_in_the_workspace_and_its_output_is_the_result(tmp_
         note(tmp_path)
         words = await world.thread().say("otter looks")
     assert frame(words) == ["TS", "TE", "CS", "CE", "CR", "TS", "TE", "MS", "RF"]
-    assert made(words, "CR") == ['CR call_look "tulip"']
+    assert select_words(words, "CR") == ['CR call_look "tulip"']
     assert spoken(words) == "Let me look.It says tulip."
 
 
@@ -39,8 +39,8 @@ async def test_a_file_is_read_and_another_is_made(tmp_path: Path) -> None:
         thread = world.thread()
         read = await thread.say("otter reads")
         await thread.say("otter touches")
-    assert len(made(read, "CR")) == 1
-    assert "tulip" in made(read, "CR")[0]
+    assert len(select_words(read, "CR")) == 1
+    assert "tulip" in select_words(read, "CR")[0]
     assert (tmp_path / "work" / "t" / "made.txt").exists()
 
 
@@ -57,8 +57,8 @@ async def test_a_tool_of_the_developer_runs_here_and_knows_the_run(tmp_path: Pat
         thread = world.thread()
         await thread.say("say hello there")
         words = await thread.say("otter adds")
-    assert made(words, "CS") == ["CS call_add add < m1"]
-    assert made(words, "CR") == ['CR call_add "5\\nand no more"']
+    assert select_words(words, "CS") == ["CS call_add add < m1"]
+    assert select_words(words, "CR") == ['CR call_add "5\\nand no more"']
     assert seen == [["u2"]]
 
 
@@ -70,10 +70,10 @@ async def test_a_call_of_a_clients_tool_ends_the_run_and_its_result_goes_on_in_t
         answered = await thread.answer(call_paint="it is teal now")
         assert world.adapter().pid == pid
     assert frame(asked_for) == ["CS", "CE", "MS", "RF"]
-    assert made(asked_for, "CS") == ["CS call_paint change_background < m1"]
+    assert select_words(asked_for, "CS") == ["CS call_paint change_background < m1"]
     assert asked_for[-1] == "RF waits for call_paint"
     assert (frame(answered), spoken(answered)) == (["TS", "TE", "MS", "RF"], "Painted.")
-    assert asked("it is teal now")["messages"][-1]["tool_call_id"] == "call_paint"
+    assert model_request("it is teal now")["messages"][-1]["tool_call_id"] == "call_paint"
 
 
 async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered_in_the_same_process(
@@ -87,7 +87,7 @@ async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered_in_
         assert world.adapter().pid == pid
     assert asked_for[-1] == f"RF waits for {client_safe_id(ENDLESS)}"
     assert (frame(answered), spoken(answered)) == (["TS", "TE", "MS", "RF"], "Long.")
-    assert asked("it is long now")["messages"][-1]["tool_call_id"] == ENDLESS
+    assert model_request("it is long now")["messages"][-1]["tool_call_id"] == ENDLESS
 
 
 async def test_results_of_several_calls_reach_the_calls_they_belong_to(tmp_path: Path) -> None:
@@ -96,7 +96,9 @@ async def test_results_of_several_calls_reach_the_calls_they_belong_to(tmp_path:
         assert (await thread.say("otter doubles"))[-1] == "RF waits for call_one call_two"
         words = await thread.answer(call_two="painted for call_two", call_one="painted for call_one")
     assert (spoken(words), words[-1]) == ("Painted twice.", "RF success")
-    results = {one["tool_call_id"]: one["content"] for one in asked("painted for")["messages"] if one["role"] == "tool"}
+    results = {
+        one["tool_call_id"]: one["content"] for one in model_request("painted for")["messages"] if one["role"] == "tool"
+    }
     assert {call: str(content) for call, content in results.items()} == {
         "call_one": "painted for call_one",
         "call_two": "painted for call_two",
@@ -119,7 +121,7 @@ async def test_results_and_a_new_message_together_are_answered_one_after_the_oth
         await thread.say("otter paints")
         words = await thread.run(tool_message("call_paint", "teal it is"), user("u2", "walrus remembers"))
     assert (spoken(words), words[-1]) == ("Painted.I remember.", "RF success")
-    assert "teal it is" not in str(asked("walrus remembers")["messages"][-1])
+    assert "teal it is" not in str(model_request("walrus remembers")["messages"][-1])
 
 
 async def test_a_new_message_instead_of_a_result_gives_the_call_up(tmp_path: Path) -> None:
@@ -133,8 +135,8 @@ async def test_a_new_message_instead_of_a_result_gives_the_call_up(tmp_path: Pat
 async def test_a_call_that_does_not_fit_the_tool_is_answered_here(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         words = await world.thread(tools=[PAINT]).say("otter misuses")
-    assert len(made(words, "CR")) == 1
-    assert made(words, "CR")[0].endswith(" error")
+    assert len(select_words(words, "CR")) == 1
+    assert select_words(words, "CR")[0].endswith(" error")
     assert words[-1] == "RF success"
 
 
@@ -166,7 +168,7 @@ async def test_what_a_client_declares_is_for_the_model_and_does_nothing_in_the_s
         thread = world.thread(tools=[msgspec.structs.replace(PAINT, parameters=schema)])
         assert (await thread.say("otter strains"))[-1] == "RF waits for call_strain"
         assert (await thread.answer(call_strain="strained"))[-1] == "RF success"
-    [offered] = [one["function"] for one in asked("strained")["tools"] if "ambient" in one["function"]["name"]]
+    [offered] = [one["function"] for one in model_request("strained")["tools"] if "ambient" in one["function"]["name"]]
     expected = {"color": {"description": "d"}} if kind == "file" else schema["properties"]
     assert offered["parameters"]["properties"] == expected
 
@@ -196,16 +198,16 @@ async def test_tools_of_a_later_run_reach_claude_too_and_it_keeps_the_conversati
         await thread.answer(call_paint="done")
         thread.tools = []
         await thread.say("walrus sums up")
-    names = {one["function"]["name"] for one in asked("walrus sums up")["tools"]}
+    names = {one["function"]["name"] for one in model_request("walrus sums up")["tools"]}
     assert "mcp__ambient__change_background" not in names
-    assert "walrus begins" in str(asked("walrus sums up")["messages"])
+    assert "walrus begins" in str(model_request("walrus sums up")["messages"])
 
 
 async def test_a_tool_that_cannot_be_offered_is_left_out(tmp_path: Path) -> None:
     odd = [msgspec.structs.replace(PAINT, name=name) for name in ("Bash", "two words", "x" * 60)]
     async with claude(tmp_path) as world:
         await world.thread(tools=[*odd, PAINT]).say("walrus differs")
-    ours = [name for one in asked("walrus differs")["tools"] if "ambient" in (name := one["function"]["name"])]
+    ours = [name for one in model_request("walrus differs")["tools"] if "ambient" in (name := one["function"]["name"])]
     assert ours == ["mcp__ambient__change_background"]
 
 
@@ -215,12 +217,12 @@ async def test_an_agent_that_claude_sends_out_is_a_subagent_of_its_call(tmp_path
         thread = world.thread()
         words = await thread.say("otter delegates")
     lane = "subagent-call_task"
-    assert made(words, "SUB", "END") == [f"SUB {lane} general-purpose < call_task", f"END SUB {lane}"]
+    assert select_words(words, "SUB", "END") == [f"SUB {lane} general-purpose < call_task", f"END SUB {lane}"]
     assert f'CR call_inner "tulip" @{lane}' in words
     mine = [event for event in thread.events if getattr(event, "subagent_run_id", None) == lane]
-    said = "".join(one.delta for one in mine if isinstance(one, e.TextMessageContent))
-    assert said == "I will look.The note says tulip."
-    assert [word.split()[1] for word in made(words, "CS")] == ["call_task", "call_inner"]
+    text = "".join(one.delta for one in mine if isinstance(one, e.TextMessageContent))
+    assert text == "I will look.The note says tulip."
+    assert [word.split()[1] for word in select_words(words, "CS")] == ["call_task", "call_inner"]
     assert words[-1] == "RF success"
 
 

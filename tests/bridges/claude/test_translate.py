@@ -26,18 +26,21 @@ from ambient_runner.protocol import events as e
 from tests.bridges.strands.world import summarize, verify
 
 
-class Tale:
-    """A translator with what it has said, as one run."""
+class TranslatedRun:
+    """A translator and the events it has emitted, as one run."""
 
     def __init__(
-        self, made: dict[str, ToolCallRecord] | None = None, answered: tuple[str, ...] = (), taken: tuple[str, ...] = ()
+        self,
+        calls: dict[str, ToolCallRecord] | None = None,
+        answered: tuple[str, ...] = (),
+        taken: tuple[str, ...] = (),
     ) -> None:
         self.composer = Composer()
-        self.made: dict[str, ToolCallRecord] = {} if made is None else made
-        self.translator = Translator(self.composer, self.made, answered, taken)
+        self.calls: dict[str, ToolCallRecord] = {} if calls is None else calls
+        self.translator = Translator(self.composer, self.calls, answered, taken)
         self.events: list[e.Event] = []
 
-    def feed(self, *messages: Any) -> Tale:
+    def feed(self, *messages: Any) -> TranslatedRun:
         for message in messages:
             self.events += self.translator.feed(message)
         return self
@@ -105,8 +108,8 @@ STREAMED = [
 ]
 
 
-def test_what_was_streamed_is_not_said_again_when_it_is_whole() -> None:
-    assert Tale().feed(*STREAMED).words() == [
+def test_streamed_content_is_not_emitted_again_when_it_is_whole() -> None:
+    assert TranslatedRun().feed(*STREAMED).words() == [
         "TS m1",
         'TC m1 "Hel"',
         'TC m1 "lo"',
@@ -118,14 +121,14 @@ def test_what_was_streamed_is_not_said_again_when_it_is_whole() -> None:
     ]
 
 
-def test_what_was_never_streamed_is_said_when_it_is_whole_all_of_it() -> None:
+def test_content_that_was_not_streamed_is_emitted_when_it_is_whole() -> None:
     message = whole(
         ThinkingBlock(thinking="Hm.", signature="secret"),
         TextBlock(text="One"),
         TextBlock(text="Two"),
         ToolUseBlock(id="c1", name="Read", input={"file_path": "x"}),
     )
-    tale = Tale().feed(message)
+    tale = TranslatedRun().feed(message)
     assert tale.words() == [
         "ZS z1",
         "ZMS z1",
@@ -145,23 +148,23 @@ def test_what_was_never_streamed_is_said_when_it_is_whole_all_of_it() -> None:
     assert "secret" not in str(tale.events)
 
 
-def test_blocks_that_come_one_by_one_in_messages_of_one_id_are_all_said() -> None:
-    words = Tale().feed(whole(TextBlock(text="One")), whole(TextBlock(text="Two"))).words()
+def test_blocks_that_come_one_by_one_in_messages_of_one_id_are_all_emitted() -> None:
+    words = TranslatedRun().feed(whole(TextBlock(text="One")), whole(TextBlock(text="Two"))).words()
     assert [word for word in words if word.startswith("TC")] == ['TC m1 "One"', 'TC m2 "Two"']
 
 
 def test_a_stream_that_broke_off_is_completed_by_the_whole() -> None:
-    tale = Tale().feed(begin(), block(0, type="text", text=""), delta(0, type="text_delta", text="Hel"))
+    tale = TranslatedRun().feed(begin(), block(0, type="text", text=""), delta(0, type="text_delta", text="Hel"))
     assert tale.feed(whole(TextBlock(text="Hello"))).words() == ["TS m1", 'TC m1 "Hel"', 'TC m1 "lo"', "TE m1"]
 
 
 def test_tools_of_ours_are_shown_under_their_own_names() -> None:
-    words = Tale().feed(whole(ToolUseBlock(id="c1", name="mcp__ambient__paint", input={}))).words()
+    words = TranslatedRun().feed(whole(ToolUseBlock(id="c1", name="mcp__ambient__paint", input={}))).words()
     assert words == ["CS c1 paint < m1", "CA c1 {}", "CE c1"]
 
 
 def test_other_servers_tools_keep_the_name_the_model_knows() -> None:
-    words = Tale().feed(whole(ToolUseBlock(id="c1", name="mcp__jira__find", input={}))).words()
+    words = TranslatedRun().feed(whole(ToolUseBlock(id="c1", name="mcp__jira__find", input={}))).words()
     assert words[0] == "CS c1 mcp__jira__find < m1"
 
 
@@ -189,24 +192,30 @@ def test_every_block_of_a_result_counts(content: Any, expected: e.Content) -> No
 
 def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
     failed = ToolResultBlock(tool_use_id="c1", content="no such file", is_error=True)
-    tale = Tale().feed(*STREAMED, results(failed))
+    tale = TranslatedRun().feed(*STREAMED, results(failed))
     assert tale.words()[-1] == 'CR c1 "no such file" error'
-    assert tale.made == {}
+    assert tale.calls == {}
 
 
 def test_a_call_of_an_earlier_run_is_answered_without_being_made_again() -> None:
     earlier = {"c1": ToolCallRecord(client_id="c1", name="Bash", parent=None)}
-    assert Tale(earlier).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == ['CR c1 "ok"']
+    assert TranslatedRun(earlier).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == [
+        'CR c1 "ok"'
+    ]
 
 
 def test_a_result_the_client_has_sent_itself_is_not_sent_back_to_it() -> None:
     earlier = {"c1": ToolCallRecord(client_id="c1", name="mcp__ambient__paint", parent=None)}
-    assert Tale(earlier, ("c1",)).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == []
+    assert TranslatedRun(earlier, ("c1",)).feed(results(ToolResultBlock(tool_use_id="c1", content="ok"))).words() == []
 
 
-def test_a_call_under_an_id_that_the_thread_has_already_gets_another_in_all_that_is_said_of_it() -> None:
+def test_a_call_with_an_id_that_the_thread_has_gets_another_one_in_all_its_events() -> None:
     one, result = ToolUseBlock(id="c1", name="Bash", input={}), ToolResultBlock(tool_use_id="c1", content="ok")
-    words = Tale(taken=("c1", "c1~2")).feed(whole(one), whole(one), results(result), whole(one, message="m2")).words()
+    words = (
+        TranslatedRun(taken=("c1", "c1~2"))
+        .feed(whole(one), whole(one), results(result), whole(one, message="m2"))
+        .words()
+    )
     assert [word for word in words if word[:2] in ("CS", "CE", "CR")] == [
         "CS c1~3 Bash < m1",
         "CE c1~3",
@@ -218,14 +227,14 @@ def test_a_call_under_an_id_that_the_thread_has_already_gets_another_in_all_that
 
 def test_a_call_renamed_in_an_earlier_run_keeps_that_name() -> None:
     earlier = {"c1": ToolCallRecord(client_id="c1~2", name="Bash", parent=None)}
-    told = Tale(earlier, taken=("c1", "c1~2")).feed(results(ToolResultBlock(tool_use_id="c1", content="ok")))
-    assert told.words() == ['CR c1~2 "ok"']
+    run = TranslatedRun(earlier, taken=("c1", "c1~2")).feed(results(ToolResultBlock(tool_use_id="c1", content="ok")))
+    assert run.words() == ['CR c1~2 "ok"']
 
 
 def test_an_agent_sent_out_under_a_used_id_has_a_lane_of_its_own() -> None:
     task = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "scout"})
     text, result = whole(TextBlock(text="I look."), message="m2", parent="c1"), ToolResultBlock(tool_use_id="c1")
-    words = Tale(taken=("c1",)).feed(whole(task), text, results(result)).words()
+    words = TranslatedRun(taken=("c1",)).feed(whole(task), text, results(result)).words()
     assert [word for word in words if "SUB" in word] == ["SUB subagent-c1~2 scout < c1~2", "END SUB subagent-c1~2"]
 
 
@@ -233,7 +242,7 @@ def test_what_a_subagent_does_is_in_its_lane_until_its_call_has_a_result() -> No
     task = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "scout", "description": "look around"})
     inner = ToolUseBlock(id="c2", name="Bash", input={})
     words = (
-        Tale()
+        TranslatedRun()
         .feed(
             whole(task),
             whole(TextBlock(text="I look."), inner, message="m2", parent="c1"),
@@ -271,7 +280,7 @@ def test_what_a_subagent_does_is_in_its_lane_until_its_call_has_a_result() -> No
 def test_a_subagent_inside_a_subagent_names_its_parent() -> None:
     outer = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "outer"})
     inner = ToolUseBlock(id="c2", name="Agent", input={"subagent_type": "inner"})
-    tale = Tale().feed(whole(outer), whole(inner, message="m2", parent="c1"))
+    tale = TranslatedRun().feed(whole(outer), whole(inner, message="m2", parent="c1"))
     words = tale.feed(whole(TextBlock(text="Deep."), message="m3", parent="c2")).words()
     assert [word for word in words if word.startswith("SUB")] == [
         "SUB subagent-c1 outer < c1",
@@ -279,11 +288,11 @@ def test_a_subagent_inside_a_subagent_names_its_parent() -> None:
     ]
 
 
-def test_the_processs_account_of_itself_is_for_nobody() -> None:
+def test_the_processs_description_of_itself_reaches_no_client() -> None:
     init = SystemMessage(subtype="init", data={"session_id": "s1", "cwd": "/here", "tools": ["Bash"]})
     limits = RateLimitEvent(rate_limit_info=RateLimitInfo(status="allowed"), uuid="x", session_id="s")
     prompt = UserMessage(content=[TextBlock(text="what the subagent was told")], parent_tool_use_id="c1")
-    tale = Tale().feed(init, limits, prompt, UserMessage(content="replayed"), object())
+    tale = TranslatedRun().feed(init, limits, prompt, UserMessage(content="replayed"), object())
     assert (tale.words(), tale.translator.session_id) == ([], "s1")
 
 
@@ -291,18 +300,18 @@ def test_the_text_of_an_error_is_no_answer() -> None:
     message = whole(
         TextBlock(text="API Error: 401 at http://inside"), model="<synthetic>", error="authentication_failed"
     )
-    tale = Tale().feed(message)
+    tale = TranslatedRun().feed(message)
     assert (tale.words(), tale.translator.error_kind) == ([], "authentication_failed")
 
 
-def test_only_the_turn_that_was_asked_for_ends_the_run() -> None:
-    tale = Tale().feed(result(origin={"kind": "task-notification"}))
+def test_only_the_turn_we_began_ends_the_run() -> None:
+    tale = TranslatedRun().feed(result(origin={"kind": "task-notification"}))
     assert tale.translator.result is None
     assert tale.feed(done := result()).translator.result is done
 
 
-def test_the_place_to_go_on_from_is_what_claude_itself_said_last() -> None:
-    tale = Tale().feed(
+def test_the_position_to_continue_from_is_claudes_own_last_message() -> None:
+    tale = TranslatedRun().feed(
         whole(ToolUseBlock(id="c1", name="Task", input={})),
         whole(TextBlock(text="x"), message="m2", parent="c1"),
     )
@@ -311,7 +320,7 @@ def test_the_place_to_go_on_from_is_what_claude_itself_said_last() -> None:
 
 def test_a_search_of_the_provider_is_a_call_with_a_result() -> None:
     words = (
-        Tale()
+        TranslatedRun()
         .feed(
             begin(),
             block(0, type="server_tool_use", id="c1", name="web_search", input={}),
@@ -326,18 +335,18 @@ def test_a_search_of_the_provider_is_a_call_with_a_result() -> None:
 
 
 def test_a_message_is_being_written_until_it_stops() -> None:
-    tale = Tale().feed(*STREAMED)
+    tale = TranslatedRun().feed(*STREAMED)
     assert tale.translator.is_streaming
     assert not tale.feed(event(type="message_stop")).translator.is_streaming
 
 
 def retry(attempt: int, status: int | None = None) -> SystemMessage:
-    said = {"attempt": attempt, "max_retries": 10, "retry_delay_ms": 600, "error_status": status, "error": "unknown"}
-    return SystemMessage(subtype="api_retry", data={**said, "session_id": "s", "uuid": "u"})
+    data = {"attempt": attempt, "max_retries": 10, "retry_delay_ms": 600, "error_status": status, "error": "unknown"}
+    return SystemMessage(subtype="api_retry", data={**data, "session_id": "s", "uuid": "u"})
 
 
-def test_a_request_that_is_tried_again_is_told_without_the_words_of_the_cli() -> None:
-    tale = Tale().feed(retry(1), retry(2, 529))
+def test_a_retried_request_is_reported_without_the_text_of_the_cli() -> None:
+    tale = TranslatedRun().feed(retry(1), retry(2, 529))
     assert tale.words() == [
         'CUSTOM claude:retry {"attempt": 1, "maxRetries": 10, "delayMs": 600, "status": null}',
         'CUSTOM claude:retry {"attempt": 2, "maxRetries": 10, "delayMs": 600, "status": 529}',

@@ -29,11 +29,23 @@ from tests.bridges.strands.world import STREAMS, Thread, _tap, no, summarize, to
 from tests.machine_speed import unless_hung
 from tests.world import SETTINGS, events_of, request
 
-__all__ = ["PAINT", "TOLD", "TOOLS", "World", "bridge_of", "children", "claude", "gone", "no", "tool_message", "yes"]
+__all__ = [
+    "CLAUDE_STREAMS",
+    "PAINT",
+    "TOOLS",
+    "World",
+    "bridge_of",
+    "children",
+    "claude",
+    "gone",
+    "no",
+    "tool_message",
+    "yes",
+]
 
 TOOLS = ["AskUserQuestion", "Bash", "Read", "Task", "WebFetch", "Write"]
 """Few of the CLI's tools: aimock's journal keeps no request above 64 KiB."""
-TOLD: list[list[Event]] = []
+CLAUDE_STREAMS: list[list[Event]] = []
 """Every run of every test here, for the official clients to judge (`tests/e2e/test_claude_streams.py`)."""
 PAINT = Tool(
     name="change_background",
@@ -83,9 +95,9 @@ class ClaudeThread(Thread):
     async def run(self, *messages: Message, **options: Any) -> list[str]:
         with unless_hung():
             extra = {name: options.pop(name) for name in ("context", "forwarded_props") if name in options}
-            asked = request(*messages, thread=self.name, **{"tools": self.tools, **options})
-            asked = dataclasses.replace(asked, input=msgspec.structs.replace(asked.input, **extra))
-            await events_of(self.runner, await self.runner.start(asked))
+            run_request = request(*messages, thread=self.name, **{"tools": self.tools, **options})
+            run_request = dataclasses.replace(run_request, input=msgspec.structs.replace(run_request.input, **extra))
+            await events_of(self.runner, await self.runner.start(run_request))
         self.events = self.runner.taps[self.name]  # type: ignore[attr-defined]
         return summarize(self.events)
 
@@ -103,7 +115,7 @@ async def claude(
 ) -> AsyncGenerator[World, None]:
     """A server with Claude. `folder` holds the home and the workspaces; with `store` threads are in a file that another may open.
 
-    `idle` is how many seconds a thread that nobody uses keeps its process.
+    `idle` is the time in seconds that an unused thread keeps its process.
     """
     taps: dict[str, list[Any]] = {}
 
@@ -125,7 +137,7 @@ async def claude(
         try:
             yield World(runner, hosted, folder)
         finally:
-            TOLD.extend(STREAMS[before:])
+            CLAUDE_STREAMS.extend(STREAMS[before:])
 
 
 def _granting(granted: Callable[[Run], dict[str, str]]) -> Any:

@@ -1,4 +1,4 @@
-"""Runs to cut short: what the model plays, what the graph is, what is posted. One for every kind of stream."""
+"""Runs to cut short: the model's script, the graph and the input. One for every kind of stream."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Case:
 
         return ScriptedModel(script=play)
 
-    def posted(self, *texts: str) -> Any:
-        said: list[e.Message] = [e.UserMessage(id=f"u-{text}", content=text) for text in texts or ("go",)]
-        return input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=said, tools=self.tools))
+    def build_input(self, *texts: str) -> Any:
+        messages: list[e.Message] = [e.UserMessage(id=f"u-{text}", content=text) for text in texts or ("go",)]
+        return input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=messages, tools=self.tools))
 
 
 def _agent(*tools: Any) -> Callable[[ScriptedModel], Any]:

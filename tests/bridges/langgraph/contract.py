@@ -1,4 +1,4 @@
-"""The scripted upstream of `tests/contract/test_bridges.py`: the real SDK, and a model that does what it is told."""
+"""The scripted upstream of `tests/contract/test_bridges.py`: the real SDK, and a scripted model."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ def scripted_graph() -> Any:
 
 def _played(messages: list[Any]) -> Turn:
     match messages[-1].content:
+        case "history":
+            return says(str([message.content for message in messages]))
         case "crash":
             return [*says("Well, "), RuntimeError("upstream is gone")]
         case "hang":

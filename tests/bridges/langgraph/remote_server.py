@@ -89,17 +89,17 @@ async def _run(graph: Any, thread: str, body: dict[str, Any]) -> AsyncIterator[s
     config = body["config"]
     at = {"checkpoint_id": body["checkpoint_id"]} if body.get("checkpoint_id") else {}
     config["configurable"] = {**config.get("configurable", {}), **at, "thread_id": thread}
-    given = body.get("input")
+    graph_input = body.get("input")
     if body.get("command"):
-        given = Command(**{name: item for name, item in body["command"].items() if item})
+        graph_input = Command(**{name: item for name, item in body["command"].items() if item})
     modes = [mode.replace("messages-tuple", "messages") for mode in body["stream_mode"]]
     frames: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def work() -> None:
         try:
-            async for ns, mode, data in graph.astream(given, config, stream_mode=modes, subgraphs=True):
+            async for ns, mode, data in graph.astream(graph_input, config, stream_mode=modes, subgraphs=True):
                 frames.put_nowait(_frame("|".join([mode, *ns]), data))
-        except Exception as error:  # noqa: BLE001  whatever a graph raises is told
+        except Exception as error:  # noqa: BLE001  whatever a graph raises is reported
             frames.put_nowait(_frame("error", {"error": type(error).__name__, "message": str(error)}))
         finally:
             frames.put_nowait(None)
@@ -119,7 +119,7 @@ def _frame(event: str, data: Any) -> str:
 
 
 def _stated(snapshot: Any, wanted: dict[str, Any]) -> dict[str, Any]:
-    """A state as the server sends it: with the name it was asked by, if that was a full one."""
+    """A state as the server sends it: with the configuration of the request, if that was complete."""
     named = wanted if "checkpoint_id" in wanted else {"checkpoint_id": None, **snapshot.config["configurable"]}
     return {
         "values": snapshot.values,

@@ -55,8 +55,8 @@ class ScriptedModel(BaseChatModel):
             assert isinstance(step, AIMessageChunk)
             whole = step if whole is None else whole + step
         assert whole is not None
-        made = AIMessage(content=whole.content, tool_calls=whole.tool_calls, usage_metadata=whole.usage_metadata)
-        return ChatResult(generations=[ChatGeneration(message=made)])
+        received = AIMessage(content=whole.content, tool_calls=whole.tool_calls, usage_metadata=whole.usage_metadata)
+        return ChatResult(generations=[ChatGeneration(message=received)])
 
     async def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         try:
@@ -79,8 +79,8 @@ class ScriptedModel(BaseChatModel):
         self._news.set()
         return self.script(messages) if self.script else self.turns.pop(0)
 
-    async def asked(self, times: int) -> None:
-        """Wait until the model has been asked so often."""
+    async def wait_for_requests(self, times: int) -> None:
+        """Wait until the model has received so many requests."""
         while len(self.saw) < times:
             self._news = anyio.Event()
             await self._news.wait()
@@ -115,8 +115,8 @@ def calls(*blocks: Turn, usage: tuple[int, int] | None = None) -> Turn:
 def counted(usage: tuple[int, int] | None) -> Turn:
     if usage is None:
         return []
-    given, made = usage
-    total = {"input_tokens": given, "output_tokens": made, "total_tokens": given + made}
+    sent, received = usage
+    total = {"input_tokens": sent, "output_tokens": received, "total_tokens": sent + received}
     return [AIMessageChunk(content="", usage_metadata=total)]  # type: ignore[arg-type]
 
 
@@ -124,9 +124,9 @@ def text(*deltas: str) -> Turn:
     return [AIMessageChunk(content=delta) for delta in deltas]
 
 
-def blocks(*given: dict[str, Any]) -> Turn:
+def blocks(*sent: dict[str, Any]) -> Turn:
     """Content blocks, each in a chunk of its own."""
-    return [AIMessageChunk(content=[{"index": 0, **block}]) for block in given]
+    return [AIMessageChunk(content=[{"index": 0, **block}]) for block in sent]
 
 
 def call(call_id: str, name: str, *pieces: str, index: int = 0) -> Turn:

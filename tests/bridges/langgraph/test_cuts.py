@@ -36,7 +36,7 @@ def places(name: str, count: int) -> list[int]:
 
 
 async def length(case: Case) -> int:
-    return len([event async for event in adapter_of(case, case.model()).run(case.posted())])
+    return len([event async for event in adapter_of(case, case.model()).run(case.build_input())])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -47,7 +47,7 @@ async def test_closing_the_events_anywhere_stops_the_model_and_the_next_run_work
         adapter = adapter_of(case, model)
         before = asyncio.all_tasks()
         with unless_hung():
-            async with aclosing(adapter.run(case.posted())) as events:
+            async with aclosing(adapter.run(case.build_input())) as events:
                 for _ in range(place + 1):
                     await anext(events)
             assert await tasks_since(before) == set()
@@ -136,18 +136,18 @@ async def test_a_node_that_swallows_its_first_cancel_ends_with_the_second(
 
 
 def answers(end: e.RunFinished) -> list[e.ResumeEntry] | None:
-    asked = end.outcome.interrupts if isinstance(end.outcome, e.Interrupted) else []
-    return [e.ResumeEntry(interrupt_id=one.id, status="cancelled") for one in asked] or None
+    raised = end.outcome.interrupts if isinstance(end.outcome, e.Interrupted) else []
+    return [e.ResumeEntry(interrupt_id=one.id, status="cancelled") for one in raised] or None
 
 
 async def consume(adapter: Any, case: Case) -> None:
-    async with aclosing(adapter.run(case.posted())) as events:
+    async with aclosing(adapter.run(case.build_input())) as events:
         async for _ in events:
             pass
 
 
 async def assert_works(adapter: Any, case: Case, model: ScriptedModel) -> None:
-    events = [event async for event in adapter.run(case.posted("go", "again"))]
+    events = [event async for event in adapter.run(case.build_input("go", "again"))]
     verify([e.RunStarted(thread_id="t", run_id="r"), *events])
     assert isinstance(events[-1], e.RunFinished)
     assert isinstance(events[-1].outcome, e.Success)

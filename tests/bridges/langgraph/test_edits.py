@@ -1,4 +1,4 @@
-"""State that a client edits: beside its answer to a question, or by a command; and state that it posts back as it got it."""
+"""State that a client edits: together with its answer to an interrupt, or by a command; and state that it sends back unchanged."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ async def test_what_a_client_edits_before_it_answers_reaches_the_graph_with_the_
     async with langgraph(asking()) as thread:
         await thread.say("go", state={"title": "red", "notes": ["a"]})
         edited = {"title": "blue", "notes": ["b", "c"]}
-        said = await thread.resume(yes(thread.interrupts[0], OK), state=edited)
+        stream = await thread.resume(yes(thread.interrupts[0], OK), state=edited)
         assert thread.text() == "yes blue ['b', 'c']"
-        assert [word for word in said if word.startswith("S")] == [
+        assert [word for word in stream if word.startswith("S")] == [
             'SD [{"op": "replace", "path": "/title", "value": "BLUE"}]'
         ]
         assert await state_of(thread) == {"title": "BLUE", "notes": ["b", "c"]}
 
 
-async def test_an_edit_beside_an_answer_is_given_once_so_that_nodes_may_change_it() -> None:
+async def test_an_edit_sent_with_an_answer_is_applied_once_so_that_nodes_may_change_it() -> None:
     async with langgraph(asking()) as thread:
         await thread.say("go", state={"title": "red"})
         state = {"title": "blue", "notes": []}
@@ -84,25 +84,25 @@ async def test_keys_that_the_graph_does_not_take_are_no_edit() -> None:
 
 
 @pytest.mark.parametrize("second", ["blue", "green"])
-async def test_an_edit_beside_an_answer_that_failed_is_not_given_twice(second: str) -> None:
+async def test_an_edit_sent_with_an_answer_that_failed_is_not_applied_twice(second: str) -> None:
     """The graph keeps what was written for its next step, and takes one value for it: the first edit stays."""
     async with langgraph(asking()) as thread:
         await thread.say("go", state={"title": "red"})
-        (asked,) = thread.interrupts
-        await thread.resume(yes(asked, {"wrong": 1}), state={"title": "blue", "notes": ["n"]})
+        (raised,) = thread.interrupts
+        await thread.resume(yes(raised, {"wrong": 1}), state={"title": "blue", "notes": ["n"]})
         assert thread.error == "langgraph_error"
-        await thread.resume(yes(asked, OK), state={"title": second, "notes": ["n"]})
+        await thread.resume(yes(raised, OK), state={"title": second, "notes": ["n"]})
         assert (thread.text(), thread.error) == ("yes blue ['n']", None)
         assert await state_of(thread) == {"title": "BLUE", "notes": ["n"]}
 
 
-async def test_an_edit_of_the_wrong_type_beside_an_answer_is_refused_and_the_question_stays_open() -> None:
+async def test_an_edit_of_the_wrong_type_sent_with_an_answer_is_refused_and_the_interrupt_stays_open() -> None:
     async with langgraph(asking()) as thread:
         await thread.say("go", state={"title": "red"})
-        (asked,) = thread.interrupts
-        await thread.resume(yes(asked, OK), state={"title": "red", "notes": 5})
+        (raised,) = thread.interrupts
+        await thread.resume(yes(raised, OK), state={"title": "red", "notes": 5})
         assert thread.error == "invalid_state"
-        await thread.resume(yes(asked, OK), state={"title": "red", "notes": ["b"]})
+        await thread.resume(yes(raised, OK), state={"title": "red", "notes": ["b"]})
         assert thread.text() == "yes red ['b']"
 
 
@@ -132,10 +132,10 @@ async def test_a_second_edit_does_not_break_a_thread_on_a_server() -> None:
         langgraph(None, bridge=lambda: LangGraphBridge(url=url, graph_id="agent")) as thread,
     ):
         await thread.say("go", state={"title": "red"})
-        (asked,) = thread.interrupts
-        await thread.resume(yes(asked, {"wrong": 1}), state={"title": "blue", "notes": []})
+        (raised,) = thread.interrupts
+        await thread.resume(yes(raised, {"wrong": 1}), state={"title": "blue", "notes": []})
         assert thread.error == "langgraph_error"
-        await thread.resume(no(asked), state={"title": "green", "notes": []})
+        await thread.resume(no(raised), state={"title": "green", "notes": []})
         await thread.say("go on")
         assert (thread.text(), thread.error) == ("then blue", None)
 
@@ -208,7 +208,7 @@ class Shelf(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("kept", "posted", "is_same"),
+    ("stored", "sent", "is_same"),
     [
         ({"a", "b"}, ["b", "a"], True),
         ({"a", "b"}, ["a"], False),
@@ -222,5 +222,5 @@ class Shelf(BaseModel):
         (1, 1.0, True),
     ],
 )
-def test_a_set_is_posted_back_in_any_order(kept: Any, posted: Any, is_same: bool) -> None:
-    assert is_unchanged(kept, posted) is is_same
+def test_a_set_may_be_sent_back_in_any_order(stored: Any, sent: Any, is_same: bool) -> None:
+    assert is_unchanged(stored, sent) is is_same

@@ -1,4 +1,4 @@
-"""Functions that make graphs: what they open is closed, and a graph that answers nobody is told about."""
+"""Graph factories: what they open is closed, and a graph without a messages key is reported."""
 
 from __future__ import annotations
 
@@ -58,29 +58,29 @@ async def test_what_a_factory_opens_for_a_thread_is_closed_with_it() -> None:
 
 
 async def test_a_factory_is_called_with_no_more_than_it_needs() -> None:
-    given: list[Any] = []
+    arguments: list[Any] = []
 
     def with_a_default(model: Any = "small") -> Any:
-        given.append(model)
+        arguments.append(model)
         return agent_graph(ScriptedModel(says("ok")))
 
     def with_options(**options: Any) -> Any:
-        given.append(options)
+        arguments.append(options)
         return agent_graph(ScriptedModel(says("ok")))
 
     @asynccontextmanager
     async def opened(name: str = "graph") -> AsyncGenerator[Any, None]:
-        given.append(name)
+        arguments.append(name)
         yield agent_graph(ScriptedModel(says("ok"), says("ok")))
 
     for make in (with_a_default, with_options, opened):
         async with langgraph(make) as thread:
             await thread.say("a")
             assert thread.text() == "ok"
-    assert given == ["small", {}, "graph"]
+    assert arguments == ["small", {}, "graph"]
 
 
-async def test_a_graph_that_takes_no_messages_is_told_about_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_graph_without_a_messages_key_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     class State(TypedDict):
         history: list[Any]
 
@@ -89,8 +89,8 @@ async def test_a_graph_that_takes_no_messages_is_told_about_once(caplog: pytest.
         await thread.say("a")
         thread.name = "another"
         await thread.say("b")
-    said = [record.getMessage() for record in caplog.records if "has no key" in record.getMessage()]
-    assert said == [
+    warnings = [record.getMessage() for record in caplog.records if "has no key" in record.getMessage()]
+    assert warnings == [
         "The graph's input has no key 'messages', so the graph does not receive the users' messages. Its keys are: history. "
         "Add the key to its state, or name the right one: LangGraphConfig(messages_key=…)."
     ]

@@ -1,4 +1,4 @@
-"""How runs fail, and what a run may be given: limits, context, configuration, wrong graphs."""
+"""Failures of runs, and their options: limits, context, configuration, wrong graphs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_model_that_fails_ends_what_it_began_and_says_nothing_of_why(tur
     async with langgraph(agent_graph(ScriptedModel(turn), get_weather)) as thread:
         await thread.say("go")
     assert thread.error == "langgraph_error"
-    assert "secret reason" not in repr(thread.told)
+    assert "secret reason" not in repr(thread.events)
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "in a thread"])
@@ -90,7 +90,7 @@ async def test_the_context_is_what_the_server_gives_and_what_a_client_may_set() 
         return {}
 
     graph = StateGraph(MessagesState, context_schema=Context).add_node("node", node).add_edge(START, "node").compile()
-    config = LangGraphConfig(context=lambda posted: {"user": "ada"}, client_context=["tone", "user"])
+    config = LangGraphConfig(context=lambda run_input: {"user": "ada"}, client_context=["tone", "user"])
     async with langgraph(graph, config) as thread:
         await thread.say("a", forwarded_props={"context": {"tone": "kind", "user": "eve", "role": "admin"}})
     assert seen == [{"tone": "kind", "user": "ada"}]
@@ -100,11 +100,11 @@ async def test_a_rewind_holds_when_the_context_fails() -> None:
     model = ScriptedModel(says("one"), says("two"), says("three"))
     hook: list[Any] = [{}, {}, RuntimeError("no such user"), {}]
 
-    def context(posted: Any) -> Any:
-        given = hook.pop(0)
-        if isinstance(given, Exception):
-            raise given
-        return given
+    def context(run_input: Any) -> Any:
+        result = hook.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async def node(state: MessagesState) -> Any:
         return {"messages": [await model.ainvoke(state["messages"])]}
@@ -160,7 +160,7 @@ def test_a_graph_is_here_or_on_a_server_and_not_both() -> None:
         LangGraphBridge(agent_graph(ScriptedModel()), url="http://127.0.0.1:9")
 
 
-async def test_a_factory_that_makes_no_graph_is_refused_when_it_is_asked() -> None:
+async def test_a_factory_that_returns_no_graph_is_refused_when_it_is_called() -> None:
     async with langgraph(lambda: StateGraph(MessagesState)) as thread:
         await thread.say("go")
     assert thread.error == "langgraph_error"
@@ -178,10 +178,10 @@ def test_a_compiled_graph_is_served_as_it_is() -> None:
 async def test_it_also_runs_without_a_server_and_keeps_its_thread() -> None:
     model = ScriptedModel(says("one"), says("two"))
     adapter = LangGraphBridge(agent_graph(model, checkpointer=InMemorySaver())).create_adapter(PlatformContext())
-    said: list[e.Message] = []
+    messages: list[e.Message] = []
     for at, words in enumerate("ab"):
-        said.append(e.UserMessage(id=f"u{at}", content=words))
-        posted = e.RunAgentInput(thread_id="t", run_id="r", messages=list(said))
-        events = [event async for event in adapter.run(input_to_agui(posted))]
+        messages.append(e.UserMessage(id=f"u{at}", content=words))
+        run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=list(messages))
+        events = [event async for event in adapter.run(input_to_agui(run_input))]
         verify([e.RunStarted(thread_id="t", run_id="r"), *events])
     assert model.saw == [["user: a"], ["user: a", "ai: one", "user: b"]]

@@ -15,7 +15,7 @@ from ambient_runner.bridges.langgraph.client_tools import frontend_tools, is_fro
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
-from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, told
+from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, summarize
 
 ROME = '{"city": "Rome"}'
 RED = '{"color": "red"}'
@@ -39,7 +39,7 @@ async def test_a_call_of_the_clients_tool_ends_the_run_and_its_result_goes_on(sa
 
 
 @SAVERS
-async def test_the_graphs_own_calls_beside_it_are_carried_out_first(saver: Any) -> None:
+async def test_the_graphs_own_calls_in_the_same_message_are_executed_first(saver: Any) -> None:
     model = ScriptedModel(
         calls(call("f1", "change_background", RED), call("c1", "get_weather", ROME, index=1)), says("Both.")
     )
@@ -69,7 +69,7 @@ async def test_an_error_of_the_clients_tool_is_one_to_the_model_and_an_empty_res
     assert model.saw[1][2:] == ["tool f1: no such colour error", "tool f2: (empty)"]
 
 
-async def test_a_state_with_a_place_for_tools_gets_them_and_clients_neither_see_nor_set_it() -> None:
+async def test_a_state_with_a_key_for_tools_gets_them_and_clients_neither_see_nor_set_it() -> None:
     class State(TypedDict):
         messages: Annotated[list[Any], add_messages]
         tools: list[Any]
@@ -85,7 +85,7 @@ async def test_a_state_with_a_place_for_tools_gets_them_and_clients_neither_see_
     async with langgraph(graph, tools=[TOOL]) as thread:
         context = [e.Context(description="page", value="home")]
         await thread.say("go", state={"tools": ["forged"], "colour": "red"}, context=context)
-        stream = told(thread.seen)
+        stream = summarize(thread.seen)
         thread.tools = []
         await thread.say("again")
     spec = {
@@ -127,7 +127,7 @@ def test_outside_of_a_run_there_are_no_tools_of_a_client() -> None:
     assert (frontend_tools(), is_frontend("x"), request_context(), platform()) == ([], False, [], {})
 
 
-async def test_a_client_cannot_put_a_tool_of_its_own_in_the_place_of_the_graphs() -> None:
+async def test_a_client_cannot_replace_a_tool_of_the_graph() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", ROME)), says("Sun."))
     forged = e.Tool(name="get_weather", description="Mine.", parameters={"type": "object"})
     async with langgraph(agent_graph(model, get_weather), tools=[forged, TOOL]) as thread:
@@ -150,7 +150,7 @@ async def test_the_platform_reaches_the_nodes_and_a_factory() -> None:
         return StateGraph(State).add_node("node", node).add_edge(START, "node").compile()
 
     context = PlatformContext(model="small", system_prompt_append="Be kind.", custom_tools=["mine"])
-    posted = e.RunAgentInput(thread_id="t", run_id="r", messages=[e.UserMessage(id="u1", content="go")])
-    async for _ in LangGraphBridge(make).create_adapter(context).run(input_to_agui(posted)):
+    run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=[e.UserMessage(id="u1", content="go")])
+    async for _ in LangGraphBridge(make).create_adapter(context).run(input_to_agui(run_input)):
         pass
     assert seen == [["mine"], {"model": "small", "system_prompt_append": "Be kind."}]

@@ -46,21 +46,21 @@ def asking(*questions: Any, checkpointer: Any = None) -> Any:
     return graph.compile(checkpointer=checkpointer or InMemorySaver())
 
 
-async def test_a_tool_asks_and_the_answer_goes_on() -> None:
+async def test_a_tool_interrupts_and_the_answer_resumes_it() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME), call("c2", "get_weather", ROME, index=1)), says("Done."))
     graph = agent_graph(model, book, get_weather, checkpointer=InMemorySaver())
     async with langgraph(graph) as thread:
         first = await thread.say("go")
         assert first[-4:] == ["CE c1", "CE c2", "MS", "RF asks input_required"]
-        (asked,) = thread.interrupts
+        (raised,) = thread.interrupts
         state = await graph.aget_state({"configurable": {"thread_id": "default/local/t"}})
-        assert asked == e.Interrupt(
+        assert raised == e.Interrupt(
             id=state.interrupts[0].id,
             reason="input_required",
             message="Book Rome?",
             metadata={"value": {"message": "Book Rome?", "city": "Rome"}},
         )
-        assert await thread.resume(yes(asked, {"sure": True})) == [
+        assert await thread.resume(yes(raised, {"sure": True})) == [
             "CR c1 \"booked Rome: {'sure': True}\"",
             'CR c2 "sunny in Rome"',
             "TS m1",
@@ -77,15 +77,15 @@ async def test_a_tool_asks_and_the_answer_goes_on() -> None:
     ]
 
 
-async def test_where_each_call_is_a_task_of_its_own_the_question_names_its_call() -> None:
+async def test_where_each_call_is_a_task_of_its_own_the_interrupt_names_its_call() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME), call("c2", "get_weather", ROME, index=1)), says("Done."))
     graph = react_agent(model, book, get_weather, checkpointer=InMemorySaver())
     async with langgraph(graph) as thread:
         first = await thread.say("go")
         assert first[-3:] == ['CR c2 "sunny in Rome"', "MS", "RF asks input_required"]
-        (asked,) = thread.interrupts
-        assert asked.tool_call_id == "c1"
-        assert (await thread.resume(yes(asked, 1)))[0] == 'CR c1 "booked Rome: 1"'
+        (raised,) = thread.interrupts
+        assert raised.tool_call_id == "c1"
+        assert (await thread.resume(yes(raised, 1)))[0] == 'CR c1 "booked Rome: 1"'
     assert model.saw[1][2:] == ["tool c1: booked Rome: 1", "tool c2: sunny in Rome"]
 
 
@@ -104,14 +104,14 @@ async def test_where_each_call_is_a_task_of_its_own_the_question_names_its_call(
     ],
     ids=repr,
 )
-async def test_what_a_graph_asks_is_the_question_a_person_reads(value: Any, expected: dict[str, Any]) -> None:
+async def test_a_graphs_interrupt_is_the_message_a_person_reads(value: Any, expected: dict[str, Any]) -> None:
     async with langgraph(asking(value)) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-    assert asked == e.Interrupt(id=asked.id, metadata={"value": value}, **expected)
+        (raised,) = thread.interrupts
+    assert raised == e.Interrupt(id=raised.id, metadata={"value": value}, **expected)
 
 
-async def test_a_question_says_what_an_answer_looks_like_and_another_kind_of_answer_leaves_it_open() -> None:
+async def test_an_interrupt_has_the_schema_of_its_answer_and_another_kind_of_answer_leaves_it_open() -> None:
     class Decision(BaseModel):
         approved: bool
 
@@ -123,11 +123,11 @@ async def test_a_question_says_what_an_answer_looks_like_and_another_kind_of_ans
     )
     async with langgraph(graph) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-        assert (asked.response_schema or {})["required"] == ["approved"]
-        await thread.resume(yes(asked, "maybe"))
+        (raised,) = thread.interrupts
+        assert (raised.response_schema or {})["required"] == ["approved"]
+        await thread.resume(yes(raised, "maybe"))
         assert thread.error == "invalid_answer"
-        await thread.resume(yes(asked, {"approved": True}))
+        await thread.resume(yes(raised, {"approved": True}))
     assert thread.text() == "approved=True"
 
 
@@ -139,17 +139,17 @@ async def test_a_falsy_answer_is_an_answer(payload: Any) -> None:
     assert (thread.text(), thread.end.outcome) == (f"q={payload!r}", e.Success())
 
 
-async def test_a_cancelled_question_says_so_to_the_graph() -> None:
+async def test_the_graph_learns_that_an_interrupt_was_cancelled() -> None:
     async with langgraph(asking("q")) as thread:
         await thread.say("go")
         await thread.resume(no(thread.interrupts[0]))
     assert thread.text() == "q={'cancelled': True}"
 
 
-async def test_several_questions_at_once_are_answered_together_each_its_own() -> None:
+async def test_several_interrupts_at_once_are_answered_together_each_by_its_id() -> None:
     async with langgraph(asking("one", "two")) as thread:
         assert (await thread.say("go"))[-1] == "RF asks input_required input_required"
-        one, two = sorted(thread.interrupts, key=lambda asked: asked.message or "")
+        one, two = sorted(thread.interrupts, key=lambda raised: raised.message or "")
         with pytest.raises(PendingInterrupts):
             await thread.say("hello?")
         with pytest.raises(PendingInterrupts):
@@ -159,8 +159,8 @@ async def test_several_questions_at_once_are_answered_together_each_its_own() ->
         await thread.resume(yes(two, 2), yes(one, 1))
         with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(two, 2), yes(one, 1))
-    said = [event.delta for event in thread.told if isinstance(event, e.TextMessageContent)]
-    assert sorted(said) == ["one=1", "two=2"]
+    deltas = [event.delta for event in thread.events if isinstance(event, e.TextMessageContent)]
+    assert sorted(deltas) == ["one=1", "two=2"]
 
 
 async def test_a_node_may_ask_again_and_an_old_answer_does_not_answer_it() -> None:
@@ -180,7 +180,7 @@ async def test_a_node_may_ask_again_and_an_old_answer_does_not_answer_it() -> No
     assert thread.text() == "a b"
 
 
-async def test_an_answer_finds_its_question_after_a_restart(tmp_path: Path) -> None:
+async def test_an_answer_finds_its_interrupt_after_a_restart(tmp_path: Path) -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("Done."))
     for turn in range(2):
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
@@ -188,22 +188,22 @@ async def test_an_answer_finds_its_question_after_a_restart(tmp_path: Path) -> N
             async with langgraph(graph, store=tmp_path / "ledger.db") as thread:
                 if turn == 0:
                     await thread.say("go")
-                    (asked,) = thread.interrupts
+                    (raised,) = thread.interrupts
                 else:
-                    assert (await thread.resume(yes(asked, "yes")))[0] == "CR c1 \"booked Rome: 'yes'\""
+                    assert (await thread.resume(yes(raised, "yes")))[0] == "CR c1 \"booked Rome: 'yes'\""
     assert model.saw[1] == ["user: go", "ai: c1 book {'city': 'Rome'}", "tool c1: booked Rome: 'yes'"]
 
 
-async def test_an_expired_question_can_only_be_cancelled() -> None:
+async def test_an_expired_interrupt_can_only_be_cancelled() -> None:
     async with langgraph(asking("q"), LangGraphConfig(interrupt_seconds=0)) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
+        (raised,) = thread.interrupts
         with pytest.raises(InterruptNotOpen):
-            await thread.resume(yes(asked, 1))
-        assert (await thread.resume(no(asked)))[-1] == "RF success"
+            await thread.resume(yes(raised, 1))
+        assert (await thread.resume(no(raised)))[-1] == "RF success"
 
 
-async def test_a_new_message_after_an_expired_question_gives_the_call_up() -> None:
+async def test_a_new_message_after_an_expired_interrupt_abandons_the_call() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("ok"))
     graph = agent_graph(model, book, checkpointer=InMemorySaver())
     async with langgraph(graph, LangGraphConfig(interrupt_seconds=0)) as thread:
@@ -217,7 +217,7 @@ async def test_a_new_message_after_an_expired_question_gives_the_call_up() -> No
     ]
 
 
-async def test_what_the_user_says_beside_the_answer_comes_after_it() -> None:
+async def test_a_message_sent_with_an_answer_comes_after_it() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("Booked."), says("Hurrying."))
     async with langgraph(agent_graph(model, book, checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
@@ -226,24 +226,24 @@ async def test_what_the_user_says_beside_the_answer_comes_after_it() -> None:
     assert model.saw[2][2:] == ["tool c1: booked Rome: 1", "ai: Booked.", "user: but hurry"]
 
 
-async def test_a_question_without_a_checkpointer_says_what_is_missing() -> None:
+async def test_an_interrupt_without_a_checkpointer_says_what_is_missing() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)))
     async with langgraph(agent_graph(model, book)) as thread:
         await thread.say("go")
     assert thread.error == "checkpointer_needed"
 
 
-async def test_a_question_in_a_subgraph_suspends_its_subagent() -> None:
+async def test_an_interrupt_in_a_subgraph_suspends_its_subagent() -> None:
     inner = StateGraph(MessagesState)
     inner.add_node("ask", lambda state: {"messages": [AIMessage(f"said {interrupt('inside?')}")]})
     inner.add_edge(START, "ask")
     outer = StateGraph(MessagesState).add_node("helper", inner.compile()).add_edge(START, "helper")
     async with langgraph(outer.compile(checkpointer=InMemorySaver())) as thread:
         assert await thread.say("go") == ["SUB s1 helper", "END SUB s1 suspended", "MS", "RF asks input_required"]
-        (asked,) = thread.interrupts
-        begun = next(event for event in thread.told if isinstance(event, e.SubagentStarted))
-        assert asked.subagent_run_id == begun.subagent_run_id
-        assert await thread.resume(yes(asked, "yes")) == [
+        (raised,) = thread.interrupts
+        begun = next(event for event in thread.events if isinstance(event, e.SubagentStarted))
+        assert raised.subagent_run_id == begun.subagent_run_id
+        assert await thread.resume(yes(raised, "yes")) == [
             "SUB s1 helper",
             "TS m1 @s1",
             'TC m1 "said yes" @s1',
@@ -267,10 +267,10 @@ def publishing() -> Any:
 async def test_a_breakpoint_asks_whether_to_go_on() -> None:
     async with langgraph(publishing()) as thread:
         assert (await thread.say("go"))[-1] == "RF asks confirmation"
-        (asked,) = thread.interrupts
-        assert (asked.message, asked.metadata) == ("Continue with publish?", {"next": ["publish"]})
-        await thread.resume(yes(asked, True))
-        assert (thread.text(), steps(thread.told)) == ("published", ["+publish", "-publish"])
+        (raised,) = thread.interrupts
+        assert (raised.message, raised.metadata) == ("Continue with publish?", {"next": ["publish"]})
+        await thread.resume(yes(raised, True))
+        assert (thread.text(), steps(thread.events)) == ("published", ["+publish", "-publish"])
         await thread.say("again")
         assert (await thread.resume(no(thread.interrupts[0]))) == ["MS", "RF success"]
 
@@ -290,7 +290,7 @@ async def test_a_yes_at_a_breakpoint_is_a_yes(answer: Any) -> None:
         assert thread.text() == "published"
 
 
-async def test_a_question_and_a_frontend_call_in_one_turn_are_answered_one_after_the_other() -> None:
+async def test_an_interrupt_and_a_frontend_call_in_one_turn_are_answered_one_after_the_other() -> None:
     model = ScriptedModel(
         calls(call("c1", "book", ROME), call("f1", "change_background", "{}", index=1)), says("Done.")
     )
@@ -303,7 +303,7 @@ async def test_a_question_and_a_frontend_call_in_one_turn_are_answered_one_after
     assert model.saw[1][2:] == ["tool c1: booked Rome: 1", "tool f1: red"]
 
 
-async def test_a_question_that_is_no_json_is_asked_in_the_nearest_form() -> None:
+async def test_an_interrupt_that_is_no_json_is_sent_in_the_nearest_form() -> None:
     async with langgraph(asking({"message": "Sure?", "on": date(2026, 1, 2), "of": {"a"}})) as thread:
         await thread.say("go")
     assert thread.interrupts[0].metadata == {"value": {"message": "Sure?", "on": "2026-01-02", "of": ["a"]}}

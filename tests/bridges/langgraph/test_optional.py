@@ -1,4 +1,4 @@
-"""The SDK is optional: nothing imports it unasked, and without it the pip line is said."""
+"""The SDK is optional: nothing imports it before it is needed, and without it the error has the pip line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ConfigError as error:
 """
 
 
-def test_nothing_imports_the_sdk_unasked() -> None:
+def test_nothing_imports_the_sdk_before_it_is_needed() -> None:
     assert run(UNASKED) == ""
 
 

@@ -37,12 +37,12 @@ def lapsed(events: list[e.Event]) -> list[Any]:
 
 
 def about_a_call(question: str) -> Any:
-    """A question that stays open until its call has a result or the run succeeds, whatever else is told."""
+    """A question that stays open until its call has a result or the run succeeds, whatever else happens."""
     return {"message": question, "tool_call_id": "c9"}
 
 
 def strict(*, nested: bool = False, checkpointer: Any = None) -> Any:
-    """A graph that asks twice in one node, and fails on an answer without `ok`. "hello" is not asked about."""
+    """A graph that asks twice in one node, and fails on an answer without `ok`. For "hello" it raises no interrupt."""
 
     def node(state: MessagesState) -> Any:
         if state["messages"][-1].content == "hello":
@@ -58,16 +58,16 @@ def strict(*, nested: bool = False, checkpointer: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True], ids=["answered", "cancelled"])
-async def test_a_question_lost_with_the_checkpoints_lapses_and_the_next_message_is_answered(
+async def test_an_interrupt_lost_with_the_checkpoints_lapses_and_the_next_message_is_answered(
     tmp_path: Path, is_cancelled: bool
 ) -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("ok"))
     async with langgraph(agent_graph(model, book, checkpointer=InMemorySaver()), store=tmp_path / "l.db") as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
+        (raised,) = thread.interrupts
     async with langgraph(agent_graph(model, book, checkpointer=InMemorySaver()), store=tmp_path / "l.db") as thread:
-        assert (await thread.resume(no(asked) if is_cancelled else yes(asked, 1)))[-1] == "RF success"
-        assert lapsed(thread.told) == ([] if is_cancelled else [{"interruptIds": [asked.id]}])
+        assert (await thread.resume(no(raised) if is_cancelled else yes(raised, 1)))[-1] == "RF success"
+        assert lapsed(thread.events) == ([] if is_cancelled else [{"interruptIds": [raised.id]}])
         await thread.run(user("u2", "forget it"))
         assert thread.text() == "ok"
     assert model.saw[1] == [
@@ -78,19 +78,19 @@ async def test_a_question_lost_with_the_checkpoints_lapses_and_the_next_message_
     ]
 
 
-async def test_a_message_beside_the_answer_to_a_lost_question_is_asked(tmp_path: Path) -> None:
+async def test_a_message_sent_with_the_answer_to_a_lost_interrupt_is_delivered(tmp_path: Path) -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("ok"))
     async with langgraph(agent_graph(model, book, checkpointer=InMemorySaver()), store=tmp_path / "l.db") as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
+        (raised,) = thread.interrupts
     async with langgraph(agent_graph(model, book, checkpointer=InMemorySaver()), store=tmp_path / "l.db") as thread:
-        await thread.run(user("u2", "and now?"), resume=[yes(asked, 1)])
-        assert (lapsed(thread.told), thread.text()) == ([{"interruptIds": [asked.id]}], "ok")
+        await thread.run(user("u2", "and now?"), resume=[yes(raised, 1)])
+        assert (lapsed(thread.events), thread.text()) == ([{"interruptIds": [raised.id]}], "ok")
     assert model.saw[1][-1] == "user: and now?"
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["graph", "subgraph"])
-async def test_after_an_answer_the_node_failed_on_the_next_answer_takes_its_place(nested: bool) -> None:
+async def test_after_an_answer_the_node_failed_on_the_next_answer_replaces_it(nested: bool) -> None:
     async with langgraph(strict(nested=nested)) as thread:
         await thread.say("go")
         (one,) = thread.interrupts
@@ -112,10 +112,10 @@ async def test_a_wrong_answer_is_replaced_after_a_restart(tmp_path: Path) -> Non
             async with langgraph(strict(checkpointer=saver), store=tmp_path / "ledger.db") as thread:
                 if turn == 0:
                     await thread.say("go")
-                    (asked,) = thread.interrupts
-                    await thread.resume(yes(asked, {}))
+                    (raised,) = thread.interrupts
+                    await thread.resume(yes(raised, {}))
                 else:
-                    assert (await thread.resume(yes(asked, {"ok": 1})))[-1] == "RF asks input_required"
+                    assert (await thread.resume(yes(raised, {"ok": 1})))[-1] == "RF asks input_required"
 
 
 async def test_of_two_answers_the_one_that_was_taken_is_not_taken_twice() -> None:
@@ -138,28 +138,28 @@ async def test_of_two_answers_the_one_that_was_taken_is_not_taken_twice() -> Non
     graph = graph.add_edge(START, "good").add_edge(START, "bad")
     async with langgraph(graph.compile(checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
-        asked = {one.message: one for one in thread.interrupts}
-        await thread.resume(yes(asked["good"], "x"), yes(asked["bad"], {}))
+        raised = {one.message: one for one in thread.interrupts}
+        await thread.resume(yes(raised["good"], "x"), yes(raised["bad"], {}))
         assert thread.error == "langgraph_error"
-        assert (await thread.resume(yes(asked["good"], "y"), yes(asked["bad"], {"ok": "fine"})))[-1] == "RF success"
+        assert (await thread.resume(yes(raised["good"], "y"), yes(raised["bad"], {"ok": "fine"})))[-1] == "RF success"
     assert done == ["x"]
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["graph", "subgraph"])
-async def test_a_cancel_that_the_graph_fails_on_gives_the_question_up(nested: bool) -> None:
+async def test_a_cancel_that_the_graph_fails_on_drops_the_interrupt(nested: bool) -> None:
     async with langgraph(strict(nested=nested)) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-        await thread.resume(yes(asked, {}))
-        assert (await thread.resume(no(asked)))[-1] == "RF success"
+        (raised,) = thread.interrupts
+        await thread.resume(yes(raised, {}))
+        assert (await thread.resume(no(raised)))[-1] == "RF success"
         await thread.say("hello")
         assert thread.text() == "hello"
         await thread.say("go")
-        (asked,) = thread.interrupts
-        assert (await thread.resume(yes(asked, {"ok": 1})))[-1] == "RF asks input_required"
+        (raised,) = thread.interrupts
+        assert (await thread.resume(yes(raised, {"ok": 1})))[-1] == "RF asks input_required"
 
 
-async def test_a_question_with_a_typed_answer_can_be_cancelled() -> None:
+async def test_an_interrupt_with_a_typed_answer_can_be_cancelled() -> None:
     class Decision(BaseModel):
         approved: bool
 

@@ -1,4 +1,4 @@
-"""Calls that nobody carries out, because their arguments are not what a call has: clients get a result that says so."""
+"""Calls that are not executed because their arguments are not a JSON object: clients get a result that says so."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_call_whose_arguments_are_no_json_object_gets_a_result_and_the_t
     assert model.saw[1][-1] == "user: on"
 
 
-async def test_what_the_model_is_given_back_has_the_call_and_why_it_was_refused() -> None:
+async def test_the_model_sees_the_call_and_why_it_was_refused() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", "{city: Rome}")), says("ok"))
     async with langgraph(agent_graph(model, get_weather)) as thread:
         await thread.say("go")
@@ -54,7 +54,7 @@ async def test_the_clients_call_with_such_arguments_is_not_waited_for() -> None:
     assert [*of("f1", stream)[:-1], *of("f2", stream)] == ["CE f1", "CE f2", f"CR f2 {REFUSED}", "RF waits for f1"]
 
 
-async def test_the_other_calls_of_the_turn_are_carried_out_and_may_ask() -> None:
+async def test_the_other_calls_of_the_turn_are_executed_and_may_interrupt() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME), call("c2", "get_weather", "Rome", index=1)), says("ok"))
     async with langgraph(agent_graph(model, book, get_weather, checkpointer=InMemorySaver())) as thread:
         assert of("c2", await thread.say("go")) == ["CE c2", f"CR c2 {REFUSED}", "RF asks input_required"]
@@ -75,9 +75,9 @@ async def test_a_graph_that_answers_such_a_call_itself_has_the_word() -> None:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
     def mend(state: MessagesState) -> Any:
-        said = state["messages"][-1]
-        assert isinstance(said, AIMessage)
-        refused = [ToolMessage("Write JSON.", tool_call_id=one["id"] or "") for one in said.invalid_tool_calls]
+        message = state["messages"][-1]
+        assert isinstance(message, AIMessage)
+        refused = [ToolMessage("Write JSON.", tool_call_id=one["id"] or "") for one in message.invalid_tool_calls]
         return {"messages": refused}
 
     graph = StateGraph(MessagesState).add_node("agent", agent).add_node("mend", mend)

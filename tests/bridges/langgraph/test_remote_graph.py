@@ -18,7 +18,7 @@ from ambient_runner.protocol import events as e
 from ambient_runner.runs.event_reader import follow_run
 from tests.bridges.langgraph.remote_server import serving
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says, text
-from tests.bridges.langgraph.world import TOOL, Thread, agent_graph, get_weather, langgraph, told, yes
+from tests.bridges.langgraph.world import TOOL, Thread, agent_graph, get_weather, langgraph, summarize, yes
 from tests.machine_speed import unless_hung
 from tests.world import KEY, events_of, request, user
 
@@ -57,13 +57,13 @@ async def test_a_remote_graph_keeps_the_conversation_and_a_rewind_takes_it_back(
     assert model.saw == [["user: a"], *[["user: a", "ai: one", "user: b"]] * 2]
 
 
-async def test_a_remote_question_is_answered() -> None:
+async def test_a_remote_interrupt_is_answered() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("Done."))
     async with remote(agent_graph(model, book, checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-        assert asked.message == "Sure?"
-        assert (await thread.resume(yes(asked, "yes")))[0] == 'CR c1 "booked Rome: yes"'
+        (raised,) = thread.interrupts
+        assert raised.message == "Sure?"
+        assert (await thread.resume(yes(raised, "yes")))[0] == 'CR c1 "booked Rome: yes"'
     assert model.saw[1][-1] == "tool c1: booked Rome: yes"
 
 
@@ -85,7 +85,7 @@ async def test_a_subgraph_and_shared_state_come_from_afar() -> None:
     graph.add_edge(START, "helper").add_edge("helper", "paint")
     async with remote(graph.compile(checkpointer=InMemorySaver())) as thread:
         await thread.say("go", state={"colour": "blue"})
-        assert told(thread.seen) == [
+        assert summarize(thread.seen) == [
             'SS {"colour": "blue"}',
             "SUB s1 helper",
             "TS m1 @s1",
@@ -129,7 +129,7 @@ async def test_the_limit_of_the_graph_over_there_counts(own: int | None, steps: 
 async def test_a_failure_over_there_is_one_here() -> None:
     async with remote(agent_graph(ScriptedModel([RuntimeError("secret")]), checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
-    assert (thread.error, "secret" in repr(thread.told)) == ("langgraph_error", False)
+    assert (thread.error, "secret" in repr(thread.events)) == ("langgraph_error", False)
 
 
 async def test_a_server_that_is_not_there_or_wants_a_key_says_what_to_check() -> None:

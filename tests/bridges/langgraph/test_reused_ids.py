@@ -34,7 +34,7 @@ def book(city: str) -> str:
 
 
 def of_calls(stream: list[str]) -> list[str]:
-    """What is told of calls, without the arguments, and how the run ends."""
+    """The events of calls, without their arguments, and the end of the run."""
     return [word.partition(" <")[0] for word in stream if word.startswith(("CS", "CE", "CR", "RF"))]
 
 
@@ -133,7 +133,7 @@ async def test_the_answer_finds_its_call_after_a_restart(tmp_path: Path) -> None
     ]
 
 
-async def test_a_conversation_whose_checkpoints_are_lost_is_given_back_under_the_models_ids(tmp_path: Path) -> None:
+async def test_a_conversation_whose_checkpoints_are_lost_is_restored_with_the_models_ids(tmp_path: Path) -> None:
     turns = [calls(call("c0", "get_weather", ROME)), calls(call("c0", "change_background", BLUE)), says("Blue.")]
     model = ScriptedModel(*turns)
     for turn in range(2):
@@ -150,7 +150,7 @@ async def test_a_conversation_whose_checkpoints_are_lost_is_given_back_under_the
 
 
 @SAVERS
-async def test_a_call_that_was_given_up_does_not_hide_the_next_one_of_its_id(saver: Any) -> None:
+async def test_an_abandoned_call_does_not_hide_the_next_one_with_its_id(saver: Any) -> None:
     turns = [calls(call("c0", "change_background", RED)), calls(call("c0", "change_background", BLUE)), says("Blue.")]
     model = ScriptedModel(*turns)
     async with langgraph(agent_graph(model, checkpointer=saver()), tools=[TOOL]) as thread:
@@ -192,14 +192,14 @@ async def test_two_calls_of_one_id_in_one_turn_are_two(saver: Any, disable_strea
 
 
 @pytest.mark.parametrize("build", [agent_graph, react_agent])
-async def test_a_tool_asks_about_the_second_call_of_an_id_and_the_answer_goes_on(build: Any) -> None:
+async def test_a_tool_interrupts_in_the_second_call_of_an_id_and_the_answer_resumes_it(build: Any) -> None:
     turns = [calls(call("c0", "get_weather", ROME)), calls(call("c0", "book", OSLO)), calls(call("c0", "book", ROME))]
     model = ScriptedModel(*turns, says("Done."))
     async with langgraph(build(model, get_weather, book, checkpointer=InMemorySaver())) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-        assert asked.tool_call_id == "c0~2"
-        assert of_calls(await thread.resume(yes(asked, 1))) == [
+        (raised,) = thread.interrupts
+        assert raised.tool_call_id == "c0~2"
+        assert of_calls(await thread.resume(yes(raised, 1))) == [
             'CR c0~2 "booked Oslo: 1"',
             "CS c0~3 book",
             "CE c0~3",
@@ -211,13 +211,13 @@ async def test_a_tool_asks_about_the_second_call_of_an_id_and_the_answer_goes_on
     assert results == ["tool c0: sunny in Rome", "tool c0: booked Oslo: 1", "tool c0: booked Rome: 2"]
 
 
-async def test_a_node_that_runs_again_after_its_question_makes_the_call_clients_know() -> None:
-    """The model is asked again, and with such a model it is the same id: one call to clients, with one result."""
+async def test_a_node_that_runs_again_after_its_interrupt_makes_the_call_clients_know() -> None:
+    """The model is called again, and with such a model it is the same id: one call to clients, with one result."""
     model = ScriptedModel(script=lambda messages: calls(call("c0", "get_weather", ROME)))
 
     async def careful(state: MessagesState) -> Any:
-        said = await model.ainvoke(state["messages"])
-        return {"messages": [said, ToolMessage(f"sunny: {interrupt('Sure?')}", tool_call_id="c0")]}
+        reply = await model.ainvoke(state["messages"])
+        return {"messages": [reply, ToolMessage(f"sunny: {interrupt('Sure?')}", tool_call_id="c0")]}
 
     graph = StateGraph(MessagesState).add_node("careful", careful).add_edge(START, "careful")
     async with langgraph(graph.compile(checkpointer=InMemorySaver())) as thread:
@@ -235,13 +235,15 @@ async def test_subgraphs_side_by_side_may_use_one_id() -> None:
         graph.add_node(city, helper(city)).add_edge(START, city)
     async with langgraph(graph.compile()) as thread:
         await thread.say("go")
-    started = {event.subagent_run_id: event.name for event in thread.told if isinstance(event, e.SubagentStarted)}
+    started = {event.subagent_run_id: event.name for event in thread.events if isinstance(event, e.SubagentStarted)}
     begun = {
-        one.tool_call_id: started[one.subagent_run_id or ""] for one in thread.told if isinstance(one, e.ToolCallStart)
+        one.tool_call_id: started[one.subagent_run_id or ""]
+        for one in thread.events
+        if isinstance(one, e.ToolCallStart)
     }
-    results = {one.tool_call_id: one.content for one in thread.told if isinstance(one, e.ToolCallResult)}
+    results = {one.tool_call_id: one.content for one in thread.events if isinstance(one, e.ToolCallResult)}
     assert begun.keys() == {"c0", "c0~2"}
-    assert results == {told: f"sunny in {city}" for told, city in begun.items()}
+    assert results == {client_id: f"sunny in {city}" for client_id, city in begun.items()}
 
 
 @SAVERS
@@ -253,9 +255,11 @@ async def test_an_id_that_is_too_long_for_clients_is_another_to_them_and_the_mod
     async with langgraph(agent_graph(model, checkpointer=saver()), tools=[TOOL]) as thread:
         await thread.say("red")
         assert isinstance(thread.end.outcome, e.Success)
-        (told,) = thread.end.outcome.pending_tool_call_ids or []
-        assert told == client_safe_id(long)
-        assert (await thread.run(e.ToolMessage(id="answer", tool_call_id=told, content="is red")))[-1] == "RF success"
+        (client_id,) = thread.end.outcome.pending_tool_call_ids or []
+        assert client_id == client_safe_id(long)
+        assert (await thread.run(e.ToolMessage(id="answer", tool_call_id=client_id, content="is red")))[
+            -1
+        ] == "RF success"
     assert model.saw[1][1:] == [f"ai: {long} change_background {{'color': 'red'}}", f"tool {long}: is red"]
 
 
@@ -317,8 +321,8 @@ async def test_a_message_made_by_hand_with_an_answered_id_is_a_new_call() -> Non
 
 
 @STREAMING
-@pytest.mark.parametrize("turn", [call, lambda *given: atomic(*given[:2], {"city": "Rome"})], ids=["pieces", "at once"])
-async def test_a_call_without_an_id_is_told_with_its_arguments_under_one_of_its_own(
+@pytest.mark.parametrize("turn", [call, lambda *args: atomic(*args[:2], {"city": "Rome"})], ids=["pieces", "at once"])
+async def test_a_call_without_an_id_is_emitted_with_its_arguments_under_a_new_id(
     turn: Any, disable_streaming: bool
 ) -> None:
     model = ScriptedModel(
@@ -326,13 +330,13 @@ async def test_a_call_without_an_id_is_told_with_its_arguments_under_one_of_its_
     )
     async with langgraph(agent_graph(model, get_weather, checkpointer=InMemorySaver())) as thread:
         for suffix in ("", "~2"):
-            said = [word.replace('": "', '":"') for word in await thread.say("go") if word.startswith("C")]
-            told = said[0].split()[1]
-            assert told.removesuffix(suffix).startswith("~")
-            assert said == [
-                f"CS {told} get_weather < m1",
-                f'CA {told} {{"city":"Rome"}}',
-                f"CE {told}",
-                f'CR {told} "sunny in Rome"',
+            reply = [word.replace('": "', '":"') for word in await thread.say("go") if word.startswith("C")]
+            client_id = reply[0].split()[1]
+            assert client_id.removesuffix(suffix).startswith("~")
+            assert reply == [
+                f"CS {client_id} get_weather < m1",
+                f'CA {client_id} {{"city":"Rome"}}',
+                f"CE {client_id}",
+                f'CR {client_id} "sunny in Rome"',
             ]
     assert model.saw[-1][4:] == ["user: go", "ai:  get_weather {'city': 'Rome'}", "tool : sunny in Rome"]

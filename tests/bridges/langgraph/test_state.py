@@ -19,7 +19,7 @@ from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStat
 from ambient_runner.bridges.langgraph.predict_state import Predictions
 from ambient_runner.bridges.toolkit.state import StateStore
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
-from tests.bridges.langgraph.world import agent_graph, langgraph, told, yes
+from tests.bridges.langgraph.world import agent_graph, langgraph, summarize, yes
 from tests.world import KEY
 
 
@@ -81,7 +81,7 @@ async def test_what_the_client_sets_reaches_the_graph_once_also_where_updates_ar
 
     async with langgraph(graph_of(node, checkpointer=InMemorySaver())) as thread:
         await thread.say("a", state={"recipe": {"n": 1}, "log": ["mine"], "page": "home"})
-        first = told(thread.seen)
+        first = summarize(thread.seen)
         await thread.say("b")
         await thread.say("c", state={"recipe": {"n": 2}, "log": ["new"], "page": "home"})
     assert state_words(first) == [
@@ -91,12 +91,12 @@ async def test_what_the_client_sets_reaches_the_graph_once_also_where_updates_ar
     assert seen == [({"n": 1}, ["mine"]), ({"n": 1}, ["mine", "seen"]), ({"n": 2}, ["new"])]
 
 
-async def test_state_that_clients_have_been_told_is_not_told_again() -> None:
+async def test_state_that_clients_have_is_not_sent_again() -> None:
     async with langgraph(graph_of(lambda state: {"messages": []}, checkpointer=InMemorySaver())) as thread:
-        for posted in ({"recipe": {"n": 1}}, {"recipe": {"n": 1}, "log": []}, {"recipe": {"n": 2}}, None):
-            await thread.say("go", state=posted)
-            snapshots = [word for word in told(thread.seen) if word.startswith("SS")]
-            assert len(snapshots) == 1, posted
+        for client_state in ({"recipe": {"n": 1}}, {"recipe": {"n": 1}, "log": []}, {"recipe": {"n": 2}}, None):
+            await thread.say("go", state=client_state)
+            snapshots = [word for word in summarize(thread.seen) if word.startswith("SS")]
+            assert len(snapshots) == 1, client_state
 
 
 async def test_without_a_checkpointer_the_shared_state_carries_over() -> None:
@@ -128,7 +128,7 @@ async def test_only_keys_of_the_input_schema_flow_in() -> None:
     assert seen == [{"recipe": {"n": 1}, "log": []}]
 
 
-async def test_hidden_keys_are_neither_told_nor_taken() -> None:
+async def test_hidden_keys_are_neither_sent_nor_accepted() -> None:
     seen: list[Any] = []
 
     def node(state: State) -> Any:
@@ -138,12 +138,12 @@ async def test_hidden_keys_are_neither_told_nor_taken() -> None:
     graph = graph_of(node, checkpointer=InMemorySaver())
     async with langgraph(graph, LangGraphConfig(hidden_state=["secret"])) as thread:
         await thread.say("a", state={"secret": "forged"})
-        assert "hush" not in repr(thread.told)
+        assert "hush" not in repr(thread.events)
         await thread.say("b")
     assert seen == [None, "hush"]
 
 
-async def test_a_state_of_pydantic_models_is_told_as_json() -> None:
+async def test_a_state_of_pydantic_models_is_sent_as_json() -> None:
     async with langgraph(graph_of(lambda state: {"recipe": Recipe(title="Soup")}, schema=Typed)) as thread:
         assert 'SD [{"op": "add", "path": "/recipe", "value": {"title": "Soup"}}]' in await thread.say("cook")
 
@@ -178,10 +178,10 @@ async def test_integers_of_more_than_64_bits_in_what_clients_send_do_not_break_t
         seen.append(state.get("recipe"))
         return {"messages": [AIMessage("done")]}
 
-    posted = {"recipe": {"n": HUGE, "m": [-HUGE, 2**64 - 1, -(2**63), 10**308 * 9]}}
+    client_state = {"recipe": {"n": HUGE, "m": [-HUGE, 2**64 - 1, -(2**63), 10**308 * 9]}}
     async with langgraph(graph_of(node, checkpointer=saver())) as thread:
         for _ in range(2):
-            assert (await thread.say("go", state=posted))[-1] == "RF success"
+            assert (await thread.say("go", state=client_state))[-1] == "RF success"
     assert seen[0]["n"] == HUGE
     assert seen[0]["m"][:3] == [-HUGE, 2**64 - 1, -(2**63)]
     assert len(seen) == 2
@@ -293,17 +293,17 @@ async def test_a_prediction_of_what_the_graph_never_had_is_taken_back(before: An
 
 
 @pytest.mark.parametrize(
-    "given",
+    "mapping",
     [5, "x", {"a": 1}, [1, None], [{"state_key": [], "tool": "write", "tool_argument": {}}]],
 )
-async def test_a_prediction_of_another_form_is_left_out(given: Any) -> None:
+async def test_a_prediction_of_another_form_is_left_out(mapping: Any) -> None:
     class WithMetadata(ScriptedModel):
         def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-            return self.with_config(metadata={"predict_state": given})
+            return self.with_config(metadata={"predict_state": mapping})
 
     async with langgraph(writing(WithMetadata(calls(call("w1", "write", *PIECES))))) as thread:
         await thread.say("write")
-        assert (thread.error, "PredictState" in repr(thread.told)) == (None, False)
+        assert (thread.error, "PredictState" in repr(thread.events)) == (None, False)
 
 
 async def test_what_a_client_has_after_every_run_is_the_graphs_state() -> None:
@@ -317,7 +317,7 @@ async def test_what_a_client_has_after_every_run_is_the_graphs_state() -> None:
     assert view == {"recipe": {"n": 3}, "log": ["x", "x", "x"]}
 
 
-def test_a_long_argument_is_looked_at_a_few_times_only() -> None:
+def test_a_long_argument_is_parsed_a_few_times_only() -> None:
     """Looking at all of it for every piece would take time in the square of its length."""
     store = StateStore({})
     predictions = Predictions(store)

@@ -41,7 +41,7 @@ async def test_a_subgraph_is_a_subagent_and_what_it_says_is_its_own() -> None:
             "MS",
             "RF success",
         ]
-        assert steps(thread.told) == [
+        assert steps(thread.events) == [
             "+helper",
             "+agent",
             "-agent",
@@ -53,7 +53,7 @@ async def test_a_subgraph_is_a_subagent_and_what_it_says_is_its_own() -> None:
         ]
 
 
-async def test_what_a_subgraph_said_is_part_of_the_conversation_also_without_a_checkpointer() -> None:
+async def test_messages_of_a_subgraph_are_part_of_the_conversation_also_without_a_checkpointer() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", ROME)), says("Sun."), says("Yes."), says("Bye."))
     async with langgraph(wrapped(agent_graph(model, get_weather))) as thread:
         for text in ("weather?", "sure?", "thanks"):
@@ -161,7 +161,7 @@ async def test_nodes_side_by_side_speak_at_once_and_each_message_stays_whole() -
         'TC m2 "b2"',
     ]
     assert sorted(word for word in stream if word[:2] in {"TS", "TE"}) == ["TE m1", "TE m2", "TS m1", "TS m2"]
-    assert sorted(steps(thread.told)) == ["+a", "+b", "-a", "-b"]
+    assert sorted(steps(thread.events)) == ["+a", "+b", "-a", "-b"]
 
 
 async def test_one_node_many_times_at_once_is_one_step_until_the_last_is_done() -> None:
@@ -173,11 +173,11 @@ async def test_one_node_many_times_at_once_is_one_step_until_the_last_is_done() 
     graph.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in range(3)], ["work"])
     async with langgraph(graph.compile()) as thread:
         stream = await thread.say("go")
-        assert steps(thread.told) == ["+work", "-work"]
+        assert steps(thread.events) == ["+work", "-work"]
     assert 'SD [{"op": "add", "path": "/found", "value": [0, 1, 2]}]' in stream
 
 
-async def test_a_graph_of_functions_is_given_the_whole_conversation() -> None:
+async def test_a_graph_of_functions_gets_the_whole_conversation() -> None:
     model = ScriptedModel(says("one"), says("two"))
 
     @task
@@ -185,12 +185,12 @@ async def test_a_graph_of_functions_is_given_the_whole_conversation() -> None:
         return await model.ainvoke(messages)
 
     @entrypoint(checkpointer=InMemorySaver())
-    async def workflow(given: dict[str, Any]) -> str:
-        return (await ask(given["messages"])).content
+    async def workflow(values: dict[str, Any]) -> str:
+        return (await ask(values["messages"])).content
 
     async with langgraph(workflow) as thread:
         await thread.say("a")
-        assert steps(thread.told) == ["+workflow", "+ask", "-ask", "-workflow"]
+        assert steps(thread.events) == ["+workflow", "+ask", "-ask", "-workflow"]
         await thread.say("b")
     assert (thread.text(), model.saw[1]) == ("two", ["user: a", "ai: one", "user: b"])
 
@@ -202,4 +202,4 @@ async def test_a_client_tool_called_in_a_subgraph_waits_for_the_client() -> None
         assert (await thread.say("go"))[-1] == "RF waits for f1"
         assert (await thread.answer(f1="done"))[-1] == "RF success"
     assert model.saw[1] == ["user: go", "ai: f1 change_background {}", "tool f1: done"]
-    assert isinstance(thread.told[-1], e.RunFinished)
+    assert isinstance(thread.events[-1], e.RunFinished)

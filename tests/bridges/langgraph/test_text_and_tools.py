@@ -49,7 +49,7 @@ async def test_text_comes_as_the_model_writes_it() -> None:
             "MS",
             "RF success",
         ]
-        assert steps(thread.told) == ["+agent", "-agent"]
+        assert steps(thread.events) == ["+agent", "-agent"]
     assert model.saw == [["user: hi"]]
 
 
@@ -65,7 +65,7 @@ async def test_a_tool_is_called_and_answered() -> None:
             'CA c1  "Rome"}',
             *SUNNY,
         ]
-        assert steps(thread.told) == ["+agent", "-agent", "+tools", "-tools", "+agent", "-agent"]
+        assert steps(thread.events) == ["+agent", "-agent", "+tools", "-tools", "+agent", "-agent"]
     called = "ai: Look:  c1 get_weather {'city': 'Rome'}"
     assert model.saw == [["user: weather?"], ["user: weather?", called, "tool c1: sunny in Rome"]]
 
@@ -83,14 +83,14 @@ async def test_a_tool_is_called_and_answered() -> None:
     ],
     ids=["one piece", "streamed", "no index"],
 )
-async def test_a_call_is_told_whole_however_its_arguments_come(turn: Any) -> None:
+async def test_a_call_is_emitted_whole_however_its_arguments_come(turn: Any) -> None:
     model = ScriptedModel(turn, says("Sun."))
     async with langgraph(agent_graph(model, get_weather)) as thread:
         assert await thread.say("weather?") == ["CS c1 get_weather < m1", f"CA c1 {ROME}", *SUNNY]
     assert model.saw[1] == SEEN
 
 
-async def test_a_call_whose_name_comes_in_a_second_chunk_is_told_when_it_is_known() -> None:
+async def test_a_call_whose_name_comes_in_a_second_chunk_is_emitted_when_it_is_known() -> None:
     first = AIMessageChunk(content="", tool_call_chunks=[{"id": "c1", "name": None, "args": '{"city": ', "index": 0}])  # type: ignore[list-item]
     then = AIMessageChunk(
         content="", tool_call_chunks=[{"id": None, "name": "get_weather", "args": '"Rome"}', "index": 0}]
@@ -100,13 +100,13 @@ async def test_a_call_whose_name_comes_in_a_second_chunk_is_told_when_it_is_know
         assert await thread.say("weather?") == ["CS c1 get_weather < m1", f"CA c1 {ROME}", *SUNNY]
 
 
-async def test_arguments_that_only_the_whole_message_has_are_told() -> None:
+async def test_arguments_that_only_the_whole_message_has_are_emitted() -> None:
     """As with providers that stream the name of a call and nothing else."""
 
     async def node(state: MessagesState) -> Any:
-        said = await ScriptedModel(call("c1", "get_weather")).ainvoke(state["messages"])
-        said.tool_calls[0]["args"] = {"city": "Rome"}
-        return {"messages": [said]}
+        message = await ScriptedModel(call("c1", "get_weather")).ainvoke(state["messages"])
+        message.tool_calls[0]["args"] = {"city": "Rome"}
+        return {"messages": [message]}
 
     async with langgraph(one_node(node)) as thread:
         assert (await thread.say("weather?"))[:3] == ["CS c1 get_weather < m1", 'CA c1 {"city":"Rome"}', "CE c1"]
@@ -168,24 +168,24 @@ async def test_a_result_with_a_picture_keeps_it() -> None:
 
     def node(state: MessagesState) -> Any:
         call_ = {"id": "c1", "name": "draw", "args": {}}
-        said = ToolMessage(content=[{"type": "text", "text": "Here:"}, picture], tool_call_id="c1", name="draw")
-        return {"messages": [AIMessage("", tool_calls=[call_]), said]}
+        message = ToolMessage(content=[{"type": "text", "text": "Here:"}, picture], tool_call_id="c1", name="draw")
+        return {"messages": [AIMessage("", tool_calls=[call_]), message]}
 
     async with langgraph(one_node(node)) as thread:
         stream = await thread.say("draw")
     assert stream[:4] == ["CS c1 draw < m1", "CA c1 {}", "CE c1", 'CR c1 "Here:" + ImagePart image/png']
 
 
-async def test_a_result_that_is_no_json_is_told_in_the_nearest_form() -> None:
+async def test_a_result_that_is_no_json_is_sent_in_the_nearest_form() -> None:
     def node(state: MessagesState) -> Any:
         call_ = {"id": "c1", "name": "odd", "args": {"far": math.inf}}
-        said = ToolMessage(content=[{"data": b"\xff", "far": math.nan}], tool_call_id="c1", name="odd")
-        return {"messages": [AIMessage("", tool_calls=[call_]), said]}
+        message = ToolMessage(content=[{"data": b"\xff", "far": math.nan}], tool_call_id="c1", name="odd")
+        return {"messages": [AIMessage("", tool_calls=[call_]), message]}
 
     async with langgraph(one_node(node)) as thread:
         stream = await thread.say("go")
-    told = json.dumps('{"data":"_w==","far":null}')
-    assert stream[:4] == ["CS c1 odd < m1", 'CA c1 {"far":null}', "CE c1", f"CR c1 {told}"]
+    content_text = json.dumps('{"data":"_w==","far":null}')
+    assert stream[:4] == ["CS c1 odd < m1", 'CA c1 {"far":null}', "CE c1", f"CR c1 {content_text}"]
 
 
 async def test_a_model_that_does_not_stream_says_its_message_whole_and_once() -> None:
@@ -204,7 +204,7 @@ async def test_a_model_that_does_not_stream_says_its_message_whole_and_once() ->
         assert [one.total_tokens for one in thread.end.usage or []] == [5]
 
 
-async def test_messages_a_node_makes_up_are_told_and_those_of_a_user_are_not() -> None:
+async def test_messages_a_node_creates_are_emitted_and_those_of_a_user_are_not() -> None:
     def node(state: MessagesState) -> Any:
         return {"messages": [HumanMessage("as if"), AIMessage("First."), AIMessage("Second.")]}
 
@@ -221,7 +221,7 @@ async def test_messages_a_node_makes_up_are_told_and_those_of_a_user_are_not() -
         ]
 
 
-async def test_a_message_the_thread_has_is_not_told_again() -> None:
+async def test_a_message_the_thread_has_is_not_emitted_again() -> None:
     def node(state: MessagesState) -> Any:
         return {"messages": [*state["messages"], AIMessage("new")]}
 
@@ -231,7 +231,7 @@ async def test_a_message_the_thread_has_is_not_told_again() -> None:
     assert thread.text() == "new"
 
 
-async def test_a_message_that_a_node_writes_anew_under_an_id_the_thread_has_is_not_told_twice() -> None:
+async def test_a_message_that_a_node_writes_again_under_an_id_the_thread_has_is_not_emitted_twice() -> None:
     def greet(state: User) -> Any:
         return {"messages": [AIMessage("Hello.", id="greeting")]}
 
@@ -273,20 +273,20 @@ async def test_reasoning_comes_before_the_answer_in_every_form_providers_have(fo
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ([None, 5, "Hi"], ["TS z", 'TC z "Hi"', "TE z"]),
         ([{"type": "reasoning", "summary": ["Hm", None, {"text": "."}]}], ['ZMC z1 "Hm."']),
     ],
     ids=["no blocks", "a summary of words"],
 )
-async def test_content_of_a_form_nobody_has_costs_only_itself(content: list[Any], said: list[str]) -> None:
+async def test_content_of_an_unknown_form_is_skipped_alone(content: list[Any], message: list[str]) -> None:
     made = AIMessage("", id="z")
     made.content = content
     async with langgraph(one_node(lambda state: {"messages": [made]})) as thread:
         stream = await thread.say("hi")
     assert thread.error is None
-    assert [word for word in stream if word[:2] in {"TS", "TC", "TE"} or word.startswith("ZMC")] == said
+    assert [word for word in stream if word[:2] in {"TS", "TC", "TE"} or word.startswith("ZMC")] == message
 
 
 async def test_what_a_provider_has_encrypted_goes_with_the_reasoning_and_signatures_do_not() -> None:
@@ -298,10 +298,10 @@ async def test_what_a_provider_has_encrypted_goes_with_the_reasoning_and_signatu
     ) as thread:
         stream = await thread.say("go")
     assert "ENC message z1 xyz" in stream
-    assert "sig" not in repr(thread.told)
+    assert "sig" not in repr(thread.events)
 
 
-async def test_a_model_that_is_not_to_be_heard_is_not() -> None:
+async def test_a_muted_model_emits_nothing() -> None:
     model = ScriptedModel(calls(text("psst"), call("c1", "get_weather", ROME)))
     quiet = model.with_config(metadata={"emit-messages": False, "emit-tool-calls": False})
 
@@ -313,7 +313,7 @@ async def test_a_model_that_is_not_to_be_heard_is_not() -> None:
         assert await thread.say("go") == ["TS m1", 'TC m1 "Aloud."', "TE m1", "MS", "RF success"]
 
 
-async def test_what_nodes_and_tools_write_to_the_stream_are_custom_events_in_their_place() -> None:
+async def test_what_nodes_and_tools_write_to_the_stream_are_custom_events_in_order() -> None:
     @tool
     async def work() -> str:
         """Works."""

@@ -49,9 +49,9 @@ async def test_the_ids_that_were_streamed_are_those_in_the_graphs_state() -> Non
     graph = agent_graph(ScriptedModel(says("one"), says("two")), checkpointer=InMemorySaver())
     async with langgraph(graph) as thread:
         await thread.say("a")
-        first = [one.message_id for one in thread.told if isinstance(one, e.TextMessageStart)]
+        first = [one.message_id for one in thread.events if isinstance(one, e.TextMessageStart)]
         await thread.say("b")
-        second = [one.message_id for one in thread.told if isinstance(one, e.TextMessageStart)]
+        second = [one.message_id for one in thread.events if isinstance(one, e.TextMessageStart)]
     messages = (await graph.aget_state(PLACE)).values["messages"]
     assert [message.id for message in messages] == ["u1", *first, "u2", *second]
 
@@ -84,7 +84,7 @@ async def test_after_a_restart_that_lost_the_checkpoints_the_model_sees_the_whol
     assert await stored(graphs[1]) == [*before, "user: b", "ai: two", "user: c", "ai: three"]
 
 
-async def test_a_rewind_takes_the_graph_back_to_where_the_message_was_asked() -> None:
+async def test_a_rewind_takes_the_graph_back_to_where_the_message_was_sent() -> None:
     model = ScriptedModel(says("one"), says("two"), says("three"), says("new two"), says("new three"))
     graph = agent_graph(model, checkpointer=InMemorySaver())
     async with langgraph(graph) as thread:
@@ -111,7 +111,7 @@ async def test_a_rewind_to_the_beginning_forgets_what_the_graph_had() -> None:
     assert await stored(graph) == ["user: a", "ai: again"]
 
 
-async def test_a_run_that_was_stopped_leaves_the_graph_usable_and_the_model_sees_what_was_said() -> None:
+async def test_a_stopped_run_leaves_the_graph_usable_and_the_model_sees_its_messages() -> None:
     hang = anyio.Event()
     model = ScriptedModel([*says("half a "), hang], says("whole"), says("end"))
     graph = agent_graph(model, checkpointer=InMemorySaver())
@@ -133,7 +133,7 @@ async def test_a_run_that_was_stopped_leaves_the_graph_usable_and_the_model_sees
     assert model.closed == 3
 
 
-async def test_a_run_that_failed_can_be_tried_again_and_the_question_is_asked_once() -> None:
+async def test_a_failed_run_can_be_retried_and_its_message_is_sent_once() -> None:
     model = ScriptedModel([RuntimeError("no")], says("now"))
     async with langgraph(agent_graph(model, checkpointer=InMemorySaver())) as thread:
         assert (await thread.say("a"), thread.error) == ([], "langgraph_error")
@@ -176,7 +176,7 @@ def test_two_owners_with_the_same_thread_id_have_two_conversations() -> None:
     )
 
 
-async def test_a_factory_is_asked_once_for_each_thread_and_gets_the_platforms_context() -> None:
+async def test_a_factory_is_called_once_for_each_thread_and_gets_the_platforms_context() -> None:
     contexts: list[Any] = []
     model = ScriptedModel(says("one"), says("two"), says("three"))
 
@@ -193,7 +193,7 @@ async def test_a_factory_is_asked_once_for_each_thread_and_gets_the_platforms_co
     assert model.saw[1:] == [["user: a", "ai: one", "user: b"], ["user: c"]]
 
 
-async def test_messages_without_a_reducer_are_given_whole() -> None:
+async def test_messages_without_a_reducer_are_sent_whole() -> None:
     class State(TypedDict):
         messages: list[Any]
 
@@ -209,13 +209,13 @@ async def test_messages_without_a_reducer_are_given_whole() -> None:
     assert model.saw[1] == ["user: a", "ai: one", "user: b"]
 
 
-async def test_a_graph_that_shortens_its_conversation_is_given_only_what_is_new() -> None:
+async def test_a_graph_that_shortens_its_conversation_gets_only_new_messages() -> None:
     model = ScriptedModel(says("one"), says("two"), says("three"))
 
     async def node(state: MessagesState) -> Any:
-        said = await model.ainvoke(state["messages"])
+        message = await model.ainvoke(state["messages"])
         old = state["messages"][:-1]
-        return {"messages": [*(RemoveMessage(id=message.id or "") for message in old), said]}
+        return {"messages": [*(RemoveMessage(id=message.id or "") for message in old), message]}
 
     graph = (
         StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile(checkpointer=InMemorySaver())
@@ -258,7 +258,7 @@ async def test_a_client_goes_nowhere_where_that_is_not_allowed() -> None:
     assert model.saw[1] == ["user: a", "ai: one", "user: b"]
 
 
-async def test_a_frontend_call_that_is_given_up_is_answered_for_the_model() -> None:
+async def test_an_abandoned_frontend_call_gets_a_result_for_the_model() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", "{}")), says("ok"))
     async with langgraph(agent_graph(model, checkpointer=InMemorySaver()), tools=[TOOL]) as thread:
         assert (await thread.say("a"))[-1] == "RF waits for f1"
@@ -283,7 +283,7 @@ async def test_the_conversation_may_stand_under_another_key() -> None:
     graph = StateGraph(State).add_node("node", node).add_edge(START, "node").compile(checkpointer=InMemorySaver())
     async with langgraph(graph, LangGraphConfig(messages_key="chat")) as thread:
         await thread.say("a")
-        assert not any(isinstance(event, e.StateDelta | e.StateSnapshot) for event in thread.told)
+        assert not any(isinstance(event, e.StateDelta | e.StateSnapshot) for event in thread.events)
         await thread.say("b")
     assert model.saw[1] == ["user: a", "ai: one", "user: b"]
 
@@ -294,8 +294,8 @@ async def test_a_client_that_keeps_the_history_itself_decides_what_the_model_see
     settings = dataclasses.replace(SETTINGS, history="client")
     async with langgraph(graph, settings=settings) as thread:
         await thread.run(user("u1", "a"))
-        answer = next(event.message_id for event in thread.told if isinstance(event, e.TextMessageStart))
-        said = e.AssistantMessage(id=answer, content="one")
-        await thread.run(user("u1", "a"), said, user("u2", "b"))
+        answer = next(event.message_id for event in thread.events if isinstance(event, e.TextMessageStart))
+        message = e.AssistantMessage(id=answer, content="one")
+        await thread.run(user("u1", "a"), message, user("u2", "b"))
         await thread.run(user("u1", "a"), e.AssistantMessage(id="other", content="edited"), user("u3", "c"))
     assert model.saw[1:] == [["user: a", "ai: one", "user: b"], ["user: a", "ai: edited", "user: c"]]

@@ -1,4 +1,4 @@
-"""Answers that are in the graph and that no stream said: given as dicts or tuples, out of a cache, by a command to the graph around."""
+"""Answers in the graph's state that were not streamed: written as dicts or tuples, from a cache, or by a command to the parent graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def speaking(model: Any) -> Any:
 
 
 @SAVERS
-async def test_messages_written_as_dicts_or_tuples_are_told_whole_in_order_and_once(saver: Any) -> None:
+async def test_messages_written_as_dicts_or_tuples_are_emitted_whole_in_order_and_once(saver: Any) -> None:
     graph = in_a_row(
         lambda state: {"messages": [{"role": "assistant", "content": "One."}, ("ai", "Two.")]},
         lambda state: {"messages": [AIMessage("Three.")]},
@@ -54,7 +54,7 @@ async def test_messages_written_as_dicts_or_tuples_are_told_whole_in_order_and_o
             ]
 
 
-async def test_a_result_and_a_call_written_as_dicts_are_told() -> None:
+async def test_a_result_and_a_call_written_as_dicts_are_emitted() -> None:
     graph = in_a_row(
         lambda state: {
             "messages": [
@@ -76,7 +76,7 @@ async def test_a_result_and_a_call_written_as_dicts_are_told() -> None:
         ]
 
 
-async def test_a_call_of_the_client_written_as_a_dict_is_carried_out_when_the_run_ends() -> None:
+async def test_a_call_of_the_client_written_as_a_dict_is_executed_when_the_run_ends() -> None:
     graph = in_a_row(
         lambda state: {
             "messages": [
@@ -99,7 +99,7 @@ async def test_a_call_of_the_client_written_as_a_dict_is_carried_out_when_the_ru
         ]
 
 
-async def test_what_a_cached_node_answers_is_told_and_is_not_counted_as_used() -> None:
+async def test_the_answer_of_a_cached_node_is_emitted_and_not_counted_as_usage() -> None:
     model = ScriptedModel(says("Hel", "lo", usage=(3, 4)))
     graph = StateGraph(MessagesState)
     policy = CachePolicy(key_func=lambda state: state["messages"][-1].content)
@@ -113,12 +113,12 @@ async def test_what_a_cached_node_answers_is_told_and_is_not_counted_as_used() -
     assert used is not None
 
 
-async def test_the_result_of_a_call_that_hands_over_to_the_graph_around_is_told() -> None:
+async def test_the_result_of_a_call_that_hands_over_to_the_parent_graph_is_emitted() -> None:
     @tool
     def hand_over(tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
         """Hands over."""
-        given = ToolMessage("handed over", tool_call_id=tool_call_id)
-        return Command(graph=Command.PARENT, goto="other", update={"messages": [given]})
+        values = ToolMessage("handed over", tool_call_id=tool_call_id)
+        return Command(graph=Command.PARENT, goto="other", update={"messages": [values]})
 
     model = ScriptedModel(calls(call("c1", "hand_over", "{}")))
     inner = StateGraph(MessagesState).add_node("agent", speaking(model)).add_node("tools", ToolNode([hand_over]))
@@ -127,12 +127,12 @@ async def test_the_result_of_a_call_that_hands_over_to_the_graph_around_is_told(
     outer.add_node("other", lambda state: {"messages": [AIMessage("Mine now.")]})
     outer.add_edge(START, "first")
     async with langgraph(outer.compile(checkpointer=InMemorySaver())) as thread:
-        said = await thread.say("go")
-    assert [word for word in said if word.startswith(("CR", "RF"))] == ['CR c1 "handed over" @s1', "RF success"]
+        stream = await thread.say("go")
+    assert [word for word in stream if word.startswith(("CR", "RF"))] == ['CR c1 "handed over" @s1', "RF success"]
 
 
 @SAVERS
-async def test_the_history_is_not_told_again(saver: Any) -> None:
+async def test_the_history_is_not_emitted_again(saver: Any) -> None:
     graph = in_a_row(lambda state: {"messages": [("ai", f"{len(state['messages'])}")]}, checkpointer=saver())
     async with langgraph(graph) as thread:
         for expected in ("1", "3", "5"):
@@ -147,7 +147,7 @@ def speaking_plainly(model: Any) -> Any:
 
 @pytest.mark.parametrize("node", [speaking, speaking_plainly])
 @pytest.mark.parametrize("tags", [["nostream"], []], ids=["not streamed", "streamed"])
-async def test_what_a_silenced_model_says_stays_unheard_also_in_the_runs_after(tags: list[str], node: Any) -> None:
+async def test_messages_of_a_muted_model_stay_hidden_also_in_later_runs(tags: list[str], node: Any) -> None:
     model = ScriptedModel(script=lambda messages: says("secret"))
     quiet = model.with_config(metadata={"emit-messages": False}, tags=tags)
     graph = in_a_row(
@@ -162,14 +162,14 @@ async def test_what_a_silenced_model_says_stays_unheard_also_in_the_runs_after(t
     assert "ai: secret" in model.saw[1]
 
 
-async def test_the_calls_of_a_silenced_model_that_is_not_streamed_stay_unheard() -> None:
+async def test_the_calls_of_a_muted_model_that_is_not_streamed_stay_hidden() -> None:
     model = ScriptedModel(calls(text("Look:"), atomic("c1", "get_weather", {"city": "Rome"})))
     quiet = model.with_config(metadata={"emit-tool-calls": False}, tags=["nostream"])
     async with langgraph(in_a_row(speaking(quiet), checkpointer=InMemorySaver())) as thread:
         assert await thread.say("hi") == ["TS m1", 'TC m1 "Look:"', "TE m1", "MS", "RF success"]
 
 
-async def test_a_model_that_is_only_not_streamed_is_told_whole() -> None:
+async def test_a_model_that_is_only_not_streamed_is_emitted_whole() -> None:
     graph = in_a_row(speaking(ScriptedModel(says("Hel", "lo")).with_config(tags=["nostream"])))
     async with langgraph(graph) as thread:
         assert await thread.say("hi") == ["TS m1", 'TC m1 "Hello"', "TE m1", "MS", "RF success"]
@@ -181,8 +181,8 @@ async def test_a_graph_made_of_a_function_gets_the_whole_conversation(saver: Any
     """With a checkpointer its last return value is stored, which is no conversation."""
     model = ScriptedModel(script=lambda messages: says("ok"))
 
-    async def work(given: dict[str, Any]) -> Any:
-        return {returned: [await model.ainvoke(given["messages"])]}
+    async def work(values: dict[str, Any]) -> Any:
+        return {returned: [await model.ainvoke(values["messages"])]}
 
     async with langgraph(entrypoint(checkpointer=saver())(work)) as thread:
         for word in ("one", "two", "three"):

@@ -42,8 +42,8 @@ __all__ = [
     "no",
     "react_agent",
     "steps",
+    "summarize",
     "tasks_since",
-    "told",
     "verify",
     "yes",
 ]
@@ -90,10 +90,10 @@ class Thread:
     name: str = "t"
     tools: list[e.Tool] = field(default_factory=list)
     count: int = 0
-    told: list[e.Event] = field(default_factory=list)
+    events: list[e.Event] = field(default_factory=list)
     """The events of the last run."""
     seen: list[e.Event] = field(default_factory=list)
-    """The last run as clients got it, with what the server said."""
+    """The last run as clients got it, with the server's own events."""
     error: str | None = None
     """The code of the last run's RUN_ERROR."""
 
@@ -111,33 +111,33 @@ class Thread:
     async def run(self, *messages: e.Message, **options: Any) -> list[str]:
         with unless_hung():
             more = {name: options.pop(name) for name in ("context", "forwarded_props") if name in options}
-            asked = request(*messages, thread=self.name, **{"tools": self.tools, **options})
-            asked = dataclasses.replace(asked, input=msgspec.structs.replace(asked.input, **more))
-            started = await self.runner.start(asked)
+            run_request = request(*messages, thread=self.name, **{"tools": self.tools, **options})
+            run_request = dataclasses.replace(run_request, input=msgspec.structs.replace(run_request.input, **more))
+            started = await self.runner.start(run_request)
             self.seen = await events_of(self.runner, started)
         last = self.seen[-1]
         self.error = last.code if isinstance(last, e.RunError) else None
-        self.told = self.taps[self.name]
-        return told(self.told)
+        self.events = self.taps[self.name]
+        return summarize(self.events)
 
     @property
     def interrupts(self) -> list[e.Interrupt]:
-        end = self.told[-1]
+        end = self.events[-1]
         assert isinstance(end, e.RunFinished)
         assert isinstance(end.outcome, e.Interrupted)
         return end.outcome.interrupts
 
     @property
     def end(self) -> e.RunFinished:
-        end = self.told[-1]
+        end = self.events[-1]
         assert isinstance(end, e.RunFinished)
         return end
 
     def text(self) -> str:
-        return "".join(event.delta for event in self.told if isinstance(event, e.TextMessageContent))
+        return "".join(event.delta for event in self.events if isinstance(event, e.TextMessageContent))
 
 
-def told(events: list[e.Event]) -> list[str]:
+def summarize(events: list[e.Event]) -> list[str]:
     """The stream in short words, without the steps: nearly every stream has the same. `m1` is the first message of the graph's own ids."""
     named = _Renamed()
     return told_plainly([named(event) for event in events if not isinstance(event, e.StepStarted | e.StepFinished)])
@@ -163,11 +163,13 @@ class _Renamed:
 
     def __call__(self, event: e.Event) -> e.Event:
         found = {name: getattr(event, name, None) for name in self._FIELDS}
-        made = {name: self._name(given) for name, given in found.items() if given and _is_made(given)}
-        return msgspec.structs.replace(event, **made) if made else event
+        renamed = {
+            name: self._name(native_id) for name, native_id in found.items() if native_id and _is_made(native_id)
+        }
+        return msgspec.structs.replace(event, **renamed) if renamed else event
 
-    def _name(self, given: str) -> str:
-        base, _, again = given.partition("~")
+    def _name(self, native_id: str) -> str:
+        base, _, again = native_id.partition("~")
         if base not in self._ids:
             letter = "s" if ":" in base else "m"
             self._counts[letter] += 1

@@ -19,6 +19,8 @@ def scripted_bridge() -> PlatformBridge:
 def _played(messages: list[Any]) -> Turn:
     beginning = says("Well, ")[:3]
     match messages[-1]["content"][-1]["text"]:
+        case "history":
+            return says(str(messages))
         case "crash":
             return [*beginning, RuntimeError("upstream is gone")]
         case "hang":

@@ -1,16 +1,14 @@
-"""ADKAdapter: runs of one thread of an ADK agent. `run.py` executes a single run."""
+"""ADKAdapter: runs of one thread of an ADK agent. `run.py` is one run."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.adk.errors import to_bridge_error
 from ambient_runner.bridges.adk.memory import SessionMemory
 from ambient_runner.bridges.adk.run import AdkRun
 from ambient_runner.bridges.adk.run_input import RunContext
-from ambient_runner.bridges.base import remember
+from ambient_runner.bridges.toolkit.adapter_run import stream_run
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.runs.run import current_run_or_none
 
@@ -38,30 +36,9 @@ class ADKAdapter:
         self._abort = asyncio.Event()
         self._location: SessionLocation | None = None
 
-    async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Yield the events of one run. Raises: BridgeError when ADK fails."""
-        self._abort = asyncio.Event()
-        current, run_input = current_run_or_none(), input_from_agui(input)
-        run = AdkRun(self._bridge, run_input, self._find_location(current, run_input), self._instructions)
-        try:
-            async with aclosing(run.events(self._build_context(current, run_input), self._abort)) as events:
-                async for event in events:
-                    yield event
-            async with aclosing(run.finish()) as events:
-                async for event in events:
-                    yield event
-        except Exception as error:
-            known = to_bridge_error(error)
-            for event in run.translator.close():
-                yield event
-            if known is error:
-                raise
-            raise known from error
-        if run.updates_memory:
-            self._memory = await run.dump_memory()
-            if current is not None:
-                yield remember(self._memory)
-        yield run.terminal
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+        """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError when ADK fails."""
+        return stream_run(lambda: self._begin_run(input))
 
     async def interrupt(self) -> None:
         """Abort the active run. ADK completes the events it has streamed so far."""
@@ -71,12 +48,20 @@ class ADKAdapter:
         if self._location is not None and self._bridge.owns_sessions:
             await self._bridge.delete_session(self._location)
 
-    def _find_location(self, current: Run | None, run_input: RunAgentInput) -> SessionLocation:
-        if current is None:
-            self._location = self._bridge.standalone_location(run_input.thread_id)
-        else:
-            self._location = self._bridge.session_location(current.thread)
-        return self._location
+    async def _begin_run(self, agui_input: AguiInput) -> AdkRun:
+        """Parse the input, and find the session and the memory of the thread."""
+        self._abort = asyncio.Event()
+        current, run_input = current_run_or_none(), input_from_agui(agui_input)
+        self._location = (
+            self._bridge.standalone_location(run_input.thread_id)
+            if current is None
+            else self._bridge.session_location(current.thread)
+        )
+        context = self._build_context(current, run_input)
+        return AdkRun(self._bridge, context, self._location, self._instructions, self._abort, self._keep_memory)
+
+    def _keep_memory(self, stored: dict[str, Any] | None) -> None:
+        self._memory = stored
 
     def _build_context(self, current: Run | None, run_input: RunAgentInput) -> RunContext:
         memory = current.memory if current else self._memory

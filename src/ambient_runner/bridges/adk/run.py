@@ -1,4 +1,4 @@
-"""AdkRun: one run of an ADK agent, from its input to its terminal event. `adapter.py` drives it."""
+"""AdkRun: one run of an ADK agent, from its input to its terminal event."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.config import HIDDEN
+from ambient_runner.bridges.adk.errors import to_bridge_error
 from ambient_runner.bridges.adk.event_hooks import EventHooks
 from ambient_runner.bridges.adk.instrumentation import PAUSED_KEY, RunPlugin
 from ambient_runner.bridges.adk.memory import SessionMemory
@@ -13,14 +14,16 @@ from ambient_runner.bridges.adk.outcome import build_terminal
 from ambient_runner.bridges.adk.run_input import build_adk_input
 from ambient_runner.bridges.adk.sessions import ThreadSession
 from ambient_runner.bridges.adk.translate import Translator
+from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import collect_tool_calls
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.events import Cancelled, RunFinished, StateSnapshot, ToolMessage
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from google.adk.events import Event as AdkEvent
     from google.genai import types
@@ -28,21 +31,29 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.bridge import ADKBridge
     from ambient_runner.bridges.adk.run_input import AdkInput, RunContext
     from ambient_runner.bridges.adk.sessions import SessionLocation
+    from ambient_runner.errors import RunnerError
     from ambient_runner.protocol.events import Event, RunAgentInput, Terminal
 
 __all__ = ["AdkRun"]
 
 
 class AdkRun:
-    """One run and the objects that live as long as it does. Call `events` first, then `finish`; then `terminal` is set."""
+    """One run and what lives as long as it does: an `AdapterRun`. `abort` stops ADK; `keep_memory` gets the data for the next run."""
 
-    terminal: Terminal
     _adk_input: AdkInput
+    _terminal: Terminal
 
     def __init__(
-        self, bridge: ADKBridge, run_input: RunAgentInput, location: SessionLocation, instructions: list[str]
+        self,
+        bridge: ADKBridge,
+        context: RunContext,
+        location: SessionLocation,
+        instructions: list[str],
+        abort: asyncio.Event,
+        keep_memory: Callable[[dict[str, Any] | None], None],
     ) -> None:
-        self._run_input = run_input
+        self._context, self._abort, self._keep_memory = context, abort, keep_memory
+        self._run_input = run_input = context.run_input
         self._location = location
         self._state = StateStore(run_input.state, lambda key: is_hidden(key, HIDDEN))
         self._hooks = EventHooks(bridge.handlers, self._state)
@@ -63,22 +74,45 @@ class AdkRun:
         self._run_config = bridge.config.get_run_config()
         self._session = ThreadSession(self._runner, location, bridge.root.name, keeps_rewound=not bridge.owns_sessions)
 
-    @property
-    def updates_memory(self) -> bool:
-        """True if the session at the end of this run is the one to continue: it was neither cancelled nor timed out, nor failed."""
-        has_finished = isinstance(self.terminal, RunFinished) and not isinstance(self.terminal.outcome, Cancelled)
-        return has_finished and not self._hooks.has_timed_out
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Run ADK and yield its translated events, then the ends of everything open and the final state.
 
-    async def events(self, context: RunContext, abort: asyncio.Event) -> AsyncGenerator[Event, None]:
-        """Run ADK and yield its translated events, until it ends or waits for the client."""
-        self._adk_input = adk_input = await build_adk_input(context, self._session, self._state)
+        A state handler sees the end of everything, so these events are sent before it is called.
+        """
+        async with aclosing(self._run_adk()) as events:
+            async for event in events:
+                yield event
+        self._terminal = build_terminal(self._run_input, self._adk_input, self.translator)
+        for event in (*self._hooks.take_errors(), *self.translator.close(self._terminal)):
+            yield event
+        for event in await self._final_state_events():
+            yield event
+
+    async def finish(self) -> list[Event]:
+        """Return the memory and the terminal event."""
+        remembered = await self._remember() if self._continues_after(self._terminal) else []
+        return [*remembered, self._terminal]
+
+    def map_error(self, error: Exception) -> RunnerError:
+        return to_bridge_error(error)
+
+    async def fail(self, error: RunnerError) -> list[Event]:
+        """Return the ends of everything open."""
+        return self.translator.close()
+
+    async def close(self) -> None:
+        """Do nothing: the session belongs to the adapter."""
+
+    async def _run_adk(self) -> AsyncGenerator[Event, None]:
+        """Yield the translated events of ADK, until it ends or waits for the client."""
+        self._adk_input = adk_input = await build_adk_input(self._context, self._session, self._state)
         for event in adk_input.first_events:
             yield event
         self._plugin.add_instructions(adk_input.instructions)
         self._plugin.reserve_call_ids(adk_input.known_calls)
         hooks, feed = self._hooks, self.translator.feed
         for message in adk_input.messages:
-            async with aclosing(hooks.adk_events(self._start_adk(message, abort))) as natives:
+            async with aclosing(hooks.adk_events(self._start_adk(message))) as natives:
                 async for native in natives:
                     if _is_paused(native):
                         if native.branch is None:
@@ -88,20 +122,19 @@ class AdkRun:
                     for event in feed(native) if is_default else await hooks.translate_event(native, feed):
                         yield event
 
-    async def finish(self) -> AsyncGenerator[Event, None]:
-        """Set the terminal event, close what is open and yield the last events before it."""
-        self.terminal = build_terminal(self._run_input, self._adk_input, self.translator)
-        for event in (*self._hooks.take_errors(), *self.translator.close(self.terminal)):
-            yield event
-        for event in await self._final_state_events():
-            yield event
+    def _continues_after(self, terminal: Terminal) -> bool:
+        """Return True if the next run continues this session: the run was neither cancelled nor timed out, nor has it failed."""
+        has_finished = isinstance(terminal, RunFinished) and not isinstance(terminal.outcome, Cancelled)
+        return has_finished and not self._hooks.has_timed_out
 
-    async def dump_memory(self) -> dict[str, Any] | None:
-        """Return the data the next run needs; None when the session has no events."""
+    async def _remember(self) -> list[Event]:
+        """Keep the data the next run needs; None when the session has no events. On a server it is stored with the thread."""
         memory = SessionMemory.from_session(await self._session.load(), self._adk_input.user_message_id)
-        return None if memory is None else memory.to_stored()
+        stored = None if memory is None else memory.to_stored()
+        self._keep_memory(stored)
+        return [] if current_run_or_none() is None else [remember(stored)]
 
-    def _start_adk(self, message: types.Content, abort: asyncio.Event) -> AsyncGenerator[AdkEvent, None]:
+    def _start_adk(self, message: types.Content) -> AsyncGenerator[AdkEvent, None]:
         adk_input = self._adk_input
         context = [*(self._run_config.model_input_context or []), *adk_input.context]
         return self._runner.run_async(
@@ -110,7 +143,7 @@ class AdkRun:
             new_message=message,
             state_delta=(adk_input.state_delta or None) if message is adk_input.messages[0] else None,
             run_config=self._run_config.model_copy(update={"model_input_context": context or None}),
-            abort_signal=abort,
+            abort_signal=self._abort,
         )
 
     async def _final_state_events(self) -> list[Event]:

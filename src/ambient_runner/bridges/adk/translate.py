@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ambient_runner.bridges.adk.interrupts import INTERNAL_TOOLS, INTERRUPT_CALLS, is_provisional
 from ambient_runner.bridges.adk.messages import is_failure, response_content
 from ambient_runner.bridges.adk.streamed_arguments import StreamedArguments
+from ambient_runner.bridges.adk.subagents import SubagentLanes, is_in_branch
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.json_values import parse_json_or_text
 from ambient_runner.bridges.toolkit.usage import Usage
@@ -75,11 +76,10 @@ class Translator:
         self._root_agent = root_agent
         self._state = state
         self._structured_agents = frozenset(structured_agents)
-        self._new_id = new_id
         self._composer = Composer(new_id)
         for call_id in known_call_ids:
             self._composer.continue_tool_call(call_id)
-        self._lanes: dict[str, str] = {}
+        self._lanes = SubagentLanes(self._composer, new_id)
         self._streamed_ids: set[str] = set()
         self._streamed_arguments: dict[str, StreamedArguments] = {}
         self._imitated_ids: set[str] = set()
@@ -98,14 +98,14 @@ class Translator:
     def is_halted(self, branch: str | None) -> bool:
         """Return True if an agent on this branch has to wait: it or a descendant has an open call or interrupt."""
         waiting = (*self.pending_calls.values(), *self.interrupts.values())
-        return any(_is_below(pending.branch, branch) for pending in waiting)
+        return any(is_in_branch(pending.branch, branch) for pending in waiting)
 
     def _partial_event(self, event: AdkEvent) -> list[Event]:
         parts = event.content.parts if event.content else None
         if not parts:
             return []
-        events = [] if event.branch is None and not self._lanes else self._enter_branch(event)
-        lane, key, author = self._lane_of(event), event.id, event.author
+        events = self._lanes.enter_branch(event.branch, event.author)
+        lane, key, author = self._lanes.find_lane(event.branch), event.id, event.author
         self._streamed_ids.add(key)
         for part in parts:
             if part.text is not None:
@@ -117,8 +117,8 @@ class Translator:
     def _complete_event(self, event: AdkEvent) -> list[Event]:
         self._record_outcome(event)
         parts = (event.content.parts if event.content else None) or []
-        events = self._enter_branch(event) if parts else []
-        lane = self._lane_of(event)
+        events = self._lanes.enter_branch(event.branch, event.author) if parts else []
+        lane = self._lanes.find_lane(event.branch)
         events += self._unsent_text_events(event, lane) if event.id in self._streamed_ids else []
         for part in parts:
             events += self._part_events(event, part, lane)
@@ -268,35 +268,9 @@ class Translator:
         elif event.content is not None:
             self.error_code = None
 
-    def _enter_branch(self, event: AdkEvent) -> list[Event]:
-        """Return the start of the lane of the event's branch. An event on the main lane ends all other lanes."""
-        branch = event.branch
-        if branch is None:
-            ended, self._lanes = self._lanes, {}
-            return [end for lane in ended.values() for end in self._composer.end_subagent(lane)]
-        if branch in self._lanes:
-            return []
-        ancestor = max((known for known in self._lanes if _is_below(branch, known)), key=len, default=None)
-        lane = self._lanes[branch] = self._new_id("subagent")
-        _, _, cause = branch.rpartition("@")
-        return self._composer.start_subagent(
-            lane,
-            event.author,
-            parent=self._lanes[ancestor] if ancestor else None,
-            parent_tool_call_id=cause if "@" in branch and not cause.isdigit() else None,
-        )
-
-    def _lane_of(self, event: AdkEvent) -> str | None:
-        return self._lanes.get(event.branch) if event.branch else None
-
     def _end_held_calls(self) -> list[Event]:
         held, self._held_calls = self._held_calls, {}
         return [event for call_id in held for event in self._composer.tool_end(call_id)]
-
-
-def _is_below(branch: str | None, ancestor: str | None) -> bool:
-    """Return True if a branch is `ancestor` or below it. None is the root branch."""
-    return ancestor is None or branch == ancestor or (branch or "").startswith((f"{ancestor}.", f"{ancestor}/"))
 
 
 def _has_text(event: AdkEvent) -> bool:

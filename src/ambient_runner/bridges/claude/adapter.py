@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.claude.errors import to_bridge_error
-from ambient_runner.bridges.claude.memory import SessionMemory
+from ambient_runner.bridges.claude.memory import ClaudeMemory
 from ambient_runner.bridges.claude.run import ClaudeRun
 from ambient_runner.bridges.claude.run_input import RunContext
+from ambient_runner.bridges.toolkit.adapter_run import stream_run
 from ambient_runner.errors import NoUserMessage
-from ambient_runner.protocol.events import RunFinished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,7 +32,7 @@ class ClaudeAdapter:
     def __init__(self, ctx: PlatformContext, shared: ClaudeBridgeState) -> None:
         self._platform = ctx
         self._shared = shared
-        self._memory = SessionMemory(ctx.workspace_path or ctx.cwd_path, shared.track_thread)
+        self._memory = ClaudeMemory(ctx.workspace_path or ctx.cwd_path, shared.track_thread)
         self._run: ClaudeRun | None = None
 
     @property
@@ -47,27 +45,9 @@ class ClaudeAdapter:
         """The id of the running process, if there is one."""
         return self.session.pid if self.session is not None and self.session.is_alive else None
 
-    async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Stream the events of one run: RUN_FINISHED at the end, no RUN_STARTED. Raises: BridgeError."""
-        self._run = run = self._start_run(input)
-        try:
-            async with aclosing(run.stream()) as events:
-                async for event in events:
-                    yield event
-            for event in await run.finish():
-                yield event
-        except Exception as error:
-            known = to_bridge_error(error)
-            last_events = run.fail(known)
-            for event in last_events:
-                yield event
-            if last_events and isinstance(last_events[-1], RunFinished):
-                return
-            if known is error:
-                raise
-            raise known from error
-        finally:
-            await run.close()
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+        """Return the events of one run, with RUN_FINISHED but without RUN_STARTED. Raises: BridgeError."""
+        return stream_run(lambda: self._begin_run(input))
 
     async def interrupt(self) -> None:
         """End the turn. The process stays, unless it does not react."""
@@ -93,11 +73,12 @@ class ClaudeAdapter:
         """Return True if the process is in a turn that continues with what this input brings."""
         return self.session is not None and self.session.waits_for(RunContext.from_agui(input).new)
 
-    def _start_run(self, agui_input: AguiInput) -> ClaudeRun:
+    async def _begin_run(self, agui_input: AguiInput) -> ClaudeRun:
         """Parse the input. Raises: NoUserMessage."""
         context = RunContext.from_agui(agui_input)
         if not context.has_new_input:
             raise NoUserMessage
         if context.run is not None:
             context.run.secrets.add(self._shared.secrets)
-        return ClaudeRun(context, self._platform, self._shared, self._memory, self.session)
+        self._run = ClaudeRun(context, self._platform, self._shared, self._memory, self.session)
+        return self._run

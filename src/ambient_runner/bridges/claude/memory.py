@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnsweredMessage",
-    "SessionMemory",
+    "ClaudeMemory",
     "SessionPosition",
     "SessionRecord",
     "add_answer",
@@ -72,7 +72,7 @@ class SessionPosition:
     missing_turns: Sequence[Turn] = ()
 
 
-class SessionMemory:
+class ClaudeMemory:
     """The record of one thread. `folder` is its workspace; `track_thread` is called with what exists outside of the ledger."""
 
     def __init__(self, folder: str, track_thread: Callable[[ThreadKey, Path | None, SessionRecord], None]) -> None:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.claude.translate import Translator
     from ambient_runner.protocol.events import Outcome, RunAgentInput
 
-__all__ = ["run_cancelled", "run_finished", "run_waiting"]
+__all__ = ["build_run_cancelled", "build_run_finished", "build_run_waiting"]
 
 
-def run_finished(
+def build_run_finished(
     run_input: RunAgentInput, result: ResultMessage, translator: Translator, cost_before: float, *, cancelled: bool
 ) -> RunFinished:
     """Return the end of a turn. `cost_before` is the cost of the process before it. Raises: ClaudeError for a turn that failed."""
@@ -36,7 +36,9 @@ def run_finished(
     )
 
 
-def run_waiting(run_input: RunAgentInput, translator: Translator, session: Session, seconds: float) -> RunFinished:
+def build_run_waiting(
+    run_input: RunAgentInput, translator: Translator, session: Session, seconds: float
+) -> RunFinished:
     """Return the end of a run whose turn continues in another one: with interrupts, else with calls of the client's tools."""
     interrupts = [
         interrupt_of(
@@ -53,7 +55,7 @@ def run_waiting(run_input: RunAgentInput, translator: Translator, session: Sessi
     return RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=outcome)
 
 
-def run_cancelled(run_input: RunAgentInput) -> RunFinished:
+def build_run_cancelled(run_input: RunAgentInput) -> RunFinished:
     """Return the end of a stopped run that has no result."""
     return RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=Cancelled())
 

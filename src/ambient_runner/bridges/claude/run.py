@@ -1,6 +1,6 @@
 """One run of Claude: finds or starts a CLI process, sends the prompt or the answers, streams its events, and ends or waits.
 
-`adapter.py` calls `stream`, then `finish`; if either raises, `fail`. `session.py` talks to the process, `translate.py` turns its messages
+`adapter.py` calls `events`, then `finish`; if either raises, `fail`. `session.py` talks to the process, `translate.py` turns its messages
 into events, `outcome.py` makes the terminal event, `memory.py` keeps the position in the CLI's files.
 """
 
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ambient_runner.bridges.claude.client_tools import PendingCall
-from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost
+from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost, to_bridge_error
 from ambient_runner.bridges.claude.interrupts import to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch
 from ambient_runner.bridges.claude.memory import SessionPosition, find_position, last_user_id
-from ambient_runner.bridges.claude.outcome import run_cancelled, run_finished, run_waiting
+from ambient_runner.bridges.claude.outcome import build_run_cancelled, build_run_finished, build_run_waiting
 from ambient_runner.bridges.claude.run_input import build_prompt
 from ambient_runner.bridges.claude.session import ENDED, Session
 from ambient_runner.bridges.claude.translate import Translator
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
-from ambient_runner.errors import BridgeError, BridgeTimeout
+from ambient_runner.errors import BridgeError, BridgeTimeout, RunnerError
 from ambient_runner.protocol.events import RunError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.launch import Launch
-    from ambient_runner.bridges.claude.memory import SessionMemory
+    from ambient_runner.bridges.claude.memory import ClaudeMemory
     from ambient_runner.bridges.claude.run_input import RunContext
     from ambient_runner.bridges.claude.shared import ClaudeBridgeState
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
@@ -51,14 +51,14 @@ _STOP_TIMEOUT = 2.0
 
 
 class ClaudeRun:
-    """One run. It begins with the `session` of the run before, if there is one, and leaves its own for the next."""
+    """One run: an `AdapterRun`. It begins with the `session` of the run before, if there is one, and leaves its own for the next."""
 
     def __init__(
         self,
         context: RunContext,
         platform: PlatformContext,
         shared: ClaudeBridgeState,
-        memory: SessionMemory,
+        memory: ClaudeMemory,
         session: Session | None,
     ) -> None:
         self.session = session
@@ -74,7 +74,7 @@ class ClaudeRun:
         self._has_ended = anyio.Event()
         self._keeps_session = False
 
-    async def stream(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Run a turn until it ends, or until the process waits for an answer or a tool result. Raises: BridgeError."""
         new, session = self._context.new, self.session
         is_answer = session is not None and session.waits_for(new)
@@ -110,10 +110,13 @@ class ClaudeRun:
             return await self._finish_waiting(session, translator)
         return await self._finish_turn(session, translator, translator.result)
 
-    def fail(self, error: BridgeError) -> list[Event]:
+    def map_error(self, error: Exception) -> BridgeError:
+        return to_bridge_error(error)
+
+    async def fail(self, error: RunnerError) -> list[Event]:
         """Return the last events of a failed run, before its error. A stopped run ends as cancelled instead: RUN_FINISHED is the last."""
         if self.is_stopped:
-            terminal = run_cancelled(self._context.run_input)
+            terminal = build_run_cancelled(self._context.run_input)
             return [*self._composer.close(terminal), terminal]
         return self._composer.close(RunError(message=error.message))
 
@@ -235,7 +238,7 @@ class ClaudeRun:
             for event in translator.emit_requested_call(request.call_id, request.tool, request.input)
         ]
         session.match_pending_calls()
-        terminal = run_waiting(self._context.run_input, translator, session, self._config.answer_timeout)
+        terminal = build_run_waiting(self._context.run_input, translator, session, self._config.answer_timeout)
         return [*saved, *calls, *self._composer.close(terminal), terminal]
 
     async def _finish_turn(self, session: Session, translator: Translator, result: ResultMessage) -> list[Event]:
@@ -243,7 +246,9 @@ class ClaudeRun:
         cost_before, session.cost_usd = session.cost_usd, result.total_cost_usd or session.cost_usd
         session_id, entry_id = translator.session_id, translator.last_entry_id
         saved = await self._memory.save(self._context, session.last_user_id, session_id, entry_id)
-        terminal = run_finished(self._context.run_input, result, translator, cost_before, cancelled=self.is_stopped)
+        terminal = build_run_finished(
+            self._context.run_input, result, translator, cost_before, cancelled=self.is_stopped
+        )
         return [*saved, *self._composer.close(terminal), terminal]
 
     def _log_retry(self) -> None:

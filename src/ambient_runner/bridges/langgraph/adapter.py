@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.langgraph.errors import to_bridge_error
@@ -11,6 +10,7 @@ from ambient_runner.bridges.langgraph.memory import GraphMemory
 from ambient_runner.bridges.langgraph.run import LangGraphRun
 from ambient_runner.bridges.langgraph.run_input import RunContext
 from ambient_runner.bridges.langgraph.tool_call_ids import ToolCallIds
+from ambient_runner.bridges.toolkit.adapter_run import stream_run
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.agui_models import input_from_agui
@@ -40,31 +40,16 @@ class LangGraphAdapter:
         self._graph: Graph | None = None
         self._memory: GraphMemory | None = None
 
-    async def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Stream the events of one run: RUN_FINISHED at the end, no RUN_STARTED. Raises: BridgeError."""
-        run = await self._start_run(input)
-        try:
-            async with aclosing(run.stream()) as events:
-                async for event in events:
-                    yield event
-            for event in run.finish():
-                yield event
-        except Exception as error:
-            known = to_bridge_error(error)
-            for event in await run.fail(known):
-                yield event
-            if known is error:
-                raise
-            raise known from error
-        finally:
-            self._memory = run.memory
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+        """Return the events of one run, with RUN_FINISHED but without RUN_STARTED. Raises: BridgeError."""
+        return stream_run(lambda: self._begin_run(input))
 
     async def aclose(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
             await graph.aclose()
 
-    async def _start_run(self, agui_input: AguiInput) -> LangGraphRun:
+    async def _begin_run(self, agui_input: AguiInput) -> LangGraphRun:
         """Parse the input and find the memory of the thread. Raises: BridgeError."""
         graph, schema = await self._prepare_graph()
         run_input, run = input_from_agui(agui_input), current_run_or_none()
@@ -82,7 +67,10 @@ class LangGraphAdapter:
             platform=self._platform,
             call_ids=ToolCallIds(run_input.messages, memory.aliases if memory else {}),
         )
-        return LangGraphRun(context, graph)
+        return LangGraphRun(context, graph, self._keep_memory)
+
+    def _keep_memory(self, memory: GraphMemory | None) -> None:
+        self._memory = memory
 
     async def _prepare_graph(self) -> tuple[Graph, StateSchema]:
         """Return the graph and its schema; create it for the first run. Raises: BridgeError."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.translate import Translator
     from ambient_runner.protocol.events import Outcome
 
-__all__ = ["run_finished"]
+__all__ = ["build_run_finished"]
 
 
-def run_finished(
+def build_run_finished(
     context: RunContext, translator: Translator, checkpoint_id: str | None, next_nodes: Sequence[str]
 ) -> RunFinished:
     """Return RUN_FINISHED. `checkpoint_id` is the graph's newest, `next_nodes` are those it would run next. Raises: CheckpointerNeeded."""
@@ -27,13 +27,13 @@ def run_finished(
     return RunFinished(
         thread_id=context.run_input.thread_id,
         run_id=context.run_input.run_id,
-        outcome=_outcome_of(context, translator, checkpoint_id, next_nodes),
+        outcome=_run_outcome(context, translator, checkpoint_id, next_nodes),
         usage=translator.usage.tokens,
         metadata={"checkpointId": checkpoint_id} if checkpoint_id else None,
     )
 
 
-def _outcome_of(
+def _run_outcome(
     context: RunContext, translator: Translator, checkpoint_id: str | None, next_nodes: Sequence[str]
 ) -> Outcome:
     seconds, client_call_id = context.config.interrupt_seconds, context.call_ids.latest_client_id

@@ -1,6 +1,6 @@
 """One run of a graph: plans its input, streams its events, and keeps what the next run needs.
 
-`adapter.py` calls `stream`, then `finish`; if either raises, `fail`. `run_input.py` decides what the graph receives, `translate.py` turns
+`run_input.py` decides what the graph receives, `translate.py` turns
 its native events into ours, `outcome.py` makes the terminal event.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
 from ambient_runner.bridges.langgraph.memory import GraphMemory
-from ambient_runner.bridges.langgraph.outcome import run_finished
+from ambient_runner.bridges.langgraph.outcome import build_run_finished
 from ambient_runner.bridges.langgraph.run_input import forwarded_prop, plan_input
 from ambient_runner.bridges.langgraph.translate import Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.callbacks import call_hook
@@ -26,13 +26,13 @@ from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
     from ambient_runner.bridges.langgraph.graph import Graph
     from ambient_runner.bridges.langgraph.run_input import GraphInput, RunContext
     from ambient_runner.bridges.langgraph.subagents import Namespace
     from ambient_runner.bridges.langgraph.translate import Native
-    from ambient_runner.errors import BridgeError
+    from ambient_runner.errors import BridgeError, RunnerError
     from ambient_runner.protocol.events import Event
 
 __all__ = ["LangGraphRun"]
@@ -44,9 +44,10 @@ _DEFAULT_RECURSION_LIMIT = 100
 
 
 class LangGraphRun:
-    """One run. Its `memory` is what the next run needs."""
+    """One run: an `AdapterRun`. Its `memory` is what the next run needs."""
 
-    def __init__(self, context: RunContext, graph: Graph) -> None:
+    def __init__(self, context: RunContext, graph: Graph, keep_memory: Callable[[GraphMemory | None], None]) -> None:
+        self._keep_memory = keep_memory
         memory = context.memory
         self.memory = memory
         self._context = context
@@ -60,7 +61,7 @@ class LangGraphRun:
         self._edits_with_answer = memory.edits_with_answer if memory else ()
         self._remembered_aliases = len(context.call_ids.aliases)
 
-    async def stream(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Run the graph on everything it has to receive. Raises: BridgeError, and whatever the graph raises."""
         self._plan = plan = await plan_input(self._graph, self._context)
         for event in self._start(plan):
@@ -93,9 +94,9 @@ class LangGraphRun:
             else:
                 configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
 
-    def finish(self) -> list[Event]:
+    async def finish(self) -> list[Event]:
         """Return the ends of everything open, the final state, the memory and RUN_FINISHED. Raises: CheckpointerNeeded."""
-        terminal = run_finished(self._context, self._translator, self._checkpoint_id, self._next_nodes)
+        terminal = build_run_finished(self._context, self._translator, self._checkpoint_id, self._next_nodes)
         self._store.update_silently(self._translator.shared_state())
         return [
             *self._translator.close(terminal),
@@ -104,13 +105,20 @@ class LangGraphRun:
             terminal,
         ]
 
-    async def fail(self, error: BridgeError) -> list[Event]:
+    def map_error(self, error: Exception) -> BridgeError:
+        return to_bridge_error(error)
+
+    async def fail(self, error: RunnerError) -> list[Event]:
         """Return the last events of a failed run, before its error: the state is rolled back and everything open ends."""
         return [
             *await self._roll_back_state(error),
             *self._translator.close(RunError(message=error.message)),
             *self._store.snapshot_if_changed(),
         ]
+
+    async def close(self) -> None:
+        """Keep the memory for the next run of the adapter. On a server it is stored with the thread."""
+        self._keep_memory(self.memory)
 
     def _start(self, plan: GraphInput) -> list[Event]:
         """Return the first events. Raises: InvalidState."""
@@ -188,7 +196,7 @@ class LangGraphRun:
         self._translator.is_resuming = False
         return plan.fallback_inputs
 
-    async def _roll_back_state(self, error: BridgeError) -> list[Event]:
+    async def _roll_back_state(self, error: RunnerError) -> list[Event]:
         """Remove the client's changes of the state that the graph could not use: every later run would fail on them.
 
         A graph that failed before a node began continues from its checkpoint before the run, or from nothing.

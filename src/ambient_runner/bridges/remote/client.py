@@ -177,7 +177,12 @@ class RemoteServerClient:
                 response = await self._http_client().send(request, stream=True, auth=None, follow_redirects=False)
                 await response.aclose()
             except httpx.HTTPError:
-                logger.info("%s %s failed", method, url.partition("?")[0], exc_info=True)
+                logger.info(
+                    "%s %s failed; the other server may still hold the run or the thread",
+                    method,
+                    url.partition("?")[0],
+                    exc_info=True,
+                )
             else:
                 return response.is_success
         return False

@@ -116,7 +116,7 @@ class StrandsAgent:
         return adapter
 
     async def _evict_adapter(self, thread_id: str) -> None:
-        with isolate("closing a Strands agent"):
+        with isolate(f"closing the Strands agent of thread {thread_id}"):
             await self._adapters.pop(thread_id).aclose()
 
     def _check_tool_names(self, driver: Driver, run_input: RunAgentInput) -> None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+
+    from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.bridges.strands.run_input import RunContext
 
-__all__ = ["Driver", "open_native_stream"]
+__all__ = ["Driver", "DriverSlot", "open_native_stream"]
 
 _DRAIN_TIMEOUT = 0.25
 """Seconds the SDK has to end on its own after its events are no longer read."""
@@ -57,6 +59,45 @@ class Driver(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class DriverSlot:
+    """The driver of one thread. `create` is called for the first run, and again after a run that did not complete."""
+
+    def __init__(self, create: Callable[[AguiInput], Awaitable[Driver]]) -> None:
+        self._create = create
+        self._idle: Driver | None = None
+        self._running: Driver | None = None
+
+    async def acquire(self, agui_input: AguiInput) -> Driver:
+        """Return the driver for a run. It is lost unless it is put back."""
+        self._running = driver = self._idle or await self._create(agui_input)
+        driver.is_cancelled = False
+        self._idle = None
+        return driver
+
+    def detach(self, driver: Driver) -> None:
+        """Stop cancelling this driver: its run has ended, and the SDK would cancel the next one."""
+        if self._running is driver:
+            self._running = None
+
+    def put_back(self, driver: Driver) -> None:
+        """Keep the driver for the next run."""
+        self._idle = driver
+
+    def cancel(self) -> None:
+        """Cancel the active run, if there is one."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def end_run(self) -> None:
+        """Forget the driver of the active run."""
+        self._running = None
+
+    async def aclose(self) -> None:
+        driver, self._idle = self._idle, None
+        if driver is not None:
+            await driver.aclose()
 
 
 @asynccontextmanager

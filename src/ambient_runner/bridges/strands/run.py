@@ -1,4 +1,4 @@
-"""StrandsRun: one run of a Strands agent, from its input to its terminal event. `adapter.py` drives it."""
+"""StrandsRun: one run of a Strands agent, from its input to its terminal event."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.strands.client_tools import callable_tools
 from ambient_runner.bridges.strands.config import normalize_predict_state
 from ambient_runner.bridges.strands.driver import open_native_stream
+from ambient_runner.bridges.strands.errors import to_bridge_error
 from ambient_runner.bridges.strands.outcome import build_run_finished, stop_reason_events
 from ambient_runner.bridges.strands.run_input import build_run_context
 from ambient_runner.bridges.strands.tool_behaviors import ToolBehaviors
@@ -18,32 +19,41 @@ from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 from ambient_runner.bridges.toolkit.turns import collect_tool_calls
 from ambient_runner.protocol.agui_models import input_from_agui
-from ambient_runner.protocol.events import ToolMessage
+from ambient_runner.protocol.events import RunError, ToolMessage
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
-    from ambient_runner.bridges.strands.driver import Driver
+    from ambient_runner.bridges.strands.driver import Driver, DriverSlot
     from ambient_runner.bridges.strands.run_input import RunContext
     from ambient_runner.bridges.strands.translate import Marker
+    from ambient_runner.errors import BridgeError, RunnerError
     from ambient_runner.protocol.events import Event, RunAgentInput
 
 __all__ = ["StrandsRun"]
 
 
 class StrandsRun:
-    """One run and the objects that live as long as it does. Call `events` first, then `finish`."""
+    """One run and the objects that live as long as it does: an `AdapterRun`. `stored` is the data of the previous run."""
 
     _driver: Driver
     _context: RunContext
 
-    def __init__(self, agui_input: AguiInput, config: StrandsAgentConfig) -> None:
+    def __init__(
+        self,
+        agui_input: AguiInput,
+        config: StrandsAgentConfig,
+        drivers: DriverSlot,
+        stored: dict[str, Any],
+        on_close: Callable[[StrandsRun], None],
+    ) -> None:
         self.composer = Composer()
+        self._drivers, self._stored, self._on_close = drivers, stored, on_close
         self.memory: dict[str, Any] | None = None
         """Data for the next run; None until this run has finished."""
         self._agui_input, self._run_input = agui_input, input_from_agui(agui_input)
@@ -52,19 +62,14 @@ class StrandsRun:
         self._behaviors = ToolBehaviors(config, agui_input, self.composer, self._state, SNAPSHOT_MARKER)
         self._translator: Translator | None = None
 
-    @property
-    def force_stopped(self) -> bool:
-        """True if the SDK has given up the run."""
-        return self._translator is not None and self._translator.force_stopped
-
-    async def events(self, driver: Driver, memory: dict[str, Any]) -> AsyncGenerator[Event, None]:
-        """Run the agent and yield its translated events. `memory` is the data of the previous run."""
-        self._driver = driver
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Run the agent and yield its translated events."""
+        self._driver = driver = await self._drivers.acquire(self._agui_input)
         if self._state.value:
             yield self._state.snapshot()
         tools = Toolbox(callable_tools(self._run_input.tools), driver.tool_names)
         self._context, hook_errors = await build_run_context(
-            self._run_input, self._agui_input, tools, self._config, memory
+            self._run_input, self._agui_input, tools, self._config, self._stored
         )
         for event in hook_errors:
             yield event
@@ -79,21 +84,35 @@ class StrandsRun:
                         async for event in expanded:
                             yield event
 
-    def finish(self) -> list[Event]:
+    async def finish(self) -> list[Event]:
         """Close what is open and return the last events. Raises: StrandsError for a graph or swarm that failed."""
         assert self._translator is not None
+        self._drivers.detach(self._driver)
         finished = build_run_finished(
             self._run_input, self._translator, self._config, cancelled=self._driver.is_cancelled
         )
         self.memory = self._driver.dump_memory(is_paused=bool(self._translator.interrupts))
         remembered = [remember(self.memory)] if self.memory != self._context.memory and current_run_or_none() else []
-        return [
+        last_events = [
             *stop_reason_events(self._translator.result),
             *self.composer.close(finished),
             *self._state.snapshot_if_changed(),
             *remembered,
             finished,
         ]
+        self._drivers.put_back(self._driver)
+        return last_events
+
+    def map_error(self, error: Exception) -> BridgeError:
+        has_given_up = self._translator is not None and self._translator.force_stopped
+        return to_bridge_error(error, force_stopped=has_given_up)
+
+    async def fail(self, error: RunnerError) -> list[Event]:
+        """Return the ends of everything open."""
+        return self.composer.close(RunError(message=error.message))
+
+    async def close(self) -> None:
+        self._on_close(self)
 
     def _create_translator(self, tools: Toolbox, driver: Driver) -> Translator:
         context = _translator_context(self._run_input, tools, self._config)

@@ -1,4 +1,4 @@
-"""What the user says beside an answer: it is heard after it, once, whatever the answer leads to."""
+"""Messages sent with an answer: they are delivered after it, once, whatever the answer leads to."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def asking(*questions: Any, checkpointer: Any = None) -> Any:
     """A graph that asks all questions after "go", one after the other, fails on an answer without `ok`, and repeats anything else."""
 
     def node(state: MessagesState) -> Any:
-        said = state["messages"][-1].content
-        if said != "go":
-            return {"messages": [AIMessage(f"heard {said}")]}
+        text = state["messages"][-1].content
+        if text != "go":
+            return {"messages": [AIMessage(f"heard {text}")]}
         return {"messages": [AIMessage(" ".join(interrupt(question)["ok"] for question in questions))]}
 
     graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node")
     return graph.compile(checkpointer=checkpointer or InMemorySaver())
 
 
-def ok(said: str) -> Any:
-    return {"ok": said}
+def ok(text: str) -> Any:
+    return {"ok": text}
 
 
 async def test_trying_the_message_again_gives_the_answer_again() -> None:
@@ -52,7 +52,7 @@ async def test_trying_the_message_again_gives_the_answer_again() -> None:
         assert await stored(graph) == ["user: go", "ai: a b", "user: beside", "ai: heard beside"]
 
 
-async def test_a_result_that_the_thread_kept_is_not_asked_for_again() -> None:
+async def test_a_result_that_the_thread_has_is_not_requested_again() -> None:
     done: list[str] = []
 
     @tool
@@ -71,13 +71,17 @@ async def test_a_result_that_the_thread_kept_is_not_asked_for_again() -> None:
     assert done == ["yes"]
 
 
-async def test_a_message_that_gave_a_question_up_does_so_again() -> None:
+async def test_a_retried_message_that_abandoned_an_interrupt_does_so_again() -> None:
     def node(state: MessagesState) -> Any:
-        heard = [words(message) for message in state["messages"]]
+        conversation = [words(message) for message in state["messages"]]
         return {
             "messages": [
                 AIMessage(
-                    str(interrupt({"message": "Sure?", "expires_at": "2020-01-01"}) if heard == ["user: go"] else "ok")
+                    str(
+                        interrupt({"message": "Sure?", "expires_at": "2020-01-01"})
+                        if conversation == ["user: go"]
+                        else "ok"
+                    )
                 )
             ]
         }
@@ -89,37 +93,37 @@ async def test_a_message_that_gave_a_question_up_does_so_again() -> None:
         assert await thread.run(user("u2", "never mind")) == first
 
 
-async def test_a_message_is_heard_when_the_graph_has_no_more_to_ask(tmp_path: Path) -> None:
+async def test_a_message_is_delivered_when_the_graph_has_no_more_interrupts(tmp_path: Path) -> None:
     for turn in range(3):
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
             graph = asking("one", "two", checkpointer=saver)
             async with langgraph(graph, store=tmp_path / "ledger.db") as thread:
                 if turn == 0:
                     await thread.say("go")
-                    (asked,) = thread.interrupts
+                    (raised,) = thread.interrupts
                 elif turn == 1:
-                    beside = await thread.run(user("u2", "beside"), resume=[yes(asked, ok("a"))])
-                    assert beside == ["MS", "RF asks input_required"]
-                    (asked,) = thread.interrupts
+                    stream = await thread.run(user("u2", "beside"), resume=[yes(raised, ok("a"))])
+                    assert stream == ["MS", "RF asks input_required"]
+                    (raised,) = thread.interrupts
                 else:
-                    await thread.resume(yes(asked, ok("b")))
+                    await thread.resume(yes(raised, ok("b")))
                     assert thread.text() == "a bheard beside"
-            heard = await stored(graph) if turn == 2 else []
-    assert heard == ["user: go", "ai: a b", "user: beside", "ai: heard beside"]
+            conversation = await stored(graph) if turn == 2 else []
+    assert conversation == ["user: go", "ai: a b", "user: beside", "ai: heard beside"]
 
 
-async def test_a_message_beside_an_answer_the_graph_failed_on_is_heard_after_the_next_answer() -> None:
+async def test_a_message_sent_with_an_answer_the_graph_failed_on_is_delivered_after_the_next_answer() -> None:
     graph = asking("one")
     async with langgraph(graph) as thread:
         await thread.say("go")
-        (asked,) = thread.interrupts
-        await thread.say("beside", resume=[yes(asked, {})])
+        (raised,) = thread.interrupts
+        await thread.say("beside", resume=[yes(raised, {})])
         assert thread.error == "langgraph_error"
-        await thread.say("and this", resume=[yes(asked, ok("a"))])
+        await thread.say("and this", resume=[yes(raised, ok("a"))])
         assert await stored(graph) == ["user: go", "ai: a", "user: beside", "user: and this", "ai: heard and this"]
 
 
-async def test_of_two_answers_the_one_that_was_taken_is_kept_and_the_message_is_heard_after_the_other() -> None:
+async def test_of_two_answers_the_accepted_one_is_kept_and_the_message_is_delivered_after_the_other() -> None:
     taken: list[str] = []
     is_taken = anyio.Event()
 
@@ -130,8 +134,8 @@ async def test_of_two_answers_the_one_that_was_taken_is_kept_and_the_message_is_
         return {}
 
     async def bad(state: MessagesState) -> Any:
-        said = state["messages"][-1].content
-        answer = interrupt(about_a_call("bad")) if said == "go" else ok(f"heard {said}")
+        text = state["messages"][-1].content
+        answer = interrupt(about_a_call("bad")) if text == "go" else ok(f"heard {text}")
         await is_taken.wait()
         for _ in range(9):  # The other node's end is noted.
             await anyio.lowlevel.checkpoint()
@@ -141,35 +145,35 @@ async def test_of_two_answers_the_one_that_was_taken_is_kept_and_the_message_is_
     compiled = graph.add_edge(START, "good").add_edge(START, "bad").compile(checkpointer=InMemorySaver())
     async with langgraph(compiled) as thread:
         await thread.say("go")
-        asked = {one.message: one for one in thread.interrupts}
-        await thread.say("beside", resume=[yes(asked["good"], "x"), yes(asked["bad"], {})])
+        raised = {one.message: one for one in thread.interrupts}
+        await thread.say("beside", resume=[yes(raised["good"], "x"), yes(raised["bad"], {})])
         assert thread.error == "langgraph_error"
-        await thread.resume(yes(asked["good"], "y"), yes(asked["bad"], ok("fine")))
+        await thread.resume(yes(raised["good"], "y"), yes(raised["bad"], ok("fine")))
         assert await stored(compiled) == ["user: go", "ai: fine", "user: beside", "ai: heard beside"]
     assert taken == ["x"]
 
 
-async def test_a_message_beside_a_cancel_that_the_graph_fails_on_is_answered() -> None:
+async def test_a_message_sent_with_a_cancel_that_the_graph_fails_on_is_answered() -> None:
     graph = asking("one")
     async with langgraph(graph) as thread:
         await thread.say("go")
         assert (await thread.say("never mind", resume=[no(thread.interrupts[0])]))[-1] == "RF success"
         assert thread.text() == "heard never mind"
         await thread.say("on")
-        said = ["user: never mind", "ai: heard never mind", "user: on", "ai: heard on"]
-        assert await stored(graph) == ["user: go", *said]
+        text = ["user: never mind", "ai: heard never mind", "user: on", "ai: heard on"]
+        assert await stored(graph) == ["user: go", *text]
 
 
 @pytest.mark.parametrize("status", [yes, no])
-async def test_a_message_left_unheard_is_heard_with_the_next_one_when_its_question_is_lost(
+async def test_an_undelivered_message_is_delivered_with_the_next_one_when_its_interrupt_is_lost(
     tmp_path: Path, status: Any
 ) -> None:
     async with langgraph(asking("one", "two"), store=tmp_path / "ledger.db") as thread:
         await thread.say("go")
         await thread.say("beside", resume=[yes(thread.interrupts[0], ok("a"))])
-        (asked,) = thread.interrupts
+        (raised,) = thread.interrupts
     graph = asking("one", "two")
     async with langgraph(graph, store=tmp_path / "ledger.db") as thread:
-        assert (await thread.resume(status(asked)))[-1] == "RF success"
+        assert (await thread.resume(status(raised)))[-1] == "RF success"
         await thread.run(user("u3", "on"))
     assert await stored(graph) == ["user: go", "user: beside", "user: on", "ai: heard on"]
