@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fast_selection import fast_only, refuse_processes
-from tests.hypothesis_profiles import load_profiles
+from tests.fast_selection import check_selection, is_slow, needs_cli, refuse_processes
+from tests.hypothesis_profiles import load_profile, register_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-load_profiles()
+register_profiles()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,9 +38,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--fast"):
+        check_selection()
+        load_profile("fast")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--fast") and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--fast"):
-        fast_only(config, items)
+        config.hook.pytest_deselected(items=[item for item in items if needs_cli(item)])
+        items[:] = [item for item in items if not needs_cli(item)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

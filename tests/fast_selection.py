@@ -13,10 +13,11 @@ import pytest
 
 from tests.machine_speed import PROBE
 
-__all__ = ["fast_only", "refuse_processes"]
+__all__ = ["check_selection", "is_slow", "needs_cli", "refuse_processes"]
 
 _SLOW = (
     "adapters",
+    "bridges/adk/test_cuts.py",
     "bridges/adk/test_optional.py",
     "bridges/adk/test_replicas.py",
     "bridges/claude/test_examples.py",
@@ -26,9 +27,11 @@ _SLOW = (
     "bridges/claude/test_process.py",
     "bridges/claude/test_text.py",
     "bridges/claude/test_tools.py",
+    "bridges/langgraph/test_cuts.py",
     "bridges/langgraph/test_optional.py",
     "bridges/langgraph/test_remote_graph.py",
     "bridges/remote/test_optional.py",
+    "bridges/strands/test_cuts.py",
     "bridges/strands/test_facade.py",
     "bridges/strands/test_paused.py",
     "cli/test_run.py",
@@ -38,7 +41,7 @@ _SLOW = (
     "runs/test_containment.py",
     "server/routes/test_files.py",
     "server/routes/test_platform.py",
-    "server/test_granted.py",
+    "server/test_request_grants.py",
     "server/test_platform.py",
     "server/test_platform_example.py",
     "services/mcp/test_bounds.py",
@@ -50,6 +53,7 @@ _SLOW = (
     "services/test_setup_credentials.py",
     "services/workspaces",
     "telemetry/test_exporter.py",
+    "telemetry/test_log_format.py",
     "telemetry/test_optional.py",
     "telemetry/test_receivers.py",
     "test_cli.py",
@@ -62,17 +66,21 @@ _STARTS_A_PROCESS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", 
 _TESTS = Path(__file__).parent
 
 
-def fast_only(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the fast tests in `items`."""
-    slow = [_TESTS / name for name in _SLOW]
-    missing = [str(path) for path in slow if not path.exists()]
+def check_selection() -> None:
+    """Raises: pytest.UsageError when a file named here was moved."""
+    missing = [name for name in _SLOW if not (_TESTS / name).exists()]
     if missing:
-        raise pytest.UsageError(f"tests/fast_selection.py names files that are not there: {', '.join(missing)}")
-    left_out = [
-        item for item in items if _REAL_CLI in item.name or any(item.path.is_relative_to(path) for path in slow)
-    ]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+        raise pytest.UsageError(f"tests/fast_selection.py names what is not there: {', '.join(missing)}")
+
+
+def is_slow(path: Path) -> bool:
+    """Return True for a file or folder that `make test-fast` does not even load."""
+    return any(path.is_relative_to(_TESTS / name) for name in _SLOW)
+
+
+def needs_cli(item: pytest.Item) -> bool:
+    """Return True for a test of the contract that starts the real command line of an agent."""
+    return _REAL_CLI in item.name
 
 
 def refuse_processes() -> None:

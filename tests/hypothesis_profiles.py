@@ -1,47 +1,51 @@
-"""Profiles of the property tests: `ci` (the default) tries the same examples in every run, `fuzz` searches at random (`make fuzz`)."""
+"""Profiles of the property tests.
+
+`ci`, the default, tries the same examples in every run; `fast` fewer of them (`make test-fast`); `fuzz` searches at random
+(`make fuzz`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-__all__ = ["examples", "load_profiles"]
+__all__ = ["examples", "load_profile", "register_profiles"]
 
-_CI_EXAMPLES = 100
-_FUZZ_EXAMPLES = 500
+_EXAMPLES = {"ci": 100, "fast": 25, "fuzz": 500}
 _DATABASE = ".hypothesis/examples"
-_SLOW_MACHINE = [HealthCheck.too_slow]
-"""Says how busy the machine is, nothing about the code."""
 
 
-def load_profiles() -> None:
-    """Register both profiles and load `ci`. pytest's `--hypothesis-profile` replaces it before tests are collected."""
-    settings.register_profile(
-        "ci",
-        max_examples=_CI_EXAMPLES,
+def register_profiles() -> None:
+    """Register the profiles and load `ci`. pytest's `--hypothesis-profile` loads another one before tests are collected."""
+    same = settings(
         derandomize=True,
         deadline=None,
         database=None,
         print_blob=True,
-        suppress_health_check=_SLOW_MACHINE,
+        suppress_health_check=[HealthCheck.too_slow],  # It complains of a busy machine.
     )
+    settings.register_profile("ci", same, max_examples=_EXAMPLES["ci"])
+    settings.register_profile("fast", same, max_examples=_EXAMPLES["fast"])
     settings.register_profile(
         "fuzz",
-        max_examples=_FUZZ_EXAMPLES,
-        deadline=None,
+        same,
+        max_examples=_EXAMPLES["fuzz"],
+        derandomize=False,
         database=DirectoryBasedExampleDatabase(_DATABASE),
-        print_blob=True,
-        suppress_health_check=_SLOW_MACHINE,
     )
-    settings.load_profile("ci")
+    load_profile("ci")
     _ignore_loaded_modules()
 
 
+def load_profile(name: Literal["ci", "fast", "fuzz"]) -> None:
+    settings.load_profile(name)
+
+
 def examples(count: int) -> settings:
-    """Return the loaded profile with `count` examples, or as many times more as the profile has more than `ci`."""
-    return settings(max_examples=count * settings().max_examples // _CI_EXAMPLES)
+    """Return the loaded profile with `count` examples; fewer in the profile `fast`, more in `fuzz`."""
+    return settings(max_examples=max(1, count * settings().max_examples // _EXAMPLES["ci"]))
 
 
 def _ignore_loaded_modules() -> None:

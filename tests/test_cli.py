@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import runpy
 import select
@@ -31,7 +30,6 @@ from ambient_runner.cli.render import (
     to_renderable,
 )
 from ambient_runner.protocol import events as ev
-from ambient_runner.telemetry.log_format import RedactingFormatter
 from tests.machine_speed import HANG_SECONDS
 
 if TYPE_CHECKING:
@@ -174,27 +172,6 @@ def test_an_agents_words_cannot_control_the_terminal() -> None:
         to_renderable(TextPiece("red \x1b[31m bell \x07 \x9b2J end"))
     )
     assert screen.getvalue().rstrip("\n") == "red [31m bell  2J end"
-
-
-def test_the_log_shows_no_secret_not_even_in_a_traceback() -> None:
-    formatter = RedactingFormatter(("hunter2-hunter2",))
-    try:
-        raise RuntimeError("the password is hunter2-hunter2")
-    except RuntimeError:
-        record = logging.LogRecord("x", logging.ERROR, "f", 1, "tried %s", ("hunter2-hunter2",), sys.exc_info())
-    line = formatter.format(record)
-    assert ("hunter2" in line, "RuntimeError: the password is" in line) == (False, True)
-
-
-def test_the_log_takes_out_what_runs_have_learned_and_forgets_the_oldest() -> None:
-    formatter = RedactingFormatter(())
-    record = logging.LogRecord("x", logging.ERROR, "f", 1, "token-number-0 token-number-1000;", (), None)
-    for number in range(1001):
-        formatter.add_secrets([f"token-number-{number}"])
-        if not number:
-            first = formatter.format(record)
-    assert "token-number-0" not in first
-    assert formatter.format(record).endswith("token-number-0 [redacted];")
 
 
 def test_help_names_every_command_and_so_do_the_docs(ambient: Callable[..., Any]) -> None:

@@ -45,4 +45,7 @@ def test_error_codes_are_lower_snake_case_but_for_those_a_published_package_fixe
         for module in iter_modules(package.__path__):
             import_module(f"{package.__name__}.{module.name}")
     codes = {error.code for error in _subclasses(RunnerError)}
-    assert {code for code in codes if not re.fullmatch(r"[a-z]+(_[a-z]+)*", code)} == {"ENCODING_ERROR", "STRANDS_ERROR"}
+    assert {code for code in codes if not re.fullmatch(r"[a-z]+(_[a-z]+)*", code)} == {
+        "ENCODING_ERROR",
+        "STRANDS_ERROR",
+    }

@@ -186,9 +186,7 @@ class TestAppending:
             with pytest.raises(LeaseLost):
                 writer.append_lazily(lambda: Encoded([b"b"]))
 
-    async def test_a_batch_has_the_joined_text_if_its_lines_are_deltas_of_one_message(
-        self, ledger: Ledger
-    ) -> None:
+    async def test_a_batch_has_the_joined_text_if_its_lines_are_deltas_of_one_message(self, ledger: Ledger) -> None:
         def made(number: int, of: str = "m") -> Encoded:
             return Encoded([b"%d" % number], TextRun(of, str(number)))
 

@@ -30,21 +30,21 @@ def serve(folder: Path) -> Child:
     return start(folder / "ambient.db", "claude", env=variables)
 
 
-async def said(server: Child, thread: str, text: str) -> list[Event]:
+async def run_message(server: Child, thread: str, text: str) -> list[Event]:
     with unless_hung():
         return one_run(events_of(await run(server.url, run_input(thread, text))))
 
 
 async def test_a_served_claude_goes_on_after_a_restart_and_leaves_no_process(tmp_path: Path) -> None:
     with serve(tmp_path) as server:
-        first = await said(server, "t", "walrus begins")
+        first = await run_message(server, "t", "walrus begins")
         assert (answer_of(first), ending(first)) == ("I begin.", "success")
         processes = children(server.pid)
         assert len(processes) == 1
         assert server.stop() == 0
         await gone(processes)
     with serve(tmp_path) as server:
-        second = await said(server, "t", "walrus remembers")
+        second = await run_message(server, "t", "walrus remembers")
         assert answer_of(second) == "I remember."
         processes = children(server.pid)
     await gone(processes)
@@ -58,7 +58,7 @@ async def test_a_served_claude_goes_on_after_a_restart_and_leaves_no_process(tmp
 
 async def test_a_server_that_is_killed_takes_claude_with_it(tmp_path: Path) -> None:
     with serve(tmp_path) as server:
-        await said(server, "t", "walrus begins")
+        await run_message(server, "t", "walrus begins")
         processes = children(server.pid)
         assert len(processes) == 1
         server.signal(signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 
 from ambient_runner.protocol.events import RunError, RunFinished
 from tests.bridges.claude.mock import model_url
-from tests.bridges.claude.world import TOLD
+from tests.bridges.claude.world import CLAUDE_STREAMS
 
 from .streams import streams_of
 from .test_official_verifier import objections, pytestmark
@@ -26,9 +26,9 @@ FEWEST = 40
 
 @pytest.fixture
 def streams(tmp_path: Path) -> list[list[Event]]:
-    """Those that this session has told already; a process is dear, so the tests run again only where it has not."""
+    """Return the streams this session has recorded. Processes are expensive, so the tests run again only if it has none."""
     model_url()
-    return streams_of("tests/bridges/claude", TOLD, tmp_path, fewest=FEWEST)
+    return streams_of("tests/bridges/claude", CLAUDE_STREAMS, tmp_path, fewest=FEWEST)
 
 
 @pytest.mark.timeout(300)

@@ -1,11 +1,18 @@
+"""Stores by URL scheme: the built-in ones, and those that other packages register as entry points."""
+
 from __future__ import annotations
 
+import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ambient_runner.errors import ConfigError
-from ambient_runner.ledger import MemoryLedger, SqliteLedger, open_ledger
+from ambient_runner.ledger import Ledger, MemoryLedger, SqliteLedger, open_ledger, registry
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_memory_has_no_file() -> None:
@@ -35,12 +42,82 @@ def test_other_urls_are_refused(url: str) -> None:
         open_ledger(url)
 
 
-def test_the_refusal_lists_what_is_known() -> None:
-    with pytest.raises(ConfigError) as refusal:
-        open_ledger("mysql://host/db")
-    assert {word.strip(".,") for word in refusal.value.message.split()} >= {"memory://", "sqlite://"}
-
-
 def test_a_lease_takes_time() -> None:
     with pytest.raises(ConfigError):
         open_ledger("memory://", lease=0)
+
+
+def test_an_unknown_scheme_is_refused_with_the_known_ones_and_the_nearest() -> None:
+    assert words_of("mysql://host/db") >= {"memory://", "sqlite://"}
+    assert "sqlite://?" in words_of("sqllite:///a.db")
+    assert not {word for word in words_of("redis://host") if word.endswith("?")}
+
+
+def test_the_built_in_stores_are_the_entry_points_of_this_package() -> None:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    built_in = {point.name: point.value for point in registry._BUILT_IN}  # pyright: ignore[reportPrivateUsage]
+    assert project["entry-points"][registry.STORE_GROUP] == built_in
+
+
+async def test_a_store_of_another_package_is_opened_by_its_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is installed: a module and its `dist-info` on `sys.path`."""
+    source = """
+from ambient_runner.ledger import Ledger, MemoryLedger, StoreSettings
+
+class CloudLedger(MemoryLedger):
+    def __init__(self, url: str, lease: float) -> None:
+        super().__init__()
+        self.url, self.lease = url, lease
+
+def open_cloud(url: str, settings: StoreSettings) -> Ledger:
+    return CloudLedger(url, settings.lease)
+"""
+    install_store(tmp_path, monkeypatch, "cloud_store", source, cloud="cloud_store:open_cloud")
+    async with open_ledger("cloud://bucket/threads", lease=7) as ledger:
+        assert described(ledger) == ("CloudLedger", "cloud://bucket/threads", 7)
+        assert await ledger.list_threads("default", "local") == []
+    assert "cloud://?" in words_of("clod://bucket")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "target"),
+    [
+        ("cloud", "broken_store:missing"),
+        ("cloud", "no_such_module:open"),
+        ("cloud", "broken_store:CONSTANT"),
+        ("sqlite", "broken_store:CONSTANT"),
+    ],
+    ids=["no attribute", "no module", "no function", "a built-in scheme"],
+)
+def test_a_store_that_cannot_be_used_is_a_config_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, target: str
+) -> None:
+    install_store(tmp_path, monkeypatch, "broken_store", "CONSTANT = 1\n", **{scheme: target})
+    with pytest.raises(ConfigError) as refusal:
+        open_ledger(f"{scheme}:///a.db")
+    assert target in refusal.value.message
+
+
+def install_store(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, **entry_points: str) -> None:
+    """Install a package with entry points of the group into a folder, and put that on the path."""
+    (folder / f"{name}.py").write_text(source)
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+    lines = [f"{scheme} = {target}" for scheme, target in entry_points.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{registry.STORE_GROUP}]", *lines, ""]))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def described(ledger: Ledger) -> tuple[str, str, float]:
+    return type(ledger).__name__, ledger.url, getattr(ledger, "lease", 0)
+
+
+def words_of(url: str) -> set[str]:
+    """Return the words of the refusal of a URL."""
+    with pytest.raises(ConfigError) as refusal:
+        open_ledger(url)
+    return {word.strip(".,") for word in refusal.value.message.split()}

@@ -262,7 +262,7 @@ def test_a_terminal_event_loses_its_result_and_stays_terminal(value: Any) -> Non
     assert stored(ended) == RunFinished(thread_id="t", run_id="r")
 
 
-@pytest.mark.parametrize("levels", [128, 900, 5_000, 200_000])
+@pytest.mark.parametrize("levels", [128, 900, 5_000, 30_000])
 def test_the_depth_of_an_event_is_counted_and_not_left_to_the_interpreter(levels: int) -> None:
     """Interpreters differ in how deep they go before they give up: what one refused, the next one stored."""
     assert stored(Custom(name="x", value=deep(levels))) == dropped("CUSTOM", "too_deep")

@@ -25,7 +25,7 @@ from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavi
 from ambient_runner.config import LogFormat, read_settings
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.logging import JsonFormatter, RunContextFilter, TextFormatter
-from ambient_runner.protocol.events import Custom, Event
+from ambient_runner.protocol.events import Event
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import Run, current_run
 from ambient_runner.runs.runner import Runner
@@ -140,7 +140,7 @@ async def test_a_bridges_own_lines_and_its_tools_carry_the_context() -> None:
         return f"sunny in {city}"
 
     model = ScriptedModel(calls(call("c1", "weather", '{"city": "Oslo"}')), says("It is sunny."))
-    behavior = ToolBehavior(custom_result_handler=lambda context: [Custom(name="mine", value=object())])
+    behavior = ToolBehavior(custom_result_handler=lambda context: [{"type": "NO_EVENT"}])
     bridge = StrandsBridge(agent_of(model, weather), config=StrandsAgentConfig(tool_behaviors={"weather": behavior}))
     async with MemoryLedger() as ledger, Runner(ledger, {"agent": AgentHost("agent", bridge)}, SETTINGS) as runner:
         with logged(JsonFormatter()) as lines:
@@ -304,3 +304,19 @@ def test_an_app_configures_the_log_of_its_process(format: LogFormat, level: str,
 def test_the_format_is_a_setting() -> None:
     settings: Any = read_settings(environ={"AMBIENT_LOG_FORMAT": "json"})
     assert (settings.log_format, read_settings(environ={}).log_format) == ("json", "text")
+
+
+SERVE = """
+import logging
+from ambient_runner.config import read_settings
+from ambient_runner.telemetry.log_format import log_to_stderr
+secrets = log_to_stderr(read_settings(environ={"AMBIENT_LOG_FORMAT": "json"}))
+secrets.copy_for_run().add(["granted-token-1"])
+logging.getLogger("elsewhere").info("saw granted-token-1")
+"""
+
+
+def test_the_log_of_a_server_redacts_what_its_runs_were_granted_also_outside_of_them() -> None:
+    done = subprocess.run([sys.executable, "-c", SERVE], capture_output=True, text=True, check=True, timeout=60)
+    [line] = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "saw [redacted]"

@@ -9,7 +9,7 @@ from typing import cast
 
 import ambient_runner
 
-__all__ = ["describe_error"]
+__all__ = ["describe_error", "unwrap_group"]
 
 _NOT_USER_CODE = [
     Path(ambient_runner.__file__).parent,
@@ -19,19 +19,19 @@ _NOT_USER_CODE = [
 
 def describe_error(error: BaseException) -> str:
     """Return the error in one line, with the innermost line of the user's code if there is one: `ValueError: x (agent.py, line 2)`."""
-    error = _unwrap_group(error)
+    error = unwrap_group(error)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({_short_path(error.filename)}, line {error.lineno})"
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' if text else ''}{text}{_user_line(error)}"
 
 
-def _unwrap_group(error: BaseException) -> BaseException:
+def unwrap_group(error: BaseException) -> BaseException:
     """Return the only error of a group of one: task groups wrap whatever fails in them."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     group = cast("BaseExceptionGroup[BaseException]", error)
-    return _unwrap_group(group.exceptions[0]) if len(group.exceptions) == 1 else group
+    return unwrap_group(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 def _user_line(error: BaseException) -> str:

@@ -241,7 +241,7 @@ def report_failures(on_failure: Callable[[str], None]) -> Middleware:
             except LedgerError:
                 raise  # the run cannot be written, so there is no terminal event to explain
             except RunnerError as error:
-                logger.debug("A run failed (%s)", error.code, exc_info=error)
+                logger.debug("Run %s on thread %s failed (%s)", run.key, run.thread.id, error.code, exc_info=error)
                 if error.__cause__ is not None:
                     on_failure(Redactor(run.secrets).redact_text(describe_error(error.__cause__)))
                 yield RunError(message=error.message, code=error.code)

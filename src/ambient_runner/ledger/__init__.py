@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ambient_runner.ledger.base import BatchSink, LeaseHeld, Ledger, Tail, Writer
+from ambient_runner.ledger.base import (
+    BatchSink,
+    DeferredEncoder,
+    LeaseHeld,
+    Ledger,
+    OpenStore,
+    StoreSettings,
+    Tail,
+    Writer,
+)
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import (
     RUNTIME,
@@ -25,6 +34,7 @@ __all__ = [
     "Batch",
     "BatchSink",
     "Checkpoint",
+    "DeferredEncoder",
     "Encoded",
     "Fact",
     "IdempotencyClaim",
@@ -32,8 +42,10 @@ __all__ = [
     "LeaseHeld",
     "Ledger",
     "MemoryLedger",
+    "OpenStore",
     "RunInfo",
     "SqliteLedger",
+    "StoreSettings",
     "Tail",
     "TextRun",
     "ThreadInfo",

@@ -67,5 +67,7 @@ def _load_store(point: EntryPoint) -> OpenStore:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"The store for {point.name}:// URLs, {point.value}, cannot be imported: {error}.") from error
     if not callable(opener):
-        raise ConfigError(f"The store for {point.name}:// URLs, {point.value}, is not a function of a URL and settings.")
+        raise ConfigError(
+            f"The store for {point.name}:// URLs, {point.value}, is not a function of a URL and settings."
+        )
     return cast("OpenStore", opener)

@@ -111,7 +111,7 @@ async def _drive_run(
     terminal: Terminal | None = None
     try:
         with Deadlines(active):
-            work = _consume_events(active, _wrap_handler(active, middleware))
+            work = consume_events(active, _wrap_handler(active, middleware))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
     except LedgerError:
         raise
@@ -140,7 +140,8 @@ def _failure_event(error: Exception, active: ActiveRun) -> RunError:
     return RunError(message=known.message, code=known.code)
 
 
-async def _consume_events(active: ActiveRun, handler: RunHandler) -> Terminal | None:
+async def consume_events(active: ActiveRun, handler: RunHandler) -> Terminal | None:
+    """Push every event of the handler into the pipeline. `loop_monitor.py` recognises this frame and reads its `active`."""
     writer, pipeline = active.writer, active.pipeline
     push, full = pipeline.push, writer.is_full
     count = 0

@@ -82,7 +82,7 @@ class _LoopMonitor(threading.Thread):
 
     def _executing_run(self) -> Run | None:
         """Return the run whose agent the loop is executing now."""
-        frame: FrameType | None = sys._current_frames().get(self._loop_thread)
+        frame: FrameType | None = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
         while frame is not None:
             if frame.f_code is consume_events.__code__:
                 active: ActiveRun | None = frame.f_locals.get("active")

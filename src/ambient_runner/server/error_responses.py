@@ -57,7 +57,7 @@ class AmbientRoute(APIRoute):
             try:
                 return await handle(request)
             except Exception as error:
-                answer = _response_for(error)
+                answer = _response_for(error, f"{request.method} {request.url.path}")
                 # Its frames hold the request body, in a reference cycle that only a full garbage collection would free.
                 traceback.clear_frames(error.__traceback__)
                 return answer
@@ -65,17 +65,19 @@ class AmbientRoute(APIRoute):
         return handle_errors
 
 
-def _response_for(error: Exception) -> JsonResponse:
+def _response_for(error: Exception, request_line: str) -> JsonResponse:
     match error:
         case RunnerError():
-            return _runner_error_response(error)
+            return _runner_error_response(error, request_line)
         case ClientDisconnect():
             return error_response("client_left", "The client disconnected before its request was complete.", 499)
         case HTTPException():
             return http_error_response(error)
         case _:
-            logger.error("A request failed", exc_info=error)
-            return _runner_error_response(RunnerError())
+            logger.error(
+                "%s failed unexpectedly; this is a bug of the server or of its agent", request_line, exc_info=error
+            )
+            return _runner_error_response(RunnerError(), request_line)
 
 
 def http_error_response(error: HTTPException) -> JsonResponse:
@@ -84,9 +86,9 @@ def http_error_response(error: HTTPException) -> JsonResponse:
     return error_response(code, sentence, error.status_code, dict(error.headers or {}))
 
 
-def _runner_error_response(error: RunnerError) -> JsonResponse:
+def _runner_error_response(error: RunnerError, request_line: str) -> JsonResponse:
     metrics.REFUSALS.labels(error.code).inc()
     if error.status >= 500:
-        logger.warning("Answered %s", error.code, exc_info=error)
+        logger.warning("%s was answered with %d %s", request_line, error.status, error.code, exc_info=error)
     headers = {"Retry-After": "1"} if error.status in {429, 503} else None
     return error_response(error.code, error.message, error.status, headers)

@@ -18,6 +18,7 @@ import anyio
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Custom
+from ambient_runner.runs.loop_monitor import report_blocking_agents
 from ambient_runner.runs.runner import Runner
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class ServerRuntime:
             self._runner = await stack.enter_async_context(runner)
             stack.callback(self._clear_runner)
             self.body_executor = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="ambient-bodies"))
+            stack.enter_context(report_blocking_agents())
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_on_exit)
             try:

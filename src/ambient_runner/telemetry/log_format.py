@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.runs.run import current_run_or_none
@@ -68,7 +68,7 @@ def _run_context(record: logging.LogRecord) -> dict[str, str]:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Base of the formatters: removes `secrets`, those of the current run, and the newest thousand that were added."""
+    """Base of the two formatters: redacts `secrets`, those of the current run, and the newest thousand that were added."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 class TextFormatter(RedactingFormatter):
-    """One line for a person: time, level, logger, `[run=… thread=… agent=…]`, message. Further lines, such as tracebacks, start with `|`."""
+    """Lines for people: time, level, logger, `[run=… thread=… agent=…]`, message. Further lines, as of a traceback, start with `|`."""
 
     def format(self, record: logging.LogRecord) -> str:
         context = " ".join(f"{name}={_quote(self._redact(value))}" for name, value in _run_context(record).items())
@@ -112,7 +112,7 @@ class TextFormatter(RedactingFormatter):
 
 
 class JsonFormatter(RedactingFormatter):
-    """One JSON object per line: `time` (UTC), `level`, `logger`, `message`; in a run `run`, `thread`, `agent`; `exception` with a traceback."""
+    """A JSON object per line: `time` (UTC), `level`, `logger`, `message`; `run`, `thread`, `agent` in a run; `exception` on failure."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -133,8 +133,7 @@ def _split_message(record: logging.LogRecord) -> tuple[str, str]:
         message, _, details = record.getMessage().partition("\n")
         return message, details
     if isinstance(record.msg, str) and record.msg.endswith("\n%s") and isinstance(record.args, tuple):
-        arguments = cast("tuple[object, ...]", record.args)
-        return record.msg[:-3] % arguments[:-1], str(arguments[-1])
+        return record.msg[:-3] % record.args[:-1], str(record.args[-1])
     return record.getMessage(), ""
 
 

@@ -27,7 +27,9 @@ except ConfigError as error:
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_SECONDS).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    ).stdout
 
 
 def test_importing_the_package_does_not_import_the_bridge() -> None:

@@ -324,7 +324,10 @@ class Committer(threading.Thread):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            logger.exception("Cannot roll back a transaction of the store %s", self._path)
+            logger.exception(
+                "Cannot roll back a transaction of the store %s; check the disk, then restart the server if writes keep failing",
+                self._path,
+            )
 
     def _checkpoint_overdue_wal(self) -> None:
         self._checkpointer.overdue = False

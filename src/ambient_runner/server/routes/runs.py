@@ -193,7 +193,7 @@ async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
         else parse_input(body)
     )
     for warning in parsed.warnings:
-        logger.info("Input: %s", warning)
+        logger.info("The run input for thread %s was corrected: %s", parsed.input.thread_id, warning)
     return parsed
 
 
