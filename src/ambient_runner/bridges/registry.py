@@ -67,7 +67,7 @@ def load_agent(
     """
     agent = next((found for found in configured if agent == _agent_name(found)), agent)
     if not isinstance(agent, str):
-        return check_agent_name(agent.name), _bridge_from_table(agent)
+        return check_agent_name(agent.name), _load_table(agent)
     name, has_name, target = ("", "", agent) if _is_url(agent) else agent.partition("=")
     target = target.strip() if has_name or not name else name.strip()
     name = name.strip()
@@ -83,9 +83,18 @@ def _agent_name(agent: str | AgentSettings) -> str:
     return agent.partition("=")[0].strip() if isinstance(agent, str) else agent.name
 
 
-def _bridge_from_table(agent: AgentSettings) -> PlatformBridge:
-    """Return the bridge of a table: the bridge that fits the object at `use`, or `bridge`, called with that object if there is one."""
+def _load_table(agent: AgentSettings) -> PlatformBridge:
     options = BridgeOptions(values=agent.options, source=f"agents.{agent.name} in {agent.source}")
+    try:
+        return _bridge_from_table(agent, options)
+    except ConfigError as error:
+        if error.message.startswith(options.source):
+            raise
+        raise ConfigError(f"{options.source}: {error.message}") from error
+
+
+def _bridge_from_table(agent: AgentSettings, options: BridgeOptions) -> PlatformBridge:
+    """Return the bridge of a table: the bridge that fits the object at `use`, or `bridge`, called with that object if there is one."""
     target = agent.use
     if target and not _is_url(target) and (corrected := suggest_target(target)) != target:
         raise ConfigError(f"{options.source}: use cannot be {target!r}. Write use = {corrected!r}")

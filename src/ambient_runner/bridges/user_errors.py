@@ -7,12 +7,10 @@ import traceback
 from pathlib import Path
 from typing import cast
 
-import ambient_runner
-
 __all__ = ["describe_error", "unwrap_group"]
 
 _NOT_USER_CODE = [
-    Path(ambient_runner.__file__).parent,
+    Path(__file__).parents[1],
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ag_ui.encoder import EventEncoder
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.agui import AGUIBridge, is_agui_agent
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
+from ambient_runner.bridges.registry import load_agent
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.agui_models import to_agui
@@ -36,7 +38,7 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
 )
 from ambient_runner.runs.event_reader import follow_run
-from ambient_runner.runs.run import Run
+from ambient_runner.runs.run import Run, current_run
 from ambient_runner.runs.runner import Runner
 from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, request, run_once, said, user
@@ -381,3 +383,16 @@ async def test_an_error_with_a_code_is_for_the_client_and_one_without_for_the_lo
     assert (meant.message, meant.code) == ("Sign in first.", "sign_in")
     assert (slipped.code, "db.internal" in slipped.message) == ("agent_error", False)
     assert "no route to db.internal:5432" in caplog.text
+
+
+def plain(input):  # type: ignore[no-untyped-def]
+    """An agent as a plain generator function, without annotations."""
+    in_thread = threading.current_thread() is not threading.main_thread()
+    yield from said("m1", f"thread {in_thread}, run of {current_run().thread.id}")
+
+
+async def test_a_plain_generator_is_an_agent_and_is_stepped_in_a_thread_of_its_run() -> None:
+    assert is_agui_agent(plain)
+    assert await answer(plain) == "thread True, run of t"
+    _, bridge = load_agent("mine=tests.bridges.agui.test_agents:plain")
+    assert isinstance(bridge, AGUIBridge)

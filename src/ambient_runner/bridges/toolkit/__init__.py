@@ -4,6 +4,7 @@ Every bridge of this project is built with them. A name that is exported here is
 change.
 """
 
+from ambient_runner.bridges.toolkit.adapter_run import AdapterRun, stream_run
 from ambient_runner.bridges.toolkit.callbacks import (
     accepts_argument,
     call_hook,
@@ -49,6 +50,7 @@ __all__ = [
     "EMPTY_RESULT",
     "MISSING_RESULT",
     "TOOL_NAME",
+    "AdapterRun",
     "AssistantTurn",
     "BridgeError",
     "BridgeTimeout",
@@ -93,6 +95,7 @@ __all__ = [
     "resolved_interrupt_ids",
     "result_from_message",
     "stream_hook",
+    "stream_run",
     "to_json",
     "to_json_or_type_name",
     "to_turns",
