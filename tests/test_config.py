@@ -134,7 +134,6 @@ def test_every_option_can_be_written_in_the_file() -> None:
         pass_headers=("x-tenant",),
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
-        middleware=("audit", "my_project.audit:log_runs"),
         log_format="json",
         default_thread="main",
         workspace="/srv/work",

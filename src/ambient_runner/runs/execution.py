@@ -66,7 +66,7 @@ def _log_end(active: ActiveRun, terminal: Terminal, started_at: float) -> None:
 
 
 def _outcome_name(terminal: RunFinished) -> str:
-    return "success" if terminal.outcome is None else terminal.outcome.__struct_config__.tag or "success"
+    return "success" if terminal.outcome is None else str(terminal.outcome.__struct_config__.tag)
 
 
 async def _execute_with_stop_watch(
