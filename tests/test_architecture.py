@@ -1,17 +1,22 @@
-"""The structure of the code, kept by tests: layers, purity, public names, sibling bridges, module names, readers of the environment."""
+"""The shape of the code, kept by tests: layers, purity, sibling bridges, exported names, module names."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import ambient_runner
+import ambient_runner.testing
 from ambient_runner.bridges import toolkit
 
 SOURCE = Path(ambient_runner.__file__).parent
 
+TOP_LAYER = 8
 LAYERS = {
     "errors": 0,
     "config": 1,
@@ -23,194 +28,273 @@ LAYERS = {
     "telemetry": 6,
     "services": 6,
     "server": 7,
-    "cli": 8,
-    "adk": 8,
-    "claude": 8,
-    "langgraph": 8,
-    "logging": 8,
-    "strands": 8,
-    "testing": 8,
-    "__init__": 9,
+    "cli": TOP_LAYER,
+    "adk": TOP_LAYER,
+    "claude": TOP_LAYER,
+    "langgraph": TOP_LAYER,
+    "logging": TOP_LAYER,
+    "strands": TOP_LAYER,
+    "testing": TOP_LAYER,
 }
-"""Levels of packages. A package imports only from lower ones. The package root re-exports public names, so nothing imports it."""
+"""A package imports only from packages below it, or from itself. The root package `ambient_runner` is above all of them."""
 PURE = ("protocol", "projections")
 IMPURE_MODULES = {"asyncio", "anyio", "socket", "sqlite3", "subprocess", "threading", "os", "time", "logging", "httpx"}
 BROAD_EXCEPT = {"runs/execution.py", "runs/isolate.py", "server/error_responses.py", "cli/main.py"}
 
-SIBLING_FILES = {
-    "__init__",
-    "bridge",
-    "adapter",
-    "run",
-    "run_input",
-    "translate",
-    "messages",
-    "interrupts",
-    "outcome",
-    "memory",
-    "client_tools",
-    "instrumentation",
-    "subagents",
-    "config",
-    "errors",
+FRAMEWORKS = {
+    "adk": ("google",),
+    "claude": ("claude_agent_sdk",),
+    "langgraph": ("langgraph", "langchain_core", "langchain", "langgraph_sdk"),
+    "pydantic_ai": ("pydantic_ai",),
+    "remote": ("httpx",),
+    "strands": ("strands",),
 }
-"""Files of a framework bridge. The same file has the same job in each; a job that a framework does not have has no file."""
-EXTRA_FILES = {
-    "adk": "event_hooks hooks session_sync sessions streamed_arguments",
-    "claude": "launch launch_files orphan_reaper process session shared",
-    "langgraph": "graph local_graph predict_state remote_graph state_edits streamed_message tool_call_ids",
-    "strands": "agent agent_clone config_check driver multi_agent single_agent text_bypass tool_behaviors",
-}
-MISSING_FILES = {"claude": {"instrumentation"}}
-"""Jobs a framework does not have: the Claude CLI is a process, nothing is inserted into it."""
+"""The packages that only one bridge, and the facade of the same name, may import."""
 
-MODULE_WORDS = frozenset(Path(__file__).with_name("module_words.txt").read_text().split())
-"""Words that module names are made of: nouns of AG-UI, SQL, HTTP, Python and of docs/architecture.md, and the verbs of one-verb modules."""
+SIBLING_FILES = {
+    "adapter": "runs one thread",
+    "bridge": "creates the adapters, owns the SDK's client",
+    "client_tools": "the client's tools",
+    "config": "the settings",
+    "errors": "the framework's errors as ours",
+    "instrumentation": "what is inserted into the SDK",
+    "interrupts": "interrupts, both ways",
+    "memory": "what the next run needs",
+    "messages": "content, both ways",
+    "outcome": "the terminal event",
+    "run": "one run",
+    "run_input": "the framework's input",
+    "subagents": "lanes of subagents",
+    "translate": "native events to AG-UI",
+}
+"""The same job has the same file in every bridge."""
+OPTIONAL_FILES = {"instrumentation", "subagents"}
+"""Jobs that not every framework has."""
+EXTRA_FILES = {
+    "strands": {
+        "agent",
+        "driver",
+        "single_agent",
+        "multi_agent",
+        "tool_behaviors",
+        "text_bypass",
+        "agent_clone",
+        "config_check",
+    },
+    "adk": {"sessions", "session_sync", "hooks", "event_hooks", "streamed_arguments"},
+    "langgraph": {
+        *("graph", "local_graph", "remote_graph", "state_edits", "streamed_message", "tool_call_ids", "predict_state"),
+    },
+    "claude": {"session", "process", "launch", "launch_files", "shared", "orphan_reaper"},
+}
+"""Files for what only one framework has."""
+
+MODULE_WORDS = frozenset(
+    """
+    acceptance active adapter adk admission agent agui ai app arguments attributes background backup base behaviors bounded branches
+    bridge bridges buffered bypass cache call callbacks capabilities changes check chunks claude cli client clone commands committer
+    composer conditions config connection containment content cors credentials decode delta demo detection dir direct doctor driver edits
+    encode end entries environment erasure error errors event events execution exporter external facts fanout feedback files form format
+    frames framing git graph guard history home hooks host http identity ids import index input instrumentation interrupt interrupts
+    isolate items jobs json langgraph launch layout ledger lenient limits loader local log logging logins loop main maintenance manifest
+    mcp memory message messages metrics middleware models monitor multi names open option options orphan outcome page parsers parsing patch
+    pipeline platform pointer pool predict private process profiles projections prompt protocol pydantic queries read reader reaper reattach
+    records redaction registry remote render repair repos request responses routes row run runner runs runtime safe schemas send serve
+    server services session sessions settings setup shared single sources span spans sqlite start state status stdio storable strands
+    stream streamed strict string subagents sync system telemetry testing text thread threads tool toolkit tools tracing transcript
+    translate trees turns types uploads usage user values verify view wal worker workers workflows workspaces writer
+    """.split()  # noqa: SIM905
+)
+"""Words of module names: terms of the glossary (docs/architecture.md), of Python, or of a protocol. Add one only if it is such a term."""
 
 
 def _modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+def _name(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
 def _package(path: Path) -> str:
+    """Return the top-level package or module of a file, such as `bridges` or `errors`; `__init__` for the root package."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def _imports(source: str) -> set[str]:
-    """Return what a module imports: for `from a import b` both `a` and `a.b`, since `b` may be a module."""
+def _imports(path: Path) -> set[str]:
+    """Return the full names of the imported modules, also of `from package import module` and of relative imports."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Import(names=aliases):
                 names.update(alias.name for alias in aliases)
-            case ast.ImportFrom(module=str(module), names=aliases):
-                names.update((module, *(f"{module}.{alias.name}" for alias in aliases)))
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                base = _absolute_module(path, module, level)
+                names.update(_imported_name(base, alias.name) for alias in aliases)
             case _:
                 pass
     return names
 
 
-def _imported_packages(source: str) -> set[str]:
-    """Return the packages of ours that a module imports. `import ambient_runner` and public names of it are its root, `__init__`."""
-    packages: set[str] = set()
-    for name in _imports(source):
-        match name.split("."):
-            case ["ambient_runner"]:
-                packages.add("__init__")
-            case ["ambient_runner", package, *_]:
-                packages.add(package if package in LAYERS else "__init__")
-            case _:
-                pass
-    # `from ambient_runner.runs import x` also yields nothing of the root, but `from ambient_runner import runs` yields both.
-    is_root_only_by_module = "__init__" in packages and not _imports_root(source)
-    return packages - {"__init__"} if is_root_only_by_module else packages
+def _absolute_module(path: Path, module: str | None, level: int) -> str:
+    if not level:
+        return module or ""
+    parts = ["ambient_runner", *path.relative_to(SOURCE).parent.parts]
+    return ".".join([*parts[: len(parts) - level + 1], *([module] if module else [])])
 
 
-def _imports_root(source: str) -> bool:
-    """Return True if a module imports the package root, or a public name of it."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=aliases) if any(alias.name == "ambient_runner" for alias in aliases):
-                return True
-            case ast.ImportFrom(module="ambient_runner", names=aliases):
-                return any(alias.name not in LAYERS for alias in aliases)
-            case _:
-                pass
-    return False
+def _imported_name(base: str, name: str) -> str:
+    """Return `base.name` if that is a module or package of ours, else `base`."""
+    if base.partition(".")[0] != "ambient_runner":
+        return base
+    place = SOURCE.joinpath(*base.split(".")[1:], name)
+    return f"{base}.{name}" if place.is_dir() or place.with_suffix(".py").is_file() else base
+
+
+def _imported_packages(path: Path) -> set[str]:
+    """Return the top-level packages of ours that a file imports; `__init__` for the root package itself."""
+    ours = [name.split(".") for name in _imports(path) if name.split(".")[0] == "ambient_runner"]
+    return {parts[1] if len(parts) > 1 else "__init__" for parts in ours}
 
 
 def _is_typing_only(path: Path, package: str) -> bool:
-    """Return True if a package is imported only under TYPE_CHECKING: then it is no dependency at run time."""
+    """Return True if a package is imported only under TYPE_CHECKING: it is then no dependency at run time."""
     tree = ast.parse(path.read_text())
-    guarded = {
-        inner.module
+    guards = [
+        node
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.ImportFrom) and inner.module
-    }
-    plain = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
-    prefix = f"ambient_runner.{package}"
-    return any(name.startswith(prefix) for name in guarded) and not any(name.startswith(prefix) for name in plain)
+    ]
+    guarded = {id(inner) for guard in guards for inner in ast.walk(guard)}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in guarded]
+    return not any((node.module or "").startswith(f"ambient_runner.{package}") for node in imports)
 
 
-def _upward_imports(package: str, source: str) -> set[str]:
-    return {other for other in _imported_packages(source) if other != package and LAYERS[other] >= LAYERS[package]}
-
-
-@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_one_way(path: Path) -> None:
+def _upward_imports(path: Path) -> set[str]:
     package = _package(path)
-    upward = _upward_imports(package, path.read_text())
-    assert {other for other in upward if not (package == "errors" and _is_typing_only(path, other))} == set()
+    imported = {
+        other
+        for other in _imported_packages(path) - {package}
+        if not (package == "errors" and _is_typing_only(path, other))
+    }
+    return {other for other in imported if LAYERS.get(other, TOP_LAYER + 1) >= LAYERS[package]}
+
+
+@pytest.mark.parametrize("path", [path for path in _modules() if _package(path) != "__init__"], ids=_name)
+def test_imports_go_one_way(path: Path) -> None:
+    assert _upward_imports(path) == set()
 
 
 @pytest.mark.parametrize(
-    ("source", "upward"),
+    "line",
     [
-        ("from ambient_runner.server.app import create_app", {"server"}),
-        ("from ambient_runner import server", {"server"}),
-        ("import ambient_runner", {"__init__"}),
-        ("import ambient_runner.server.app", {"server"}),
-        ("from ambient_runner import create_app", {"__init__"}),
-        ("from ambient_runner.ledger import open_ledger", set[str]()),
-        ("from ambient_runner import errors", set[str]()),
+        "import ambient_runner",
+        "import ambient_runner.server.app",
+        "from ambient_runner import Settings",
+        "from ambient_runner import server",
+        "from ambient_runner.server import app",
+        "from ambient_runner.server.app import create_app",
+        "from .. import server",
+        "from ..server.app import create_app",
+        "def late():\n    from ambient_runner import create_app",
     ],
 )
-def test_every_form_of_an_import_is_seen(source: str, upward: set[str]) -> None:
-    """`import ambient_runner` and `from ambient_runner import x` were not."""
-    assert _upward_imports("runs", source) == upward
+def test_the_import_order_sees_every_way_to_import(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = SOURCE / "runs" / "imaginary.py"
+    monkeypatch.setattr(Path, "read_text", lambda self: line)
+    assert _upward_imports(path) != set()
 
 
-@pytest.mark.parametrize("path", [path for path in _modules() if _package(path) in PURE], ids=str)
+@pytest.mark.parametrize("path", [path for path in _modules() if _package(path) in PURE], ids=_name)
 def test_protocol_and_projections_are_pure(path: Path) -> None:
-    source = path.read_text()
-    assert {name.split(".")[0] for name in _imports(source)} & IMPURE_MODULES == set()
-    assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(ast.parse(source)))
+    assert {name.split(".")[0] for name in _imports(path)} & IMPURE_MODULES == set()
+    assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(ast.parse(path.read_text())))
 
 
-BRIDGES = sorted(path.name for path in (SOURCE / "bridges").iterdir() if (path / "bridge.py").exists())
+def _framework(path: Path) -> str:
+    """Return the framework that a file belongs to, as a bridge or as a facade; empty for shared code."""
+    parts = [part.removesuffix(".py") for part in path.relative_to(SOURCE).parts]
+    owner = parts[1] if parts[0] == "bridges" and len(parts) > 1 else parts[0]
+    return owner if owner in FRAMEWORKS else ""
 
 
-@pytest.mark.parametrize("bridge", BRIDGES)
-def test_no_bridge_imports_another_bridge(bridge: str) -> None:
-    others = tuple(f"ambient_runner.bridges.{other}" for other in BRIDGES if other != bridge)
-    imported = {
-        name
-        for path in (SOURCE / "bridges" / bridge).rglob("*.py")
-        for name in _imports(path.read_text())
-        if name.startswith(others)
+def _bridge_imports(path: Path) -> set[str]:
+    """Return the frameworks whose bridge or facade a file imports."""
+    parts = [name.split(".") for name in _imports(path) if name.startswith("ambient_runner.")]
+    named = {part[2] if part[1] == "bridges" and len(part) > 2 else part[1] for part in parts}
+    return named & FRAMEWORKS.keys()
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_no_bridge_imports_another_bridge(path: Path) -> None:
+    allowed = {_framework(path)} | ({"remote"} if _name(path) == "bridges/registry.py" else set())
+    assert _bridge_imports(path) - allowed == set()
+
+
+HTTP_CLIENTS = {"bridges/langgraph/errors.py"}
+"""Files outside of `bridges/remote` that may import httpx: the client of a LangGraph server raises its errors."""
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_only_its_own_bridge_imports_a_framework(path: Path) -> None:
+    roots = {name.split(".")[0] for name in _imports(path)}
+    foreign = {
+        package
+        for framework, packages in FRAMEWORKS.items()
+        for package in packages
+        if package in roots
+        and framework != _framework(path)
+        and not (package == "httpx" and _name(path) in HTTP_CLIENTS)
     }
-    assert imported == set()
+    assert foreign == set()
 
 
-def test_the_generic_server_and_the_toolkit_import_no_framework() -> None:
-    frameworks = (*tuple(f"ambient_runner.bridges.{bridge}" for bridge in BRIDGES), "ambient_runner.adk")
-    paths = [*(SOURCE / "server").rglob("*.py"), *(SOURCE / "bridges" / "toolkit").rglob("*.py")]
-    imported = {name for path in paths for name in _imports(path.read_text()) if name.startswith(frameworks)}
-    assert imported == set()
+def test_the_server_knows_no_framework() -> None:
+    server = [path for path in _modules() if _package(path) == "server"]
+    assert {name for path in server for name in _bridge_imports(path)} == set()
 
 
-@pytest.mark.parametrize("bridge", sorted(EXTRA_FILES))
-def test_framework_bridges_have_the_same_file_for_the_same_job(bridge: str) -> None:
-    files = {path.stem for path in (SOURCE / "bridges" / bridge).glob("*.py")}
-    assert files == SIBLING_FILES - MISSING_FILES.get(bridge, set()) | set(EXTRA_FILES[bridge].split())
+@pytest.mark.parametrize("bridge", EXTRA_FILES)
+def test_the_bridges_have_the_same_file_for_the_same_job(bridge: str) -> None:
+    found = {path.stem for path in (SOURCE / "bridges" / bridge).glob("*.py")} - {"__init__"}
+    assert found - SIBLING_FILES.keys() - EXTRA_FILES[bridge] == set()
+    assert SIBLING_FILES.keys() - OPTIONAL_FILES - found == set()
 
 
-def test_module_names_are_words_of_the_glossary() -> None:
-    names = {part for path in _modules() for part in path.relative_to(SOURCE).with_suffix("").parts} - {"__init__"}
-    unknown = {name: words for name in names if (words := set(name.split("_")) - MODULE_WORDS)}
-    assert unknown == {}
+@pytest.mark.parametrize("bridge", EXTRA_FILES)
+@pytest.mark.parametrize(
+    ("file", "ending"), [("bridge", "Bridge"), ("adapter", "Adapter"), ("run", "Run"), ("translate", "Translator")]
+)
+def test_the_bridges_have_the_same_class_for_the_same_job(bridge: str, file: str, ending: str) -> None:
+    tree = ast.parse((SOURCE / "bridges" / bridge / f"{file}.py").read_text())
+    assert any(isinstance(node, ast.ClassDef) and node.name.endswith(ending) for node in tree.body)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_name)
+def test_a_module_name_is_made_of_known_words(path: Path) -> None:
+    names = [part.removesuffix(".py") for part in path.relative_to(SOURCE).parts]
+    words = {word for name in names if name != "__init__" for word in name.split("_")}
+    assert words - MODULE_WORDS == set()
+
+
+def test_every_known_word_is_used() -> None:
+    used = {
+        word
+        for path in _modules()
+        for part in path.relative_to(SOURCE).parts
+        for word in part.removesuffix(".py").split("_")
+    }
+    assert MODULE_WORDS - used == set()
 
 
 def _reads_the_environment(path: Path) -> bool:
-    """Return True if a module reads the environment, under whatever name `os` was imported. `/proc/…/environ` is text."""
-    names = {"environ", "environb", "getenv", "getenvb"}
+    """Return True if a file reads environment variables, under whatever name `os` was imported. `/proc/…/environ` is text."""
+    readers = {"environ", "environb", "getenv", "getenvb"}
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
-            case ast.Attribute(attr=name) if name in names:
+            case ast.Attribute(attr=name) if name in readers:
                 return True
-            case ast.ImportFrom(module="os", names=aliases) if names & {alias.name for alias in aliases}:
+            case ast.ImportFrom(module="os", names=aliases) if readers & {alias.name for alias in aliases}:
                 return True
             case _:
                 pass
@@ -218,13 +302,15 @@ def _reads_the_environment(path: Path) -> bool:
 
 
 def test_the_environment_is_read_only_in_config() -> None:
-    readers = {str(path.relative_to(SOURCE)) for path in _modules() if _reads_the_environment(path)}
-    assert readers == {"config/environment.py", "config/loader.py"}
+    assert {_name(path) for path in _modules() if _reads_the_environment(path)} == {
+        "config/environment.py",
+        "config/loader.py",
+    }
 
 
 def test_only_the_planned_places_catch_everything_and_go_on() -> None:
     found = {
-        str(path.relative_to(SOURCE))
+        _name(path)
         for path in _modules()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name) and node.type.id == "Exception"
@@ -255,21 +341,81 @@ def test_the_public_names_are_a_decision() -> None:
         "current_run_or_none",
         "remember",
     ]
+    assert ambient_runner.testing.__all__ == ["BridgeContract"]
 
 
 def test_the_names_of_the_toolkit_are_a_decision() -> None:
-    assert toolkit.__all__ == sorted(
-        TOOLKIT.split(), key=lambda name: (not name.isupper(), not name[0].isupper(), name)
-    )
-    assert [name for name in toolkit.__all__ if not hasattr(toolkit, name)] == []
+    assert toolkit.__all__ == [
+        "EMPTY_RESULT",
+        "MISSING_RESULT",
+        "TOOL_NAME",
+        "AdapterRun",
+        "AssistantTurn",
+        "BridgeError",
+        "BridgeTimeout",
+        "BridgeUnavailable",
+        "Call",
+        "Composer",
+        "ConfigError",
+        "Event",
+        "Interrupt",
+        "NewInput",
+        "PredictStateMapping",
+        "Result",
+        "ResultsTurn",
+        "ResumeEntry",
+        "RunAgentInput",
+        "StateStore",
+        "SystemTurn",
+        "Tool",
+        "Toolbox",
+        "Turn",
+        "Usage",
+        "UserTurn",
+        "accepts_argument",
+        "allocate_tool_call_id",
+        "attachment_placeholder",
+        "call_hook",
+        "callable_tools",
+        "clean_schema",
+        "collect_tool_calls",
+        "expires_at",
+        "hook_error",
+        "input_from_agui",
+        "interrupt_lapsed_events",
+        "iterate_in_thread",
+        "json_text",
+        "missing_result",
+        "new_input",
+        "optional_dependency",
+        "parse_json_or_text",
+        "random_id",
+        "required_parameters",
+        "resolved_interrupt_ids",
+        "result_from_message",
+        "stream_hook",
+        "stream_run",
+        "to_json",
+        "to_json_or_type_name",
+        "to_turns",
+        "try_hook",
+        "try_stream",
+        "unanswered_tool_calls",
+    ]
 
 
-TOOLKIT = """
-EMPTY_RESULT MISSING_RESULT TOOL_NAME AdapterRun AssistantTurn BridgeError BridgeTimeout BridgeUnavailable Call Composer
-ConfigError Event Interrupt NewInput PredictStateMapping Result ResultsTurn ResumeEntry RunAgentInput StateStore
-SystemTurn Tool Toolbox Turn Usage UserTurn accepts_argument allocate_tool_call_id attachment_placeholder call_hook
-callable_tools clean_schema collect_tool_calls expires_at hook_error input_from_agui interrupt_lapsed_events
-iterate_in_thread json_text missing_result new_input optional_dependency parse_json_or_text random_id
-required_parameters resolved_interrupt_ids result_from_message stream_hook stream_run to_json to_json_or_type_name to_turns
-try_hook try_stream unanswered_tool_calls
-"""
+@pytest.mark.parametrize("name", toolkit.__all__)
+def test_every_name_of_the_toolkit_has_a_docstring(name: str) -> None:
+    exported = getattr(toolkit, name)
+    is_ours = getattr(exported, "__module__", "").startswith("ambient_runner.bridges.toolkit")
+    if is_ours and (inspect.isclass(exported) or inspect.isfunction(exported)):
+        assert exported.__doc__
+        assert not exported.__doc__.startswith(("What ", "Whether ", "How "))
+
+
+@pytest.mark.parametrize("module", ["ambient_runner", "ambient_runner.bridges.toolkit", "ambient_runner.testing"])
+def test_importing_the_public_modules_imports_no_framework(module: str) -> None:
+    packages = [package for names in FRAMEWORKS.values() for package in names if package != "google"]
+    code = f"import sys, {module}; print([p for p in {packages} if p in sys.modules], 'google.adk' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output.strip() == "[] False"

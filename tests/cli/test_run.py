@@ -73,7 +73,7 @@ def child(tmp_path: Path, *arguments: str, **settings: str) -> tuple[int, str, s
 
 def test_the_thread_is_named_once_so_that_one_can_go_on_with_it(ambient: Callable[..., Any]) -> None:
     code, out, err = ambient("run", "demo", "say hello")
-    thread = re.fullmatch(r"Go on with --thread (cli-[0-9a-f]+)\n", err)
+    thread = re.fullmatch(r"Continue with --thread (cli-[0-9a-f]+)\n", err)
     assert (code, out, bool(thread)) == (0, "hello\n", True)
     assert thread is not None
     _, out, err = ambient("run", "demo", "say again", "--thread", thread[1])

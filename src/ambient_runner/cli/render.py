@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MAX_SHOWN = 2000
+NO_RESULT = "no result"
 _LOG_HINT = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
 """The hint that clients of a server get. In the terminal there is no server log; the cause is shown instead."""
 _CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
@@ -51,7 +52,7 @@ class ToolCallPiece:
     name: str
     arguments: str
     result: str | None
-    pending: str = "no result"
+    pending: str = NO_RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,11 @@ class Screen:
         return []
 
     def _render_open_calls(self, pending: str) -> list[Piece]:
-        open_calls = list(self._calls.values())
-        self._calls.clear()
-        return [ToolCallPiece(call.name, "".join(call.arguments), None, pending) for call in open_calls]
+        """Render the calls without a result. Those that wait stay known: the run that resumes brings their results."""
+        pieces = [ToolCallPiece(call.name, "".join(call.arguments), None, pending) for call in self._calls.values()]
+        if pending == NO_RESULT:
+            self._calls.clear()
+        return [*pieces]
 
 
 def _pending_reason(event: ev.RunFinished | ev.RunError) -> str:
@@ -135,7 +138,7 @@ def _pending_reason(event: ev.RunFinished | ev.RunError) -> str:
         case ev.RunFinished(outcome=ev.Success(pending_tool_call_ids=[_, *_])):
             return "waiting for the client's result"
         case _:
-            return "no result"
+            return NO_RESULT
 
 
 def _render_note(event: ev.Event) -> list[Piece]:

@@ -72,7 +72,7 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
         with opened as talk:
             code = _run_turns(portal, talk, prompt, terminal)
             if thread is None and settings.is_durable:
-                typer.secho(f"Go on with --thread {talk.key.id}", err=True, dim=True)
+                typer.secho(f"Continue with --thread {talk.key.id}", err=True, dim=True)
             return code
 
 
