@@ -30,6 +30,7 @@ from tests.server.demo_server import SETTINGS, client_of, error_of, frames, run_
 
 DEPLOY = Path(__file__).parent.parent / "examples" / "deploy"
 ISSUER = "https://login.example.com/"
+VALID_SECONDS = 24 * 3600  # tokens are signed when the tests are collected, long before the last one runs
 AUDIENCE = "https://agents.example.com"
 ENVIRON = {"OIDC_ISSUER": ISSUER, "OIDC_AUDIENCE": AUDIENCE, "OIDC_JWKS_URL": "https://login.example.com/jwks.json"}
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -46,7 +47,7 @@ def load_example() -> ModuleType:
 
 
 def claims(sub: str = "alice", **changed: Any) -> dict[str, Any]:
-    given = {"sub": sub, "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 300, **changed}
+    given = {"sub": sub, "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + VALID_SECONDS, **changed}
     return {name: value for name, value in given.items() if value is not None}
 
 
