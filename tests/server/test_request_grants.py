@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ambient_runner.server import platform
 from ambient_runner.services.credentials import CredentialSubject
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.server.demo_server import error_of
 from tests.server.worker import WorkerBridge
 from tests.services.mcp_paths import MCP_SERVER
@@ -88,7 +90,10 @@ async def test_a_token_of_no_likely_length_is_refused(tmp_path: Path, header: st
             assert error_of(await client.post(path, json=body, headers={header: token})) == (422, "invalid_input")
 
 
-async def test_mcp_servers_are_really_looked_at_with_what_was_granted(tmp_path: Path) -> None:
+async def test_mcp_servers_are_really_looked_at_with_what_was_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "McpStatus", partial(platform.McpStatus, timeout=HANG_SECONDS))
     log = tmp_path / "log"
     servers = {
         "echo": {

@@ -24,8 +24,8 @@ BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"
 
 
-async def send_get(url: str, **options: int) -> HttpResponse:
-    call = partial(send_request, "GET", url, headers={}, timeout=0.3, **options)
+async def send_get(url: str, *, limit: int, timeout: float = 0.3) -> HttpResponse:
+    call = partial(send_request, "GET", url, headers={}, timeout=timeout, limit=limit)
     with unless_hung():
         return await to_thread.run_sync(call, abandon_on_cancel=True)
 
@@ -62,7 +62,7 @@ async def test_an_answer_that_fails_is_closed(head: bytes, monkeypatch: pytest.M
 
 async def test_of_an_endless_answer_only_the_limit_is_taken() -> None:
     with raw_server(endless(b"HTTP/1.1 200 OK\r\n\r\n")) as loud:
-        answer = await send_get(loud.url, limit=1000)
+        answer = await send_get(loud.url, limit=1000, timeout=HANG_SECONDS)
         assert (answer.status, len(answer.body)) == (200, 1000)
         await gone(loud)
 
@@ -70,7 +70,7 @@ async def test_of_an_endless_answer_only_the_limit_is_taken() -> None:
 async def test_an_answer_that_breaks_off_is_none() -> None:
     """Half of an answer, or nothing of one, was taken for the whole: a run went on without the credentials it was promised."""
     with raw_server(lambda server, client: server.send(client, BODY)) as broken, pytest.raises(ConnectionError):
-        await send_get(broken.url, limit=1000)
+        await send_get(broken.url, limit=1000, timeout=HANG_SECONDS)
 
 
 async def test_a_langfuse_that_trickles_keeps_no_thread() -> None:

@@ -32,6 +32,7 @@ from ambient_runner.runs.runner import Runner
 from ambient_runner.telemetry.log_format import RedactingFormatter
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import agent_of
+from tests.machine_speed import HANG_SECONDS
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user
 
 FORMATTERS: list[type[RedactingFormatter]] = [TextFormatter, JsonFormatter]
@@ -290,7 +291,11 @@ logging.getLogger("mine").debug("detail")
 @pytest.mark.parametrize(("format", "level", "count"), [("text", "info", 1), ("json", "info", 1), ("json", "debug", 3)])
 def test_an_app_configures_the_log_of_its_process(format: LogFormat, level: str, count: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CONFIGURE, format, level], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", CONFIGURE, format, level],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANG_SECONDS,
     )
     lines = done.stderr.splitlines()
     assert len(lines) == count
@@ -317,6 +322,8 @@ logging.getLogger("elsewhere").info("saw granted-token-1")
 
 
 def test_the_log_of_a_server_redacts_what_its_runs_were_granted_also_outside_of_them() -> None:
-    done = subprocess.run([sys.executable, "-c", SERVE], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     [line] = done.stderr.splitlines()
     assert json.loads(line)["message"] == "saw [redacted]"

@@ -27,7 +27,7 @@ from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.test_tools import select_words
 from tests.bridges.claude.world import World, bridge_of, children, claude, gone
 from tests.bridges.strands.world import tasks_since
-from tests.machine_speed import promised_within, unless_hung
+from tests.machine_speed import promised_within, scaled, unless_hung
 from tests.world import KEY, events_of, request, user
 
 
@@ -146,7 +146,7 @@ async def test_a_cli_that_hangs_at_its_start_is_an_error_in_time(tmp_path: Path)
 
 
 async def test_a_cli_that_hangs_in_the_middle_is_an_error_in_time_and_the_next_run_works(tmp_path: Path) -> None:
-    async with claude(tmp_path, turn_timeout=1.0) as world:
+    async with claude(tmp_path, turn_timeout=scaled(1.0)) as world:
         reading = await started(world, "gnu goes on")
         pid = world.adapter().pid
         assert pid is not None

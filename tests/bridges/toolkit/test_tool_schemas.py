@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ambient_runner.bridges.toolkit.tool_schemas import SchemaDialect, clean_schema
+from ambient_runner.bridges.toolkit.tool_schemas import SchemaDialect, callable_tools, clean_schema
+from ambient_runner.protocol.events import Tool
 from tests.hypothesis_profiles import examples
 
 NOTHING = {"type": "object", "properties": {}}
@@ -235,3 +237,15 @@ def test_a_schema_that_is_too_large_or_too_deep_is_one_without_properties(given:
 
 def test_a_schema_of_a_usual_size_stays() -> None:
     assert clean_schema(nested(20)) == nested(20)
+
+
+def test_only_tools_with_a_valid_and_free_name_can_be_called_and_the_others_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tools = [
+        Tool(name=name, description="", parameters={}) for name in ("paint", "no spaces", "transfer", "x" * 65, "a.b")
+    ]
+    assert [tool.name for tool in callable_tools(tools, reserved={"transfer"})] == ["paint"]
+    assert all(name in caplog.text for name in ("no spaces", "transfer", "a.b"))
+    dotted = callable_tools(tools, pattern=re.compile(r"[a-z.]{1,8}"))
+    assert [tool.name for tool in dotted] == ["paint", "transfer", "a.b"]

@@ -23,6 +23,7 @@ from ambient_runner.bridges.toolkit.turns import (
     UserTurn,
     new_input,
     to_turns,
+    unanswered_tool_calls,
 )
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -350,3 +351,9 @@ def test_what_is_new_and_what_was_before_are_the_whole_conversation(messages: li
     assert sorted([*kept, *found.results], key=every.index) == every
     plain = [t for t in found.history if not isinstance(t, ResultsTurn)]
     assert plain + ([found.user] if found.user else []) == [t for t in whole if not isinstance(t, ResultsTurn)]
+
+
+def test_unanswered_calls_are_those_without_a_result_whoever_made_them() -> None:
+    helper = says("m2", None, "c3", subagent_run_id="s1")
+    messages = [user(), says("m1", None, "c1", "c2"), answer("c2"), helper]
+    assert [call.id for call in unanswered_tool_calls(messages)] == ["c1", "c3"]

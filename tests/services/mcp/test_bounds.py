@@ -16,7 +16,7 @@ from ambient_runner.services.credentials import CredentialSubject
 from ambient_runner.services.mcp import status as status_module
 from ambient_runner.services.mcp.config import McpServer, ResolvedMcpServers, load_layer, resolve_servers
 from ambient_runner.services.mcp.status import McpStatus
-from tests.machine_speed import unless_hung
+from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.raw import Raw, endless, raw_server
 from tests.server.worker import WorkerBridge
 from tests.services.mcp_paths import MCP_SERVER
@@ -54,7 +54,7 @@ async def test_a_server_that_never_stops_talking_is_heard_for_a_while(kind: str,
     """As JSON it was read and kept for the whole time of a look, as fast as it came."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: " + content + b"\r\n\r\n"
     with unless_hung(), raw_server(endless(head + b'data: "', most=TOO_MUCH)) as loud:
-        async with McpStatus(timeout=30) as status:
+        async with McpStatus(timeout=HANG_SECONDS) as status:
             (row,) = await status.probe(of_http(kind, loud.url))
         assert row["status"] == "failed"
         assert loud.sent < TOO_MUCH
@@ -72,7 +72,7 @@ async def test_what_is_small_on_the_way_does_not_grow_here() -> None:
         server.send(client, head + packed)
 
     with unless_hung(), raw_server(speak, requests.append) as dense:
-        async with McpStatus(timeout=20) as status:
+        async with McpStatus(timeout=HANG_SECONDS) as status:
             (row,) = await status.probe(of_http("http", dense.url))
     assert row["status"] == "failed"
     assert b"gzip" not in requests[0]
@@ -90,7 +90,7 @@ def started(log: Path) -> list[str]:
 async def test_a_new_token_starts_no_new_probe_but_another_thread_does(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with unless_hung():
-        async with McpStatus(timeout=30) as status:
+        async with McpStatus(timeout=HANG_SECONDS) as status:
             for token in ("1", "2", "3"):
                 rows = await status.probe(with_token(log, token), subject="ann")
                 assert [row["status"] for row in rows] == ["connected"]
@@ -108,7 +108,7 @@ async def test_a_new_token_is_tried_where_the_old_one_failed_after_a_pause(
         return ResolvedMcpServers(servers=(McpServer(name="no", display_name="no", config=config, digest="x"),))
 
     with unless_hung():
-        async with McpStatus(timeout=20) as status:
+        async with McpStatus(timeout=HANG_SECONDS) as status:
             for token in ("1", "2", "3"):
                 await status.probe(refusing(token))
             monkeypatch.setattr(status_module, "_RETRY_DELAY", 0.0)

@@ -6,7 +6,6 @@ result.
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from google.adk.tools import BaseTool
 from google.genai import types
 
 from ambient_runner.bridges.adk.interrupts import INTERNAL_TOOLS, INTERRUPT_CALLS
-from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
+from ambient_runner.bridges.toolkit.tool_schemas import callable_tools, clean_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["ClientTool", "callable_tools", "offer_tools"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["ClientTool", "create_client_tools", "offer_tools"]
 
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _RESERVED = INTERRUPT_CALLS | INTERNAL_TOOLS | {"transfer_to_agent"}
@@ -49,16 +46,9 @@ class ClientTool(BaseTool):
         return None
 
 
-def callable_tools(tools: Sequence[Tool]) -> list[ClientTool]:
-    """Return the client's tools that the model can call. The others are logged."""
-    valid = [tool for tool in tools if _TOOL_NAME.fullmatch(tool.name) and tool.name not in _RESERVED]
-    invalid = [tool.name[:64] for tool in tools if tool not in valid]
-    if invalid:
-        logger.warning(
-            "Ignored client tools with invalid names %r. Use 1 to 64 letters, digits, _, . or -, and no name that ADK reserves.",
-            invalid[:10],
-        )
-    return [ClientTool(tool) for tool in valid]
+def create_client_tools(tools: Sequence[Tool]) -> list[ClientTool]:
+    """Return the client's tools that the model can call, as ADK tools."""
+    return [ClientTool(tool) for tool in callable_tools(tools, pattern=_TOOL_NAME, reserved=_RESERVED)]
 
 
 def offer_tools(request: LlmRequest, tools: Sequence[ClientTool]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
-from ambient_runner.bridges.adk.client_tools import callable_tools, offer_tools
+from ambient_runner.bridges.adk.client_tools import create_client_tools, offer_tools
 from ambient_runner.bridges.adk.messages import is_too_deep
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 
@@ -46,7 +46,7 @@ class RunPlugin(BasePlugin):
         instructions: Sequence[str] = (),
     ) -> None:
         super().__init__(name="ambient_runner")
-        self._tools = callable_tools(tools)
+        self._tools = create_client_tools(tools)
         self._is_halted = is_halted
         self._session = session
         self._agents = agents

@@ -16,9 +16,9 @@ from ambient_runner.bridges.adk.sessions import ThreadSession
 from ambient_runner.bridges.adk.translate import Translator
 from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.toolkit.state import StateStore
-from ambient_runner.bridges.toolkit.turns import collect_tool_calls
+from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.projections.state import is_hidden
-from ambient_runner.protocol.events import Cancelled, RunFinished, StateSnapshot, ToolMessage
+from ambient_runner.protocol.events import Cancelled, RunFinished, StateSnapshot
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.run_input import AdkInput, RunContext
     from ambient_runner.bridges.adk.sessions import SessionLocation
     from ambient_runner.errors import RunnerError
-    from ambient_runner.protocol.events import Event, RunAgentInput, Terminal
+    from ambient_runner.protocol.events import Event, Terminal
 
 __all__ = ["AdkRun"]
 
@@ -61,7 +61,8 @@ class AdkRun:
             bridge.root.name,
             self._state,
             structured_agents=bridge.structured_agents,
-            known_call_ids=_unanswered_calls(run_input),
+            # The id of an answered call may be used again.
+            known_call_ids={call.id for call in unanswered_tool_calls(run_input.messages)},
         )
         self._plugin = RunPlugin(
             run_input.tools,
@@ -152,12 +153,6 @@ class AdkRun:
             return self._state.snapshot_if_changed()
         snapshot = await self._hooks.final_state(self._state.snapshot().snapshot)
         return [*self._hooks.take_errors(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
-
-
-def _unanswered_calls(run_input: RunAgentInput) -> set[str]:
-    """Return the ids of calls of earlier runs that have no result yet. The id of an answered call may be used again."""
-    answered = {message.tool_call_id for message in run_input.messages if isinstance(message, ToolMessage)}
-    return {call.id for call in collect_tool_calls(run_input.messages)} - answered
 
 
 def _is_paused(event: AdkEvent) -> bool:

@@ -27,7 +27,7 @@ from ambient_runner.bridges.adk.messages import (
 from ambient_runner.bridges.adk.session_sync import live_events
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.composer import random_id
-from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, new_input
+from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, new_input, unanswered_tool_calls
 from ambient_runner.errors import BridgeError, InterruptNotOpen
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.agui_models import input_from_agui, input_to_agui
@@ -238,14 +238,10 @@ async def _transform_input(
 
 def _calls_of_last_turn(messages: Sequence[Message]) -> dict[str, str]:
     """Return the unanswered calls of the newest turn: tool name by call id."""
-    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.tool_calls), None)
-    calls = (last.tool_calls or []) if last else []
-    return {
-        call.id: call.function.name
-        for call in calls
-        if call.id not in answered and call.function.name not in INTERRUPT_CALLS
-    }
+    newest = {call.id for call in (last.tool_calls or ())} if last else set[str]()
+    names = {call.id: call.function.name for call in unanswered_tool_calls(messages) if call.id in newest}
+    return {call_id: name for call_id, name in names.items() if name not in INTERRUPT_CALLS}
 
 
 def _result_event(result: Result) -> ToolCallResult:

@@ -6,7 +6,6 @@ A tool of the client is not executed here. Its call waits, the run ends with the
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 
 from ambient_runner.bridges.claude.messages import to_mcp_blocks
-from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
+from ambient_runner.bridges.toolkit.tool_schemas import callable_tools, clean_schema
 from ambient_runner.runs.run import enter_run
 
 if TYPE_CHECKING:
@@ -32,12 +31,10 @@ __all__ = [
     "TOOL_PREFIX",
     "PendingCall",
     "PendingCalls",
-    "callable_tools",
     "client_tool_name",
     "create_tool_server",
+    "offered_tools",
 ]
-
-logger = logging.getLogger(__name__)
 
 SERVER_NAME = "ambient"
 TOOL_PREFIX = f"mcp__{SERVER_NAME}__"
@@ -119,17 +116,9 @@ def _is_match(call: PendingCall, record: ToolCallRecord, *, exact: bool) -> bool
     return client_tool_name(record.name) == call.tool and (not exact or record.input == call.arguments)
 
 
-def callable_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
-    """Return the client's tools that can be offered. The log names the others."""
-    used_names = _CLI_TOOLS | {tool.name for tool in custom}
-    valid = [tool for tool in tools if _TOOL_NAME.fullmatch(tool.name) and tool.name not in used_names]
-    invalid = [tool.name[:64] for tool in tools if tool not in valid]
-    if invalid:
-        logger.warning(
-            "Client tools were left out: %r. A name has 1 to 48 letters, digits, _ or -, and no other tool has it.",
-            invalid[:10],
-        )
-    return valid
+def offered_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
+    """Return the client's tools that can be offered to Claude beside the CLI's own and the developer's."""
+    return callable_tools(tools, pattern=_TOOL_NAME, reserved=_CLI_TOOLS | {tool.name for tool in custom})
 
 
 def client_tool_name(cli_name: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, callable_tools
+from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, offered_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,7 @@ def build_launch(
             **granted,
             **_pwd_variable(folder),
         },
-        client_tools=tuple(callable_tools(run_input.tools, custom)),
+        client_tools=tuple(offered_tools(run_input.tools, custom)),
         custom=custom,
     )
 

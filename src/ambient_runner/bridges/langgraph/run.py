@@ -19,8 +19,8 @@ from ambient_runner.bridges.langgraph.translate import Translator, TranslatorCon
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events
 from ambient_runner.bridges.toolkit.state import StateStore
-from ambient_runner.bridges.toolkit.turns import collect_tool_calls
-from ambient_runner.protocol.events import RunError, ToolMessage
+from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
+from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.json_pointer import format_pointer
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import current_run_or_none
@@ -242,11 +242,10 @@ def _select_members(value: Any, names: Collection[str]) -> dict[str, Any]:
 
 def _translator_context(context: RunContext) -> TranslatorContext:
     messages, config = context.run_input.messages, context.config
-    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     return TranslatorContext(
         client_tools=frozenset(context.client_tools),
         message_ids=frozenset(message.id for message in messages),
-        open_calls={call.id: call.function.name for call in collect_tool_calls(messages) if call.id not in answered},
+        open_calls={call.id: call.function.name for call in unanswered_tool_calls(messages)},
         messages_key=config.messages_key,
         hidden_keys=config.hidden_keys,
         predictions=[mapping.to_payload() for mapping in config.predict_state],

@@ -6,8 +6,6 @@ A call of one is a Strands interrupt: the SDK executes the other calls of the tu
 
 from __future__ import annotations
 
-import logging
-import re
 from typing import TYPE_CHECKING, Any
 
 from strands.tools.tools import PythonAgentTool
@@ -15,30 +13,14 @@ from strands.tools.tools import PythonAgentTool
 from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["CLIENT_TOOL_INTERRUPT", "FORWARDED_RESULT", "callable_tools", "fixed_result_tool", "tool_spec"]
+__all__ = ["CLIENT_TOOL_INTERRUPT", "FORWARDED_RESULT", "fixed_result_tool", "tool_spec"]
 
 CLIENT_TOOL_INTERRUPT = "ambient-frontend"
 """Name of the SDK interrupt that waits for the result of a client tool."""
 FORWARDED_RESULT = {"status": "success", "content": [{"text": "The call was handed to the user interface."}]}
 """Result of a client tool for which the model does not wait."""
-
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Names the SDK accepts. It answers a call of any other name with an error."""
-
-logger = logging.getLogger(__name__)
-
-
-def callable_tools(tools: Sequence[Tool]) -> list[Tool]:
-    """Return the client's tools that the model can call. The others are logged."""
-    valid = [tool for tool in tools if _TOOL_NAME.fullmatch(tool.name)]
-    invalid = [tool.name[:64] for tool in tools if not _TOOL_NAME.fullmatch(tool.name)]
-    if invalid:
-        logger.warning("Ignored client tools with invalid names %r. Use 1 to 64 letters, digits, _ or -.", invalid[:10])
-    return valid
 
 
 def tool_spec(tool: Tool) -> dict[str, Any]:

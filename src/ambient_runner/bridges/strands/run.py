@@ -6,7 +6,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import remember
-from ambient_runner.bridges.strands.client_tools import callable_tools
 from ambient_runner.bridges.strands.config import normalize_predict_state
 from ambient_runner.bridges.strands.driver import open_native_stream
 from ambient_runner.bridges.strands.errors import to_bridge_error
@@ -16,7 +15,7 @@ from ambient_runner.bridges.strands.tool_behaviors import ToolBehaviors
 from ambient_runner.bridges.strands.translate import MARKER_TYPES, Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.state import StateStore
-from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools
 from ambient_runner.bridges.toolkit.turns import collect_tool_calls
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import RunError, ToolMessage
