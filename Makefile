@@ -28,7 +28,7 @@ test: $(STAMP) $(CLIENTS) ## Lint, types and all tests (short form of the slow o
 	$(PYTEST)
 
 test-fast: $(STAMP) ## The tests that need no Node and start no processes, in less than a minute
-	$(PYTEST) --fast
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast
 
 test-all: $(STAMP) $(CLIENTS) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
 	$(PYTEST) --long

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fast_selection import check_selection, is_slow, needs_cli, refuse_processes
+from tests.fast_selection import check_selection, is_slow, refuse_processes, starts_a_process
 from tests.hypothesis_profiles import load_profile, register_profiles
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--fast"):
-        config.hook.pytest_deselected(items=[item for item in items if needs_cli(item)])
-        items[:] = [item for item in items if not needs_cli(item)]
+        config.hook.pytest_deselected(items=[item for item in items if starts_a_process(item)])
+        items[:] = [item for item in items if not starts_a_process(item)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -68,6 +68,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `-n`, whoever runs a bridge's tests also shows their streams to the official clients."""
+    if config.getoption("--fast"):
+        return None  # No official clients there, so tests go to whichever worker is free.
     from tests.families import Families
 
     return Families(config, log)

@@ -213,3 +213,11 @@ def test_credentials_in_a_table_are_secrets_and_do_not_show(tmp_path: Path) -> N
     )
     assert {"Bearer abcdefgh12345", "abcdefgh12345", "key-abcdefgh"} <= set(settings.secrets)
     assert "abcdefgh" not in repr(settings)
+
+
+def test_the_command_line_chooses_configured_agents_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "ambient.toml"
+    file.write_text('[agents]\nline = "demo"\n[agents.table]\nbridge = "demo"\ntimeouts = { idle = "5m" }\n')
+    settings = read_settings(file, {}, agents=["table", "other=demo", "line"])
+    assert list(load_agents(settings.agents)) == ["table", "other", "line"]
+    assert settings.timeouts_for("table").idle == 300.0

@@ -25,7 +25,7 @@ def streams_of(tests: str, told: list[list[Event]], folder: Path, *, fewest: int
         env={**os.environ, "STREAMS_OF_TESTS": str(kept)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1400,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]

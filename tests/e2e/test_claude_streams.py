@@ -31,7 +31,7 @@ def streams(tmp_path: Path) -> list[list[Event]]:
     return streams_of("tests/bridges/claude", CLAUDE_STREAMS, tmp_path, fewest=FEWEST)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1500)
 def test_both_clients_accept_every_stream_of_the_claude_tests(streams: list[list[Event]]) -> None:
     assert {type(stream[-1]) for stream in streams} <= {RunFinished, RunError}
     assert objections(streams) == []

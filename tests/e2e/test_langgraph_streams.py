@@ -25,7 +25,7 @@ FEWEST = 150
 """Streams, or something is wrong with how they are kept."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1500)
 def test_both_clients_accept_every_stream_of_the_langgraph_tests(tmp_path: Path) -> None:
     streams = streams_of("tests/bridges/langgraph", STREAMS, tmp_path, fewest=FEWEST)
     assert {type(stream[-1]) for stream in streams} == {RunFinished, RunError}

@@ -40,7 +40,9 @@ def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
 
     Raises: ConfigError, saying where the wrong value is and what is allowed.
     """
-    values = _from_file(config, environ) | _from_environment(environ) | _from_arguments(overrides)
+    configured = _from_file(config, environ) | _from_environment(environ)
+    values = configured | _from_arguments(overrides)
+    values["agents"] = _select_agents(_agents_of(values), _agents_of(configured))
     names = cast("tuple[str, ...]", values.pop("secret_names", ()))
     timeouts = {part: values.pop(name) for name, part in _TIMEOUTS.items() if name in values}
     values["tracing"] = pop_tracing_settings(values, environ)
@@ -49,6 +51,18 @@ def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
 
 
 _TIMEOUTS = {"idle_timeout": "idle", "total_timeout": "total", "stop_grace": "grace"}
+
+
+def _agents_of(values: Mapping[str, object]) -> tuple[str | AgentSettings, ...]:
+    return cast("tuple[str | AgentSettings, ...]", values.get("agents", ()))
+
+
+def _select_agents(
+    chosen: tuple[str | AgentSettings, ...], configured: tuple[str | AgentSettings, ...]
+) -> tuple[str | AgentSettings, ...]:
+    """Return the chosen agents. A command line may choose configured agents by their name."""
+    by_name = {agent.partition("=")[0] if isinstance(agent, str) else agent.name: agent for agent in configured}
+    return tuple(by_name.get(agent, agent) if isinstance(agent, str) else agent for agent in chosen)
 
 
 def _from_arguments(overrides: Mapping[str, object]) -> dict[str, object]:
