@@ -86,7 +86,7 @@ $(BENCH): $(STAMP)
 	done
 	@touch $@
 
-# The adapters the ADR names, with this package and nothing else of ours.
+# The published AG-UI adapters, with this package and nothing else of ours.
 $(ADAPTERS): pyproject.toml constraints.txt tests/adapters/requirements.txt
 	$(PYTHON) -m venv --clear .venv-adapters
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r tests/adapters/requirements.txt

@@ -1,1 +1,1 @@
-"""`python -m benchmarks`: this server beside the usual ways to stream AG-UI, in one run on one machine."""
+"""`python -m benchmarks`: compare this server with the usual ways to stream AG-UI, in one session on one machine."""

@@ -1,4 +1,4 @@
-"""A raw socket reader. While the clock runs it only receives and keeps; what came is understood afterwards."""
+"""A raw socket client. While it measures, it only receives and stores bytes; they are parsed afterwards."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ BLOCK = 1 << 20
 LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
-class WrongAnswer(Exception):
-    """A contender did not send what it was asked for, so its figures would mean nothing."""
+class UnexpectedResponse(Exception):
+    """A server did not send the requested events, so its figures are not valid."""
 
 
 @dataclass(kw_only=True)
-class Answer:
-    """What came back, each piece with the monotonic nanosecond it arrived."""
+class Response:
+    """The received bytes, each chunk with its time of arrival in monotonic nanoseconds."""
 
-    sent: int
-    pieces: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
+    sent_at: int
+    chunks: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
 
-    def add(self, piece: bytes) -> bool:
-        """Keep a piece; true when it was the last one of a chunked response."""
-        self.pieces.append((time.monotonic_ns(), piece))
-        if len(piece) >= len(LAST_CHUNK):
-            return piece.endswith(LAST_CHUNK)
-        return b"".join(part for _, part in self.pieces[-len(LAST_CHUNK) :]).endswith(LAST_CHUNK)
+    def add(self, chunk: bytes) -> bool:
+        """Store a chunk. Return True if it ends the HTTP response."""
+        self.chunks.append((time.monotonic_ns(), chunk))
+        if len(chunk) >= len(LAST_CHUNK):
+            return chunk.endswith(LAST_CHUNK)
+        return b"".join(part for _, part in self.chunks[-len(LAST_CHUNK) :]).endswith(LAST_CHUNK)
 
     @property
     def seconds(self) -> float:
-        return (self.pieces[-1][0] - self.sent) / 1e9
+        return (self.chunks[-1][0] - self.sent_at) / 1e9
 
     def seconds_until(self, marker: bytes) -> float:
-        """From the request to the piece that completed the marker."""
-        seen = b""
-        for moment, piece in self.pieces:
-            seen += piece
-            if marker in seen:
-                return (moment - self.sent) / 1e9
-        raise WrongAnswer(seen[:500])
+        """Return the seconds from the request to the chunk that completed the marker."""
+        received = b""
+        for arrived_at, chunk in self.chunks:
+            received += chunk
+            if marker in received:
+                return (arrived_at - self.sent_at) / 1e9
+        raise UnexpectedResponse(received[:500])
 
     def body(self) -> bytes:
-        """The response body without its HTTP chunk headers."""
-        head, _, rest = b"".join(piece for _, piece in self.pieces).partition(b"\r\n\r\n")
+        """Return the response body without HTTP chunk headers."""
+        head, _, rest = b"".join(chunk for _, chunk in self.chunks).partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
-            raise WrongAnswer(head + rest[:500])
-        return _without_chunks(rest)
+            raise UnexpectedResponse(head + rest[:500])
+        return _decode_chunked(rest)
 
 
-def _without_chunks(raw: bytes) -> bytes:
+def _decode_chunked(raw: bytes) -> bytes:
     parts, at = list[bytes](), 0
     while size := int(raw[at : (start := raw.index(b"\r\n", at) + 2)], 16):
         parts.append(raw[start : start + size])
@@ -61,8 +61,8 @@ def _without_chunks(raw: bytes) -> bytes:
     return b"".join(parts)
 
 
-def request(work: Workload, path: str = "/") -> bytes:
-    """One AG-UI run on a new thread, as HTTP bytes."""
+def build_request(work: Workload, path: str = "/") -> bytes:
+    """Return the HTTP request that starts a run on a new thread."""
     body = json.dumps(
         {
             "threadId": str(uuid.uuid4()),
@@ -87,32 +87,32 @@ def request(work: Workload, path: str = "/") -> bytes:
 
 
 def connect(port: int) -> socket.socket:
-    """A socket that sends at once and can hold a burst."""
+    """Open a connection that sends without delay."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
-def ask(port: int, work: Workload, path: str = "/") -> Answer:
-    """Run the workload and read its stream to the end. The connection is open before the clock starts."""
-    question = request(work, path)
+def run_workload(port: int, work: Workload, path: str = "/") -> Response:
+    """Run the workload and read its stream to the end. The time to connect is not measured."""
+    request = build_request(work, path)
     with connect(port) as sock:
-        answer = Answer(sent=time.monotonic_ns())
-        sock.sendall(question)
-        while piece := sock.recv(BLOCK):
-            if answer.add(piece):
-                return answer
-    raise WrongAnswer(b"".join(piece for _, piece in answer.pieces)[-500:])
+        response = Response(sent_at=time.monotonic_ns())
+        sock.sendall(request)
+        while chunk := sock.recv(BLOCK):
+            if response.add(chunk):
+                return response
+    raise UnexpectedResponse(b"".join(chunk for _, chunk in response.chunks)[-500:])
 
 
-def events_of(answer: Answer, work: Workload) -> int:
-    """How many events came.
+def count_events(response: Response, work: Workload) -> int:
+    """Return the number of events.
 
     Raises:
-        WrongAnswer: a delta is missing, doubled or out of order, or the run did not finish.
+        UnexpectedResponse: a delta is missing, duplicated or out of order, or the run did not finish.
     """
-    body = answer.body()
+    body = response.body()
     numbers = [int(number) for number in NUMBERED.findall(body)]
     if numbers != list(range(1, work.count + 1)) or b'"RUN_FINISHED"' not in body[-1000:]:
-        raise WrongAnswer(body[-500:])
+        raise UnexpectedResponse(body[-500:])
     return body.count(b"\n\n")

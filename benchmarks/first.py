@@ -1,13 +1,13 @@
-"""How long a person waits for the first sign of life: from the POST to RUN_STARTED."""
+"""Time to the first event: from the POST to RUN_STARTED."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from benchmarks.client import ask, events_of
+from benchmarks.client import count_events, run_workload
 from benchmarks.report import Goal, Section, percentile
-from benchmarks.servers import TITLES, running
+from benchmarks.servers import TITLES, start_servers
 from benchmarks.workload import Workload
 
 if TYPE_CHECKING:
@@ -21,35 +21,35 @@ WITHIN_MS = 5.0
 
 
 def measure(scratch: Path, runs: int, step: Callable[[], None], names: Sequence[str] = ORDER) -> dict[str, list[float]]:
-    """Milliseconds until RUN_STARTED, run by run, the contenders taking turns."""
-    waits = defaultdict[str, list[float]](list)
-    with running(names, scratch) as servers:
+    """Return the milliseconds until RUN_STARTED of each run. The servers are measured in turn."""
+    times = defaultdict[str, list[float]](list)
+    with start_servers(names, scratch) as servers:
         for turn in range(WARM_UP + runs):
             for server in servers:
-                answer = ask(server.port, WORK)
-                events_of(answer, WORK)
+                response = run_workload(server.port, WORK)
+                count_events(response, WORK)
                 if turn >= WARM_UP:
-                    waits[server.name].append(answer.seconds_until(b"RUN_STARTED") * 1000)
+                    times[server.name].append(response.seconds_until(b"RUN_STARTED") * 1000)
             step()
-    return dict(waits)
+    return dict(times)
 
 
-def section(waits: Mapping[str, Sequence[float]]) -> Section:
-    """The table and the goal on the first event."""
+def build_section(times: Mapping[str, Sequence[float]]) -> Section:
+    """Return the table and the goals for the first event."""
     return Section(
         title="From POST to RUN_STARTED",
-        how=f"{len(waits['adapter'])} runs each, sequentially, each on a new connection and a new thread.",
+        how=f"{len(times['adapter'])} runs each, sequentially, each on a new connection and a new thread.",
         columns=("", "p50 ms", "p99 ms"),
-        rows=[[TITLES[name], *(f"{percentile(waits[name], at):.2f}" for at in (50, 99))] for name in waits],
-        goals=[_goal(waits, at) for at in (50, 99)] if "ambient" in waits else [],
+        rows=[[TITLES[name], *(f"{percentile(times[name], at):.2f}" for at in (50, 99))] for name in times],
+        goals=[_build_goal(times, at) for at in (50, 99)] if "ambient" in times else [],
     )
 
 
-def _goal(waits: Mapping[str, Sequence[float]], at: int) -> Goal:
-    more = percentile(waits["ambient"], at) - percentile(waits["adapter"], at)
+def _build_goal(times: Mapping[str, Sequence[float]], at: int) -> Goal:
+    difference = percentile(times["ambient"], at) - percentile(times["adapter"], at)
     return Goal(
         what=f"POST to RUN_STARTED, (c) beyond (a), p{at}",
         wanted=f"within {WITHIN_MS:g} ms",
-        measured=f"{more:+.2f} ms",
-        met=more <= WITHIN_MS,
+        measured=f"{difference:+.2f} ms",
+        met=difference <= WITHIN_MS,
     )

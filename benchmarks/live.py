@@ -1,4 +1,4 @@
-"""Three hundred people reading at once: how long an event travels from the agent to the reader when every stream goes at its own pace."""
+"""300 concurrent streams, each at its own pace: latency of an event from the agent to the client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.client import BLOCK, Answer, WrongAnswer, connect, request
+from benchmarks.client import BLOCK, Response, UnexpectedResponse, build_request, connect
 from benchmarks.report import Goal, Section, percentile
-from benchmarks.servers import TITLES, running
+from benchmarks.servers import TITLES, start_servers
 from benchmarks.workload import STAMPED, Workload
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ LIMIT_MS = 50.0
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The time in which every stream is running: what happens outside is not counted."""
+    """The period in which all streams are active. Events outside of it are not counted."""
 
     begin: int
     end: int
@@ -45,7 +45,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """One contender's round: milliseconds per event, those that came after their successor was due, and the share of a core used."""
+    """One round of a server: latencies in milliseconds, number of late events, and CPU as a share of one core."""
 
     latencies: Sequence[float]
     late: int
@@ -53,31 +53,31 @@ class Live:
 
 
 @dataclass(kw_only=True)
-class _Audience:
-    """Open streams, read as their bytes come."""
+class _StreamSet:
+    """Open streams, read with one selector."""
 
-    answers: list[Answer] = field(default_factory=list[Answer])
+    responses: list[Response] = field(default_factory=list[Response])
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
-    def join(self, port: int, question: bytes) -> None:
+    def open_stream(self, port: int, request: bytes) -> None:
         sock = connect(port)
-        answer = Answer(sent=time.monotonic_ns())
-        sock.sendall(question)
+        response = Response(sent_at=time.monotonic_ns())
+        sock.sendall(request)
         sock.setblocking(False)
-        self.selector.register(sock, selectors.EVENT_READ, answer)
-        self.answers.append(answer)
+        self.selector.register(sock, selectors.EVENT_READ, response)
+        self.responses.append(response)
 
     def read(self, until: int) -> None:
-        """Read whatever comes until that moment or until all streams have ended."""
+        """Read until that time, or until all streams have ended."""
         while (left := until - time.monotonic_ns()) > 0 and self.selector.get_map():
             for key, _ in self.selector.select(left / 1e9):
                 self._receive(key)
 
     def _receive(self, key: selectors.SelectorKey) -> None:
         sock: socket.socket = key.fileobj  # pyright: ignore[reportAssignmentType]  we registered sockets
-        answer: Answer = key.data
-        piece = sock.recv(BLOCK)
-        if not piece or answer.add(piece):
+        response: Response = key.data
+        chunk = sock.recv(BLOCK)
+        if not chunk or response.add(chunk):
             self.selector.unregister(sock)
             sock.close()
 
@@ -85,58 +85,58 @@ class _Audience:
 def measure(
     scratch: Path, rounds: int, seconds: float, step: Callable[[], None], names: Sequence[str] = ORDER
 ) -> dict[str, list[Live]]:
-    """Let the contenders take turns, each with the machine to itself."""
-    rounds_of = defaultdict[str, list[Live]](list)
+    """Measure the servers in turn, one at a time."""
+    rounds_by_server = defaultdict[str, list[Live]](list)
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
-            with running([name], scratch) as (server,):
-                rounds_of[name].append(_round(server, seconds))
+            with start_servers([name], scratch) as (server,):
+                rounds_by_server[name].append(_run_round(server, seconds))
             step()
-    return {name: rounds_of[name] for name in names}
+    return {name: rounds_by_server[name] for name in names}
 
 
-def _round(server: Server, seconds: float) -> Live:
+def _run_round(server: Server, seconds: float) -> Live:
     work = Workload(count=int((RAMP_NS / 1e9 + seconds + 0.5) * 1000 / EVERY_MS), every_ms=EVERY_MS)
-    questions = [request(work, "/agents/bench") for _ in range(STREAMS)]
-    audience = _Audience()
+    requests = [build_request(work, "/agents/bench") for _ in range(STREAMS)]
+    streams = _StreamSet()
     gc.collect()
     gc.disable()
     try:
         began = time.monotonic_ns()
-        for number, question in enumerate(questions):
-            audience.read(began + number * START_EVERY_NS)
-            audience.join(server.port, question)
+        for number, request in enumerate(requests):
+            streams.read(began + number * START_EVERY_NS)
+            streams.open_stream(server.port, request)
         window = Window(begin=began + RAMP_NS, end=began + RAMP_NS + int(seconds * 1e9))
-        audience.read(window.begin)
-        used = server.cpu_seconds()
-        audience.read(window.end)
-        used = server.cpu_seconds() - used
-        audience.read(window.end + 60_000_000_000)
+        streams.read(window.begin)
+        cpu_before = server.cpu_seconds()
+        streams.read(window.end)
+        cpu = server.cpu_seconds() - cpu_before
+        streams.read(window.end + 60_000_000_000)
     finally:
         gc.enable()
-    return _understand(audience.answers, work, window, used / window.seconds)
+    return _compute_latencies(streams.responses, work, window, cpu / window.seconds)
 
 
-def _understand(answers: Sequence[Answer], work: Workload, window: Window, cpu_share: float) -> Live:
+def _compute_latencies(responses: Sequence[Response], work: Workload, window: Window, cpu_share: float) -> Live:
     latencies, late = list[float](), 0
-    for answer in answers:
-        arrivals = list(_arrivals(answer))
+    for response in responses:
+        arrivals = list(_parse_arrivals(response))
         if len(arrivals) != work.count:
-            raise WrongAnswer(
-                f"{len(arrivals)} of {work.count} events", b"".join(piece for _, piece in answer.pieces)[-500:]
+            raise UnexpectedResponse(
+                f"{len(arrivals)} of {work.count} events", b"".join(chunk for _, chunk in response.chunks)[-500:]
             )
-        for due, made, arrived in arrivals:
-            if window.begin <= made < window.end:
-                latencies.append((arrived - made) / 1e6)
+        for due, created, arrived in arrivals:
+            if window.begin <= created < window.end:
+                latencies.append((arrived - created) / 1e6)
                 late += arrived - due > EVERY_MS * 1_000_000
     return Live(latencies=latencies, late=late, cpu_share=cpu_share)
 
 
-def _arrivals(answer: Answer) -> Generator[tuple[int, int, int]]:
-    """Every delta as (due, made, arrived), also when a piece ends in the middle of one."""
+def _parse_arrivals(response: Response) -> Generator[tuple[int, int, int]]:
+    """Yield (due, created, arrived) of every delta, also if a chunk ends in the middle of one."""
     rest = b""
-    for arrived, piece in answer.pieces:
-        rest += piece
+    for arrived, chunk in response.chunks:
+        rest += chunk
         end = 0
         for found in STAMPED.finditer(rest):
             yield int(found[1]), int(found[2]), arrived
@@ -144,40 +144,40 @@ def _arrivals(answer: Answer) -> Generator[tuple[int, int, int]]:
         rest = rest[end:]
 
 
-def section(rounds_of: Mapping[str, Sequence[Live]]) -> Section:
-    """The table and the goal on live latency."""
-    some = next(iter(rounds_of.values()))
+def build_section(rounds_by_server: Mapping[str, Sequence[Live]]) -> Section:
+    """Return the table and the goal for latency."""
+    first_rounds = next(iter(rounds_by_server.values()))
     return Section(
         title=f"{STREAMS} live streams at {1000 / EVERY_MS:.0f} events/s each",
-        how=f"From the agent's `yield` to the reader's `recv`; medians over rounds ({_events_per_round(some)} events). "
+        how=f"From the agent's `yield` to the reader's `recv`; medians over rounds ({_events_per_round(first_rounds)} events). "
         "An event is late if it arrives after the next one was due by the schedule, so that a server that slows its agents "
         "down cannot hide it.",
         columns=("", "p50 ms", "p99 ms", "p99 range", "worst ms", "late", "CPU of one core"),
-        rows=[_row(name, rounds_of[name]) for name in rounds_of],
-        goals=[_goal(rounds_of["ambient"])] if "ambient" in rounds_of else [],
+        rows=[_build_row(name, rounds_by_server[name]) for name in rounds_by_server],
+        goals=[_build_goal(rounds_by_server["ambient"])] if "ambient" in rounds_by_server else [],
     )
 
 
 def _events_per_round(rounds: Sequence[Live]) -> str:
-    return ", ".join(f"{len(one.latencies):,}" for one in rounds)
+    return ", ".join(f"{len(result.latencies):,}" for result in rounds)
 
 
-def _row(name: str, rounds: Sequence[Live]) -> list[str]:
-    tails = [percentile(one.latencies, 99) for one in rounds]
-    late, events = sum(one.late for one in rounds), sum(len(one.latencies) for one in rounds)
+def _build_row(name: str, rounds: Sequence[Live]) -> list[str]:
+    tails = [percentile(result.latencies, 99) for result in rounds]
+    late, events = sum(result.late for result in rounds), sum(len(result.latencies) for result in rounds)
     return [
         TITLES[name],
-        f"{statistics.median(percentile(one.latencies, 50) for one in rounds):.2f}",
+        f"{statistics.median(percentile(result.latencies, 50) for result in rounds):.2f}",
         f"{statistics.median(tails):.1f}",
         f"{min(tails):.1f} to {max(tails):.1f}",
-        f"{max(max(one.latencies) for one in rounds):.0f}",
+        f"{max(max(result.latencies) for result in rounds):.0f}",
         f"{late:,} of {events:,}",
-        f"{statistics.median(one.cpu_share for one in rounds):.0%}",
+        f"{statistics.median(result.cpu_share for result in rounds):.0%}",
     ]
 
 
-def _goal(rounds: Sequence[Live]) -> Goal:
-    tail = statistics.median(percentile(one.latencies, 99) for one in rounds)
+def _build_goal(rounds: Sequence[Live]) -> Goal:
+    tail = statistics.median(percentile(result.latencies, 99) for result in rounds)
     return Goal(
         what="live, agent to reader, p99",
         wanted=f"under {LIMIT_MS:g} ms",

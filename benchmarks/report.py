@@ -1,4 +1,4 @@
-"""Figures as tables: printed for the person at the terminal, written as Markdown for everybody else."""
+"""Results as tables: printed to the terminal and written as Markdown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Something we promised ourselves, and what came out."""
+    """A goal and the measured result."""
 
     what: str
     wanted: str
@@ -53,7 +53,7 @@ class Goal:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One measurement: how it was taken, its table and the goals it answers."""
+    """One measurement: how it was made, its table and its goals."""
 
     title: str
     how: str
@@ -63,13 +63,13 @@ class Section:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The nearest-rank percentile."""
+    """Return the nearest-rank percentile."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-def machine(scratch: Path) -> list[tuple[str, str]]:
-    """What the figures depend on. No names of hosts and no paths."""
+def describe_machine(scratch: Path) -> list[tuple[str, str]]:
+    """Return what the results depend on: hardware and versions. No host names and no paths."""
     return [
         ("cores", str(os.cpu_count())),
         ("system", f"{platform.system()} {platform.machine()}"),
@@ -81,28 +81,28 @@ def machine(scratch: Path) -> list[tuple[str, str]]:
 
 
 def _fsync_ms(scratch: Path, times: int = 50) -> float:
-    taken = list[float]()
+    durations = list[float]()
     with (scratch / "fsync.probe").open("wb", buffering=0) as probe:
         for _ in range(times):
-            began = time.perf_counter()
+            start = time.perf_counter()
             probe.write(b"x" * 4096)
             os.fsync(probe.fileno())
-            taken.append((time.perf_counter() - began) * 1000)
-    return statistics.median(taken)
+            durations.append((time.perf_counter() - start) * 1000)
+    return statistics.median(durations)
 
 
-def show(console: Console, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
+def print_sections(console: Console, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
     """Print every table, the goals last."""
     for section in sections:
         console.print(_table(section.title, section.columns, section.rows))
-    console.print(_table("Goals", GOAL_COLUMNS, _goals(sections)))
+    console.print(_table("Goals", GOAL_COLUMNS, _goal_rows(sections)))
     console.print(", ".join(f"{name} {value}" for name, value in facts), style="dim")
 
 
 GOAL_COLUMNS = ("goal", "wanted", "measured", "")
 
 
-def _goals(sections: Sequence[Section]) -> list[list[str]]:
+def _goal_rows(sections: Sequence[Section]) -> list[list[str]]:
     return [goal.row() for section in sections for goal in section.goals]
 
 
@@ -115,9 +115,9 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
     return table
 
 
-def write(path: Path, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
+def write_page(path: Path, sections: Sequence[Section], facts: Sequence[tuple[str, str]]) -> None:
     """Write the page."""
-    parts = ["# Benchmarks", INTRODUCTION, "## Goals", _markdown(GOAL_COLUMNS, _goals(sections))]
+    parts = ["# Benchmarks", INTRODUCTION, "## Goals", _markdown(GOAL_COLUMNS, _goal_rows(sections))]
     for section in sections:
         parts += [f"## {section.title}", section.how, _markdown(section.columns, section.rows)]
     parts += ["## Machine", _markdown(("what", "value"), facts)]

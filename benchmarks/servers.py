@@ -1,4 +1,4 @@
-"""The contenders as child processes: how each is started, and what the operating system says it used."""
+"""The compared servers as child processes: how each is started, and its CPU time and memory."""
 
 from __future__ import annotations
 
@@ -30,43 +30,45 @@ TITLES = {
 }
 
 
-class NotStarted(Exception):
-    """A contender did not start; its last words follow."""
+class ServerNotStarted(Exception):
+    """A server did not start. The message has the end of its log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A running contender."""
+    """A running server."""
 
     name: str
     port: int
     process: psutil.Process
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, children included."""
-        used = [one.cpu_times() for one in (self.process, *self.process.children(recursive=True))]
-        return sum(times.user + times.system for times in used)
+        """Return user and system time so far, including child processes."""
+        return sum(times.user + times.system for times in (process.cpu_times() for process in self._processes()))
 
     def rss(self) -> int:
-        """Resident bytes, children included."""
-        return sum(one.memory_info().rss for one in (self.process, *self.process.children(recursive=True)))
+        """Return the resident bytes, including child processes."""
+        return sum(process.memory_info().rss for process in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        return [self.process, *self.process.children(recursive=True)]
 
 
 @contextmanager
-def running(names: Sequence[str], scratch: Path) -> Generator[list[Server]]:
-    """Start the named contenders side by side; all are gone afterwards."""
+def start_servers(names: Sequence[str], scratch: Path) -> Generator[list[Server]]:
+    """Start the named servers, and stop them at the end."""
     with ExitStack() as stack:
-        yield [stack.enter_context(started(name, scratch)) for name in names]
+        yield [stack.enter_context(start_server(name, scratch)) for name in names]
 
 
 @contextmanager
-def started(name: str, scratch: Path, settings: Mapping[str, str] | None = None) -> Generator[Server]:
-    """Start one, with settings of its own in its environment; it is gone afterwards."""
-    log, env = scratch / f"{name}-{uuid.uuid4().hex}.log", environment() | dict(settings or {})
+def start_server(name: str, scratch: Path, settings: Mapping[str, str] | None = None) -> Generator[Server]:
+    """Start one server with these environment variables, and stop it at the end."""
+    log, env = scratch / f"{name}-{uuid.uuid4().hex}.log", child_environment() | dict(settings or {})
     with log.open("wb") as output:
         child = subprocess.Popen(_command(name, scratch), stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
-        yield Server(name=name, port=_port(child, log), process=psutil.Process(child.pid))
+        yield Server(name=name, port=_wait_for_port(child, log), process=psutil.Process(child.pid))
     finally:
         child.terminate()
         try:
@@ -83,21 +85,21 @@ def _command(name: str, scratch: Path) -> list[str]:
     if kind == "receiver":
         return [sys.executable, "-m", "benchmarks.receiver"]
     if kind != "ambient":
-        return [sys.executable, "-m", "benchmarks.rivals", name]
+        return [sys.executable, "-m", "benchmarks.baselines", name]
     store = f"sqlite:///{scratch / uuid.uuid4().hex}.db"
     agents = [f"bench=benchmarks.sdk.bridges:{sdk}"] if sdk else ["demo", "bench=benchmarks.agents:TimedBridge"]
     return [str(Path(sys.executable).with_name("ambient")), "serve", *agents, "--port", "0", "--store", store]
 
 
-def environment() -> dict[str, str]:
-    """What a contender needs to find this package."""
+def child_environment() -> dict[str, str]:
+    """Return the environment in which a child process can import this package."""
     return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-def _port(child: subprocess.Popen[bytes], log: Path) -> int:
-    give_up = time.monotonic() + START_SECONDS
-    while time.monotonic() < give_up and child.poll() is None:
+def _wait_for_port(child: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and child.poll() is None:
         if found := LISTENING.search(log.read_text()):
             return int(found[1])
         time.sleep(0.05)
-    raise NotStarted(log.read_text()[-2000:])
+    raise ServerNotStarted(log.read_text()[-2000:])

@@ -1,4 +1,4 @@
-"""An app on a free port, with the settings this server uses: one worker, uvloop, httptools, no access log."""
+"""Serve an app on a free port, with the settings of this server: one worker, uvloop, httptools, no access log."""
 
 from __future__ import annotations
 

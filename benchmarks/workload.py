@@ -1,7 +1,7 @@
-"""What every contender is asked to stream, written once so that all of them send the same deltas.
+"""The workload that every server streams, written once so that all of them send the same deltas.
 
-`count N` is N numbered deltas as fast as they come; `count N every 33ms` is N deltas on a schedule, each carrying the moment
-it was due and the moment it was made, so that a reader on the same machine can tell how long it travelled.
+`count N` is N numbered deltas without pauses. `count N every 33ms` is N deltas on a schedule; each carries the times at which it was
+due and created, so that a client on the same machine can compute its latency.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STAMPED = re.compile(rb'"delta":"(\d+)/(\d+) "')
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """How many deltas, and how many milliseconds between them (none: at once)."""
+    """The number of deltas, and the milliseconds between them; None for no pause."""
 
     count: int
     every_ms: int | None = None
@@ -32,8 +32,8 @@ class Workload:
         return f"count {self.count}" + (f" every {self.every_ms}ms" if self.every_ms else "")
 
 
-def parse(prompt: str) -> Workload:
-    """The workload a prompt asks for."""
+def parse_workload(prompt: str) -> Workload:
+    """Return the workload of a prompt. Raises: ValueError."""
     found = COMMAND.fullmatch(prompt.strip())
     if found is None:
         raise ValueError(prompt)
@@ -41,20 +41,20 @@ def parse(prompt: str) -> Workload:
 
 
 def last_prompt(messages: list[Any]) -> str:
-    """The text of the newest message, given as `ag_ui.core` models or as plain JSON objects."""
-    newest = messages[-1]
-    return cast("str", newest["content"] if isinstance(newest, dict) else newest.content)
+    """Return the text of the last message, which is an `ag_ui.core` model or a JSON object."""
+    last = messages[-1]
+    return cast("str", last["content"] if isinstance(last, dict) else last.content)
 
 
-async def deltas(work: Workload) -> AsyncGenerator[str]:
-    """The texts to stream, numbered or, on a schedule, stamped `due/made` in monotonic nanoseconds."""
+async def stream_deltas(work: Workload) -> AsyncGenerator[str]:
+    """Yield the texts to stream: numbers, or on a schedule `due/created` in monotonic nanoseconds."""
     if work.every_ms is None:
         for number in range(1, work.count + 1):
             yield f"{number} "
         return
-    began = time.monotonic_ns()
+    start = time.monotonic_ns()
     for number in range(work.count):
-        due = began + number * work.every_ms * 1_000_000
+        due = start + number * work.every_ms * 1_000_000
         if (wait := due - time.monotonic_ns()) > 0:
             await asyncio.sleep(wait / 1e9)
         yield f"{due}/{time.monotonic_ns()} "

@@ -1,6 +1,6 @@
-"""A Google ADK agent behind one endpoint: text, a tool, state, and threads that survive a restart.
+"""Serve a Google ADK agent with one tool. Threads and state are stored and survive a restart.
 
-Run it from this directory with a key of your model in the environment: `uvicorn adk_basic_sse_app:app`.
+Set the API key of your model in the environment, then run it from this directory: `uvicorn adk_basic_sse_app:app`.
 """
 
 from typing import Any
@@ -15,19 +15,19 @@ from ambient_runner.adk import ConfigContext, RunnerConfig, SSEService, register
 MODEL = "gemini-2.5-flash"
 
 
-def weather(city: str) -> dict[str, str]:
-    """The weather in a city."""
+def get_weather(city: str) -> dict[str, str]:
+    """Return the current weather in a city."""
     return {"city": city, "sky": "clear"}
 
 
-async def user_id(content: Any, request: Request) -> str:
-    """Who asks. Look into a session or a token here: what this gives decides whose threads are seen."""
+async def extract_user_id(content: Any, request: Request) -> str:
+    """Return the user of the request, who owns its threads. In production, verify a session or a token here."""
     return request.headers.get("X-User-ID", "anonymous")
 
 
 def create(model: str | BaseLlm = MODEL, settings: Settings | None = None) -> FastAPI:
-    agent = LlmAgent(name="assistant", model=model, instruction="Be brief and kind.", tools=[weather])
-    service = SSEService(agent, RunnerConfig(), ConfigContext(user_id=user_id), settings=settings)
+    agent = LlmAgent(name="assistant", model=model, instruction="Be brief and kind.", tools=[get_weather])
+    service = SSEService(agent, RunnerConfig(), ConfigContext(user_id=extract_user_id), settings=settings)
     app = FastAPI(title="Basic SSE app")
     register_agui_endpoint(app, service)
     return app

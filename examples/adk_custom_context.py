@@ -1,8 +1,8 @@
-"""Where a request belongs: tenants, users and threads from the request, a first state, and words turned into the answer of a tool.
+"""Derive team, user, thread and initial state from the request, and turn a text message into a tool result.
 
-The team comes from a header and becomes ADK's app name, so teams share nothing. A waiting question is answered by the next message,
-whatever the client knows of tools.
-Run it from this directory with a key of your model in the environment: `uvicorn adk_custom_context:app`.
+The team comes from a header and becomes ADK's app name, so teams share no data. The next user message answers a pending `ask_user` call,
+so clients without tool support can answer it.
+Set the API key of your model in the environment, then run it from this directory: `uvicorn adk_custom_context:app`.
 """
 
 from typing import Any
@@ -20,33 +20,33 @@ MODEL = "gemini-2.5-flash"
 
 
 def ask_user(question: str) -> None:
-    """Ask the user something and wait for the answer."""
+    """Ask the user a question and wait for the answer."""
 
 
-def team(content: Any, request: Request) -> str:
+def extract_team(content: Any, request: Request) -> str:
     return request.headers.get("X-Team", "everyone")
 
 
-async def user_id(content: Any, request: Request) -> str:
+async def extract_user_id(content: Any, request: Request) -> str:
     user = request.headers.get("X-User-ID")
     if user is None:
-        raise HTTPException(401, "Say who you are.")
+        raise HTTPException(401, "The X-User-ID header is missing.")
     return user
 
 
-def first_state(content: RunAgentInput, request: Request) -> dict[str, Any]:
-    """What the client sent, and the language of its user."""
+def build_initial_state(content: RunAgentInput, request: Request) -> dict[str, Any]:
+    """Return the client's state with the language of the user added."""
     state: dict[str, Any] = content.state or {}
     return {**state, "language": request.headers.get("Accept-Language", "en")}
 
 
-def answer_in_words(content: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
-    """The newest message answers the question that waits."""
-    asked = [call for call, name in pending.items() if name == "ask_user"]
+def answer_pending_call(content: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+    """Return the input with its last user message as the result of the pending `ask_user` call, if there is one."""
+    call_ids = [call_id for call_id, tool_name in pending.items() if tool_name == "ask_user"]
     last = content.messages[-1] if content.messages else None
-    if not asked or last is None or last.role != "user":
+    if not call_ids or last is None or last.role != "user":
         return content
-    result = ToolMessage(id=f"{last.id}-answer", tool_call_id=asked[0], content=str(last.content))
+    result = ToolMessage(id=f"{last.id}-answer", tool_call_id=call_ids[0], content=str(last.content))
     return content.model_copy(update={"messages": [*content.messages[:-1], result]})
 
 
@@ -54,15 +54,15 @@ def create(model: str | BaseLlm = MODEL, settings: Settings | None = None) -> Fa
     agent = LlmAgent(
         name="assistant",
         model=model,
-        instruction="Speak {language}. Ask the user whenever you are not sure.",
+        instruction="Answer in {language}. Call ask_user if you are not sure.",
         tools=[LongRunningFunctionTool(ask_user)],
     )
     context = ConfigContext(
-        app_name=team,
-        user_id=user_id,
+        app_name=extract_team,
+        user_id=extract_user_id,
         session_id=lambda content, request: content.thread_id,
-        extract_initial_state=first_state,
-        convert_run_agent_input=answer_in_words,
+        extract_initial_state=build_initial_state,
+        convert_run_agent_input=answer_pending_call,
     )
     app = FastAPI(title="Custom context")
     register_agui_endpoint(app, SSEService(agent, RunnerConfig(), context, settings=settings))

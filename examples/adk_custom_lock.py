@@ -1,8 +1,8 @@
-"""A lock of your own before ours: here one request per user at a time, whatever the thread.
+"""Add your own lock: here, each user can have one run at a time across all threads.
 
-It can refuse or delay a request. Two runs of one thread are never let in together, whatever it says, and only the request that was let
-in gives it back.
-Run it from this directory with a key of your model in the environment: `uvicorn adk_custom_lock:app`.
+A lock handler can refuse or delay a request. It is called before the server's own lock, which still allows only one run per thread.
+Only the request that acquired the lock releases it.
+Set the API key of your model in the environment, then run it from this directory: `uvicorn adk_custom_lock:app`.
 """
 
 from typing import Any
@@ -26,36 +26,36 @@ from ambient_runner.adk import (
 MODEL = "gemini-2.5-flash"
 
 
-class OnePerUser:
-    """Kept in memory; in several processes, keep it in Redis or your database."""
+class OneRunPerUser:
+    """Allows one active run per user. Works in one process; with several, keep the set in Redis or a database."""
 
     def __init__(self) -> None:
-        self._busy: set[str] = set()
+        self._active_users: set[str] = set()
 
     async def lock(self, info: InputInfo) -> bool:
-        if info.user_id in self._busy:
+        if info.user_id in self._active_users:
             return False
-        self._busy.add(info.user_id)
+        self._active_users.add(info.user_id)
         return True
 
     async def unlock(self, info: InputInfo) -> None:
-        self._busy.discard(info.user_id)
+        self._active_users.discard(info.user_id)
 
     def get_locked_message(self, info: InputInfo) -> RunErrorEvent:
-        return RunErrorEvent(message="You already have a conversation going on.", code="ONE_AT_A_TIME")
+        return RunErrorEvent(message="You already have an active run.", code="ONE_AT_A_TIME")
 
 
-def user_id(content: Any, request: Request) -> str:
+def extract_user_id(content: Any, request: Request) -> str:
     return request.headers.get("X-User-ID", "anonymous")
 
 
 def create(model: str | BaseLlm = MODEL, settings: Settings | None = None) -> FastAPI:
     agent = LlmAgent(name="assistant", model=model, instruction="Be brief.")
     context = ConfigContext(
-        user_id=user_id,
+        user_id=extract_user_id,
         session_lock_config=SessionLockConfig(lock_timeout=300, lock_retry_times=2, lock_retry_interval=1.0),
     )
-    handlers = HandlerContext(session_lock_handler=OnePerUser)
+    handlers = HandlerContext(session_lock_handler=OneRunPerUser)
     app = FastAPI(title="Custom lock")
     register_agui_endpoint(app, SSEService(agent, RunnerConfig(), context, handlers, settings=settings))
     return app

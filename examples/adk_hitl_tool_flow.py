@@ -1,8 +1,8 @@
-"""A human in the loop, in both ways: a long-running tool that someone answers, and a tool that has to be confirmed.
+"""Human in the loop: a long-running tool whose result a person sends, and a tool that needs confirmation.
 
-The first ends the run with `pendingToolCallIds`; send the result as a tool message. The second ends it with an interrupt; answer it in
-`resume`. Both may be answered after a restart of this server.
-Run it from this directory with a key of your model in the environment: `uvicorn adk_hitl_tool_flow:app`.
+A long-running call ends the run with `pendingToolCallIds`; send the result as a tool message. A confirmation ends the run with an
+interrupt; answer it in `resume`. Both can be answered after a restart of the server.
+Set the API key of your model in the environment, then run it from this directory: `uvicorn adk_hitl_tool_flow:app`.
 """
 
 from fastapi import FastAPI
@@ -18,11 +18,12 @@ MODEL = "gemini-2.5-flash"
 
 
 def ask_expert(question: str) -> None:
-    """Ask a human expert. The answer comes later: a tool that gives nothing waits for it."""
+    """Ask a human expert a question."""
+    # A long-running tool that returns None leaves the call pending until a client sends the result.
 
 
 def refund(amount: float) -> dict[str, float]:
-    """Pay money back to the customer."""
+    """Refund an amount to the customer."""
     return {"refunded": amount}
 
 

@@ -1,7 +1,7 @@
-"""A pydantic-ai agent, through its own AG-UI adapter.
+"""Serve a pydantic-ai agent through its own AG-UI adapter.
 
-Needs `pip install 'pydantic-ai-slim[ag-ui,openai]'` and an OpenAI key, or the extra and the key of another model of pydantic-ai.
-Run it from this directory with `uvicorn agui_pydantic_ai:create --factory`. Without an app, the agent alone will do:
+Needs `pip install 'pydantic-ai-slim[ag-ui,openai]'` and an OpenAI API key, or the extra and the key of another provider.
+Run it from this directory: `uvicorn agui_pydantic_ai:create --factory`. Without an app, serve the agent itself:
 `ambient serve helper=module:agent`, where `agent` is a `pydantic_ai.Agent`.
 """
 
@@ -13,14 +13,14 @@ from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.pydantic_ai import PydanticAIBridge
 
 
-def weather(city: str) -> str:
-    """The weather in a city."""
+def get_weather(city: str) -> str:
+    """Return the current weather in a city."""
     return f"It is sunny in {city}."
 
 
 def create(model: Model | str = "openai:gpt-5", settings: Settings | None = None) -> FastAPI:
-    """The app, with any model of pydantic-ai."""
-    agent = Agent(model, instructions="Be brief.", tools=[weather])
+    """Create the app with any model that pydantic-ai supports."""
+    agent = Agent(model, instructions="Be brief.", tools=[get_weather])
     app = FastAPI()
     add_ambient_endpoints(app, bridge=PydanticAIBridge(agent), settings=settings)
     return app

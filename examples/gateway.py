@@ -1,6 +1,7 @@
-"""A gateway: it keeps the threads, and other AG-UI servers run the agents. They may lose everything; the conversation goes on.
+"""A gateway that stores the threads while another AG-UI server runs the agent.
 
-Start a runner with `ambient serve demo --port 9000 --store memory://`, then run this from the same directory with
+If the other server loses its data, conversations continue: the gateway sends the whole history with every run.
+Start an agent server with `ambient serve demo --port 9000 --store memory://`, then run this file from its directory:
 `uvicorn gateway:create --factory`. Without an app: `ambient serve front=http://127.0.0.1:9000/`.
 """
 
@@ -10,18 +11,19 @@ from ambient_runner import Run, Settings, add_ambient_endpoints
 from ambient_runner.bridges.remote import RemoteBridge, RemoteTimeouts
 
 
-def passed_on(run: Run) -> dict[str, str]:
-    """Each user's own token goes to the runner, and nowhere else. The setting `pass_headers` must name `authorization`."""
+def forward_authorization(run: Run) -> dict[str, str]:
+    """Return the user's own Authorization header for the agent server. The setting `pass_headers` must list `authorization`."""
     token = run.headers.get("authorization")
     if not token:
         return {}
+    # Redacts the token from everything that is stored, logged or sent to clients.
     run.secrets.add([token, token.partition(" ")[2]])
     return {"Authorization": token}
 
 
-def create(runner: str = "http://127.0.0.1:9000/", settings: Settings | None = None) -> FastAPI:
-    """The app in front of this runner."""
-    bridge = RemoteBridge(runner, headers=passed_on, timeout=RemoteTimeouts(connect=5, idle=120))
+def create(agent_url: str = "http://127.0.0.1:9000/", settings: Settings | None = None) -> FastAPI:
+    """Create the gateway for the agent at this URL."""
+    bridge = RemoteBridge(agent_url, headers=forward_authorization, timeout=RemoteTimeouts(connect=5, idle=120))
     app = FastAPI()
     add_ambient_endpoints(app, bridge=bridge, settings=settings)
     return app

@@ -1,4 +1,4 @@
-"""A client in the standard library alone: post a message to a running server and print the answer as it comes.
+"""A client that uses only the standard library: send a message to a running server and print the answer as it is streamed.
 
 Start a server with `ambient serve`, then run `python examples/hello.py "weather Lisbon"`.
 """
@@ -13,8 +13,8 @@ from uuid import uuid4
 URL = "http://127.0.0.1:8000/"
 
 
-def ask(text: str, url: str = URL) -> Iterator[dict[str, Any]]:
-    """The events of one run."""
+def run_agent(text: str, url: str = URL) -> Iterator[dict[str, Any]]:
+    """Start a run on a new thread and yield its events."""
     body = {
         "threadId": str(uuid4()),
         "runId": str(uuid4()),
@@ -30,7 +30,7 @@ def ask(text: str, url: str = URL) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    for event in ask(" ".join(sys.argv[1:]) or "help"):
+    for event in run_agent(" ".join(sys.argv[1:]) or "help"):
         match event["type"]:
             case "TEXT_MESSAGE_CONTENT":
                 print(event["delta"], end="", flush=True)

@@ -1,8 +1,8 @@
-"""A LangGraph agent that asks before it pays. The question waits in the thread, and the answer goes on where the graph stopped.
+"""A LangGraph agent that needs approval before it pays. The interrupt is stored with the thread; the answer resumes the graph.
 
-Install the package of your model (`pip install langchain langchain-openai`), name the model in MODEL, put its key in the environment, and
-run it from this directory: `uvicorn langgraph_approval:create --factory`. A checkpointer that keeps its data, such as
-`AsyncSqliteSaver`, lets questions survive a restart of the server.
+Install the package of your model (`pip install langchain langchain-openai`), set MODEL and the provider's API key, and run it from this
+directory: `uvicorn langgraph_approval:create --factory`. With a persistent checkpointer such as `AsyncSqliteSaver`, interrupts can be
+answered after a restart of the server.
 """
 
 from typing import Any
@@ -19,26 +19,26 @@ from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.langgraph import LangGraphBridge, LangGraphConfig
 
 MODEL = "openai:gpt-4.1-mini"
-ANSWER = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
+ANSWER_SCHEMA = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
 
 
 @tool
 def pay(recipient: str, amount: float) -> str:
-    """Pay an amount, in euros, after a person has agreed."""
-    question = {
+    """Pay an amount in euros. The user must approve the payment."""
+    request = {
         "reason": "confirmation",
         "message": f"Pay {amount:.2f} € to {recipient}?",
         "recipient": recipient,
         "amount": amount,
     }
-    answer = interrupt(question, response_schema=ANSWER)
-    # What comes back is whatever was posted: anything but a clear yes is a no.
+    answer = interrupt(request, response_schema=ANSWER_SCHEMA)
+    # The answer is client input: treat everything except `{"approved": true}` as declined.
     if not isinstance(answer, dict) or answer.get("approved") is not True:  # pyright: ignore[reportUnknownMemberType]
         return "The user declined. Nothing was paid."
     return f"Paid {amount:.2f} € to {recipient}."
 
 
-def graph_of(model: BaseChatModel) -> Any:
+def build_graph(model: BaseChatModel) -> Any:
     bound = model.bind_tools([pay])
 
     async def agent(state: MessagesState) -> dict[str, Any]:
@@ -54,14 +54,14 @@ def graph_of(model: BaseChatModel) -> Any:
 
 
 def create(model: BaseChatModel | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any chat model of LangChain. A question stays open for an hour."""
+    """Create the app with any LangChain chat model. Interrupts expire after an hour."""
     app = FastAPI(title="Approval")
-    bridge = LangGraphBridge(graph_of(model or named_model()), LangGraphConfig(interrupt_seconds=3600))
+    bridge = LangGraphBridge(build_graph(model or default_model()), LangGraphConfig(interrupt_timeout=3600))
     add_ambient_endpoints(app, bridge, settings=settings)
     return app
 
 
-def named_model() -> BaseChatModel:
+def default_model() -> BaseChatModel:
     from langchain.chat_models import init_chat_model  # pyright: ignore
 
     return init_chat_model(MODEL)  # pyright: ignore

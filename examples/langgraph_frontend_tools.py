@@ -1,8 +1,8 @@
-"""A LangGraph agent with tools on both sides: it looks up the weather itself, and the page it is shown on changes its own colours.
+"""A LangGraph agent with backend and client tools: the graph looks up the weather, the web page changes its own colors.
 
-The page declares its tools in `RunAgentInput.tools`. `frontend_tools()` offers them to the model; `route_tools`, `backend_tools` and
-`back_to_model` see to it that the graph carries out its own calls and leaves the page's to the page, which answers in its next request.
-Run it as `langgraph_approval.py` says: `uvicorn langgraph_frontend_tools:create --factory`.
+The page declares its tools in `RunAgentInput.tools`. `client_tools()` returns them for the model. `route_tools`, `backend_tools` and
+`back_to_model` make the graph execute only its own tools; the page sends the results of its tools with the next request.
+Set up the model as in `langgraph_approval.py`, then run it from this directory: `uvicorn langgraph_frontend_tools:create --factory`.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from ambient_runner.langgraph import (
     LangGraphBridge,
     back_to_model,
     backend_tools,
-    frontend_tools,
+    client_tools,
     request_context,
     route_tools,
 )
@@ -30,20 +30,20 @@ MODEL = "openai:gpt-4.1-mini"
 
 @tool
 def get_weather(city: str) -> str:
-    """The weather of a city."""
+    """Return the current weather in a city."""
     return f"It is sunny in {city}."
 
 
-def prompt() -> SystemMessage:
-    """What the model is told first, with what the page says about itself."""
-    said = "\n".join(f"{one['description']}: {one['value']}" for one in request_context())
-    return SystemMessage(f"Be brief. Use the page's tools when they help.\n{said}".strip())
+def system_prompt() -> SystemMessage:
+    """Return the system prompt with the context that the page sent."""
+    context = "\n".join(f"{item['description']}: {item['value']}" for item in request_context())
+    return SystemMessage(f"Be brief. Use the page's tools when they help.\n{context}".strip())
 
 
-def graph_of(model: BaseChatModel) -> Any:
+def build_graph(model: BaseChatModel) -> Any:
     async def agent(state: MessagesState) -> dict[str, Any]:
-        bound = model.bind_tools([get_weather, *frontend_tools()])
-        return {"messages": [await bound.ainvoke([prompt(), *state["messages"]])]}
+        bound = model.bind_tools([get_weather, *client_tools()])
+        return {"messages": [await bound.ainvoke([system_prompt(), *state["messages"]])]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("agent", agent)  # pyright: ignore[reportUnknownMemberType]
@@ -55,13 +55,13 @@ def graph_of(model: BaseChatModel) -> Any:
 
 
 def create(model: BaseChatModel | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any chat model of LangChain."""
+    """Create the app with any LangChain chat model."""
     app = FastAPI(title="Frontend tools")
-    add_ambient_endpoints(app, LangGraphBridge(graph_of(model or named_model())), settings=settings)
+    add_ambient_endpoints(app, LangGraphBridge(build_graph(model or default_model())), settings=settings)
     return app
 
 
-def named_model() -> BaseChatModel:
+def default_model() -> BaseChatModel:
     from langchain.chat_models import init_chat_model  # pyright: ignore
 
     return init_chat_model(MODEL)  # pyright: ignore

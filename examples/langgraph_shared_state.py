@@ -1,9 +1,9 @@
-"""A recipe that the user and a LangGraph agent write together. It is a key of the graph's state, so both see every change.
+"""A recipe that the user and a LangGraph agent edit together. It is a key of the graph's state, so both see every change.
 
-The page edits `state.recipe` and posts it; the graph finds it in its state. What the agent writes is shown word by word while the model
-writes it (`PredictStateMapping`), and is there for good when the node `save` has put it into the state. The key `drafts` is the graph's
-own business: clients neither see nor set it.
-Run it as `langgraph_approval.py` says: `uvicorn langgraph_shared_state:create --factory`.
+The page edits `state.recipe` and sends it with the next run; the graph reads it from its state. While the model writes a new recipe, the
+page shows it word by word (`PredictStateMapping`); the node `save` then writes it to the state. The key `drafts` is hidden: clients
+neither see nor set it.
+Set up the model as in `langgraph_approval.py`, then run it from this directory: `uvicorn langgraph_shared_state:create --factory`.
 """
 
 import json
@@ -19,7 +19,7 @@ from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.langgraph import LangGraphBridge, LangGraphConfig, PredictStateMapping
 
 MODEL = "openai:gpt-4.1-mini"
-WRITE = {
+WRITE_RECIPE = {
     "type": "function",
     "function": {
         "name": "write_recipe",
@@ -50,12 +50,12 @@ class State(MessagesState):
     drafts: int
 
 
-def graph_of(model: BaseChatModel) -> Any:
-    bound = model.bind_tools([WRITE])
+def build_graph(model: BaseChatModel) -> Any:
+    bound = model.bind_tools([WRITE_RECIPE])
 
     async def agent(state: State) -> dict[str, Any]:
-        now = SystemMessage(f"You improve recipes with write_recipe. The recipe now: {json.dumps(state.get('recipe'))}")
-        return {"messages": [await bound.ainvoke([now, *state["messages"]])]}
+        prompt = f"You improve recipes with write_recipe. The current recipe: {json.dumps(state.get('recipe'))}"
+        return {"messages": [await bound.ainvoke([SystemMessage(prompt), *state["messages"]])]}
 
     def save(state: State) -> dict[str, Any]:
         calls: list[Any] = getattr(state["messages"][-1], "tool_calls", [])
@@ -75,13 +75,13 @@ def graph_of(model: BaseChatModel) -> Any:
 
 
 def create(model: BaseChatModel | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any chat model of LangChain."""
+    """Create the app with any LangChain chat model."""
     app = FastAPI(title="Shared state")
-    add_ambient_endpoints(app, LangGraphBridge(graph_of(model or named_model()), CONFIG), settings=settings)
+    add_ambient_endpoints(app, LangGraphBridge(build_graph(model or default_model()), CONFIG), settings=settings)
     return app
 
 
-def named_model() -> BaseChatModel:
+def default_model() -> BaseChatModel:
     from langchain.chat_models import init_chat_model  # pyright: ignore
 
     return init_chat_model(MODEL)  # pyright: ignore

@@ -1,4 +1,4 @@
-"""Your own agent in a few lines: an adapter that yields AG-UI events, a bridge that makes it, and an app that serves it.
+"""Your own agent: an adapter that yields AG-UI events, a bridge that creates it, and an app that serves it.
 
 Run it from this directory with `uvicorn own_bridge:app`, or without an app: `ambient serve parrot=own_bridge:ParrotBridge`.
 """
@@ -15,15 +15,15 @@ Event = TextMessageStartEvent | TextMessageContentEvent | TextMessageEndEvent
 
 
 class Parrot:
-    """Repeats the newest message, word by word. It sends only the answer: the runner frames the run."""
+    """Streams the last user message back, word by word. The server adds RUN_STARTED and RUN_FINISHED."""
 
-    async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:  # noqa: A002  the contract's name
-        said = next((message.content for message in reversed(input.messages) if message.role == "user"), "")
-        answer_id = str(uuid4())
-        yield TextMessageStartEvent(message_id=answer_id)
-        for word in str(said).split():
-            yield TextMessageContentEvent(message_id=answer_id, delta=f"{word} ")
-        yield TextMessageEndEvent(message_id=answer_id)
+    async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:  # noqa: A002  the adapter contract's name
+        prompt = next((message.content for message in reversed(input.messages) if message.role == "user"), "")
+        message_id = str(uuid4())
+        yield TextMessageStartEvent(message_id=message_id)
+        for word in str(prompt).split():
+            yield TextMessageContentEvent(message_id=message_id, delta=f"{word} ")
+        yield TextMessageEndEvent(message_id=message_id)
 
 
 class ParrotBridge(PlatformBridge):

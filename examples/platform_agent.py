@@ -1,6 +1,6 @@
-"""An agent that works on files: it says what is new in the repository it was given, with what was granted to the person who asks.
+"""An agent that works on files: it lists the latest commits of the thread's repository, with the credentials of the user.
 
-Run it from this directory with `uvicorn platform_agent:app`. Then give a thread a repository, and ask:
+Run it from this directory with `uvicorn platform_agent:app`. Then add a repository to a thread and send a message:
 
     curl localhost:8000/repos/add -H 'Content-Type: application/json' \
         -d '{"threadId": "t1", "url": "https://github.com/ag-ui-protocol/ag-ui"}'
@@ -29,39 +29,39 @@ from ambient_runner import (
 Event = TextMessageStartEvent | TextMessageContentEvent | TextMessageEndEvent
 
 
-class Reader:
-    """Runs git where the platform says. The child gets what was granted to this run, and nothing of the server's own."""
+class GitLogAdapter:
+    """Runs `git log` in the working directory. The child process gets only the environment granted to this run."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
 
-    async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:  # noqa: A002  the contract's name
+    async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:  # noqa: A002  the adapter contract's name
         environment = base_environment() | current_run().environment
-        done = await anyio.run_process(
+        result = await anyio.run_process(
             ["git", "log", "-3", "--format=%an: %s"],
-            cwd=self.folder,
+            cwd=self._directory,
             env=environment,
             check=False,
             stderr=subprocess.STDOUT,
         )
-        answer_id = str(uuid4())
-        yield TextMessageStartEvent(message_id=answer_id)
-        yield TextMessageContentEvent(message_id=answer_id, delta=done.stdout.decode() or "Nothing yet.")
-        yield TextMessageEndEvent(message_id=answer_id)
+        message_id = str(uuid4())
+        yield TextMessageStartEvent(message_id=message_id)
+        yield TextMessageContentEvent(message_id=message_id, delta=result.stdout.decode() or "No commits yet.")
+        yield TextMessageEndEvent(message_id=message_id)
 
 
-class ReaderBridge(PlatformBridge):
+class GitLogBridge(PlatformBridge):
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(file_system=True)
 
-    def create_adapter(self, ctx: PlatformContext) -> Reader:
-        return Reader(ctx.cwd_path)
+    def create_adapter(self, ctx: PlatformContext) -> GitLogAdapter:
+        return GitLogAdapter(ctx.cwd_path)
 
 
-async def credentials(asker: CredentialSubject) -> Mapping[str, str]:
-    """What child processes of this person's runs may have: here a name to commit with. A real one would ask a vault for tokens."""
-    return {"GIT_AUTHOR_NAME": asker.actor.owner, "GIT_COMMITTER_NAME": asker.actor.owner}
+async def fetch_credentials(subject: CredentialSubject) -> Mapping[str, str]:
+    """Return environment variables for the child processes of this user's runs. In production, fetch tokens from a vault here."""
+    return {"GIT_AUTHOR_NAME": subject.actor.owner, "GIT_COMMITTER_NAME": subject.actor.owner}
 
 
 app = FastAPI()
-add_ambient_endpoints(app, bridge=ReaderBridge(), credentials=credentials)
+add_ambient_endpoints(app, bridge=GitLogBridge(), credentials=fetch_credentials)

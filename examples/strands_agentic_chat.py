@@ -1,12 +1,12 @@
-"""A Strands agent to chat with. It has no tools of its own: what the page offers, such as `change_background`, the page executes.
+"""A Strands chat agent with client tools: the web page declares tools such as `change_background` and executes them.
 
-Needs `pip install 'ambient-runner[strands]'` and a model: without one given, Strands takes its default on Amazon Bedrock.
-Run it from this directory with `uvicorn strands_agentic_chat:create --factory`, and post a tool along:
+Needs `pip install 'ambient-runner[strands]'` and a model. By default, Strands uses a model on Amazon Bedrock.
+Run it from this directory with `uvicorn strands_agentic_chat:create --factory`, and send a tool with the message:
 
     {"messages": [{"id": "1", "role": "user", "content": "Make it teal"}], "tools": [{"name": "change_background", "description":
-     "Change the background colour of the page", "parameters": {"type": "object", "properties": {"background": {"type": "string"}}}}]}
+     "Change the background color of the page", "parameters": {"type": "object", "properties": {"background": {"type": "string"}}}}]}
 
-The run ends with the call. Post the tool's result as a `tool` message, and the agent goes on.
+The run ends with the tool call pending. Send its result as a `tool` message, and the agent continues.
 """
 
 from fastapi import FastAPI
@@ -16,12 +16,10 @@ from strands.models import Model
 from ambient_runner import Settings
 from ambient_runner.strands import StrandsAgent, create_strands_app
 
-PROMPT = (
-    "You are a helpful assistant. When the user wants another background, call change_background and say what you did."
-)
+PROMPT = "You are a helpful assistant. To change the background, call change_background and say what you did."
 
 
 def create(model: Model | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any Strands model."""
+    """Create the app with any Strands model."""
     agent = Agent(model=model, system_prompt=PROMPT)
     return create_strands_app(StrandsAgent(agent, name="agentic_chat"), settings=settings)

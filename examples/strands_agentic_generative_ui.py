@@ -1,7 +1,8 @@
-"""A plan that appears while the model writes it, and is ticked off while it is carried out.
+"""A plan that the web page shows while the model writes it, with progress for each step.
 
-`PredictStateMapping` lets a page show the steps before the call is complete, `custom_result_handler` sends progress as state deltas, and
-`stop_streaming_after_result` makes the finished plan the last word. Run it with `uvicorn strands_agentic_generative_ui:create --factory`.
+`PredictStateMapping` lets the page show the steps before the tool call is complete, `custom_result_handler` sends progress as state
+deltas, and `stop_streaming_after_result` ends the run after the last step.
+Run it with `uvicorn strands_agentic_generative_ui:create --factory`.
 """
 
 from collections.abc import AsyncIterator
@@ -24,8 +25,7 @@ from ambient_runner.strands import (
     create_strands_app,
 )
 
-PAUSE = 0.3
-"""Seconds each step takes."""
+STEP_DURATION = 0.3  # seconds
 
 
 @tool
@@ -33,28 +33,28 @@ def plan_steps(steps: list[str]) -> str:
     """Plan a task.
 
     Args:
-        steps: What to do, in order, each in a few words.
+        steps: The steps in order, each in a few words.
     """
-    return f"{len(steps)} steps are planned."
+    return f"Planned {len(steps)} steps."
 
 
-def as_state(context: ToolCallContext) -> dict[str, Any]:
+def steps_from_args(context: ToolCallContext) -> dict[str, Any]:
     return {"steps": [{"description": step, "status": "pending"} for step in context.tool_input["steps"]]}
 
 
-async def carry_out(context: ToolResultContext) -> AsyncIterator[StateDelta]:
-    """One delta for every step that is done."""
-    for at in range(len(context.tool_input["steps"])):
-        await anyio.sleep(PAUSE)
-        yield StateDelta(delta=[{"op": "replace", "path": f"/steps/{at}/status", "value": "completed"}])
+async def run_steps(context: ToolResultContext) -> AsyncIterator[StateDelta]:
+    """Yield a state delta for each completed step."""
+    for index in range(len(context.tool_input["steps"])):
+        await anyio.sleep(STEP_DURATION)
+        yield StateDelta(delta=[{"op": "replace", "path": f"/steps/{index}/status", "value": "completed"}])
 
 
 CONFIG = StrandsAgentConfig(
     tool_behaviors={
         "plan_steps": ToolBehavior(
             predict_state=PredictStateMapping(state_key="steps", tool="plan_steps", tool_argument="steps"),
-            state_from_args=as_state,
-            custom_result_handler=carry_out,
+            state_from_args=steps_from_args,
+            custom_result_handler=run_steps,
             stop_streaming_after_result=True,
         ),
     },
@@ -62,6 +62,6 @@ CONFIG = StrandsAgentConfig(
 
 
 def create(model: Model | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any Strands model."""
-    agent = Agent(model=model, tools=[plan_steps], system_prompt="Plan whatever the user wants with plan_steps.")
+    """Create the app with any Strands model."""
+    agent = Agent(model=model, tools=[plan_steps], system_prompt="Plan the user's task with plan_steps.")
     return create_strands_app(StrandsAgent(agent, name="agentic_generative_ui", config=CONFIG), settings=settings)

@@ -1,4 +1,4 @@
-"""A Strands agent whose tools run here. Clients see each call, its arguments as they are written, and its result to render.
+"""A Strands agent with backend tools. Clients get each tool call, its streamed arguments, and a result that they can render.
 
 Run it from this directory with `uvicorn strands_backend_tool_rendering:create --factory`, and ask for the weather in Lisbon.
 """
@@ -17,10 +17,10 @@ SKIES = ("sunny", "cloudy", "rainy", "windy")
 
 @tool
 def get_weather(city: str) -> dict[str, Any]:
-    """The weather in a city.
+    """Return the current weather in a city.
 
     Args:
-        city: Its name.
+        city: The name of the city.
     """
     seed = sum(city.lower().encode())
     report = {"city": city, "sky": SKIES[seed % len(SKIES)], "celsius": 5 + seed % 30}
@@ -32,15 +32,15 @@ def render_chart(title: str, values: dict[str, float]) -> dict[str, Any]:
     """Show a bar chart.
 
     Args:
-        title: What the chart is about.
+        title: The title of the chart.
         values: The height of each bar by its label.
     """
     return {"status": "success", "content": [{"json": {"kind": "bar", "title": title, "values": values}}]}
 
 
 def create(model: Model | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any Strands model."""
+    """Create the app with any Strands model."""
     agent = Agent(
-        model=model, tools=[get_weather, render_chart], system_prompt="Use your tools, then say it in a sentence."
+        model=model, tools=[get_weather, render_chart], system_prompt="Use your tools, then answer in one sentence."
     )
     return create_strands_app(StrandsAgent(agent, name="backend_tool_rendering"), settings=settings)

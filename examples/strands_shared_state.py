@@ -1,7 +1,7 @@
-"""A recipe that the user and a Strands agent write together. It is shared state: both see every change at once.
+"""A recipe that the user and a Strands agent edit together, as shared state: both see every change immediately.
 
-The agent reads the recipe in the prompt (`state_context_builder`), shows its own as soon as the arguments are complete (`state_from_args`)
-and adds what only the result knows (`state_from_result`). Run it with `uvicorn strands_shared_state:create --factory`.
+`state_context_builder` adds the recipe to the prompt. `state_from_args` sets it as soon as the arguments of the tool call are complete,
+and `state_from_result` adds values from the tool's result. Run it with `uvicorn strands_shared_state:create --factory`.
 """
 
 import json
@@ -32,17 +32,17 @@ def write_recipe(title: str, ingredients: list[str], steps: list[str]) -> str:
     """Write the whole recipe.
 
     Args:
-        title: Its name.
-        ingredients: What is needed.
-        steps: What to do, in order.
+        title: The title of the recipe.
+        ingredients: The ingredients with their amounts.
+        steps: The steps in order.
     """
     return json.dumps({"minutes": 5 + 10 * len(steps), "shopping": len(ingredients)})
 
 
-def with_recipe(given: RunAgentInput, prompt: str) -> str:
-    """What the user said, after the recipe as it is now."""
-    recipe = given.state.get("recipe") if isinstance(given.state, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return f"The recipe now:\n{json.dumps(recipe)}\n\n{prompt}" if recipe else prompt
+def add_recipe_to_prompt(run_input: RunAgentInput, prompt: str) -> str:
+    """Return the user's message with the current recipe before it."""
+    recipe = run_input.state.get("recipe") if isinstance(run_input.state, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return f"The current recipe:\n{json.dumps(recipe)}\n\n{prompt}" if recipe else prompt
 
 
 def recipe_from_args(context: ToolCallContext) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def facts_from_result(context: ToolResultContext) -> dict[str, Any]:
 
 
 CONFIG = StrandsAgentConfig(
-    state_context_builder=with_recipe,
+    state_context_builder=add_recipe_to_prompt,
     tool_behaviors={
         "write_recipe": ToolBehavior(state_from_args=recipe_from_args, state_from_result=facts_from_result),
     },
@@ -62,6 +62,6 @@ CONFIG = StrandsAgentConfig(
 
 
 def create(model: Model | None = None, settings: Settings | None = None) -> FastAPI:
-    """The app, with any Strands model."""
+    """Create the app with any Strands model."""
     agent = Agent(model=model, tools=[write_recipe], system_prompt=PROMPT)
     return create_strands_app(StrandsAgent(agent, name="shared_state", config=CONFIG), settings=settings)

@@ -65,7 +65,7 @@ _SLOW = (
     "test_cli.py",
     "test_deploy_example.py",
 )
-"""Folders and files whose tests start processes, or wait for seconds."""
+"""Directories and files whose tests start processes, or wait for seconds."""
 _SLOW_TESTS = ("[claude]", "test_importing_the_public_modules_imports_no_framework")
 """Parts of the names of tests that start processes in files that are fast otherwise."""
 _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system"})
@@ -80,7 +80,7 @@ def check_selection() -> None:
 
 
 def is_slow(path: Path) -> bool:
-    """Return True for a file or folder that `make test-fast` does not even load."""
+    """Return True for a file or directory that `make test-fast` does not even load."""
     return any(path.is_relative_to(_TESTS / name) for name in _SLOW)
 
 

@@ -52,7 +52,7 @@ def _ignore_loaded_modules() -> None:
     """Keep Hypothesis from drawing constants that it finds in the modules of this checkout.
 
     Which modules are loaded depends on the tests that ran before in the same worker, and which count as ours on the name of the
-    folder, so the examples would differ from run to run.
+    directory, so the examples would differ from run to run.
     """
     from hypothesis.internal.conjecture import providers
 

@@ -1,6 +1,6 @@
-"""Requirements as data: each fault that was found in the reference runner, and the tests that would fail if we had it.
+"""Requirements as data: each fault found in the reference runner, and the tests that would fail if this one had it.
 
-S are faults of security, C of correctness. `tests/test_requirements.py` checks that every test named here exists.
+S: faults of security. C: faults of correctness. `tests/test_requirements.py` checks that every test named here exists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """What went wrong elsewhere, and where it is held off here."""
+    """A fault of the reference runner, and the tests that prevent it here."""
 
     what: str
     tests: tuple[str, ...]
@@ -22,7 +22,7 @@ _REPOS, _REPO_SAFETY, _CLONE = (
     "tests/services/workspaces/test_clone.py",
 )
 _SETUP, _SETUP_CREDENTIALS = "tests/services/test_setup.py", "tests/services/test_setup_credentials.py"
-_DOORS, _FILES = "tests/server/routes/test_platform.py", "tests/server/routes/test_files.py"
+_PLATFORM_ROUTES, _FILES = "tests/server/routes/test_platform.py", "tests/server/routes/test_files.py"
 _WORKFLOWS, _PLATFORM, _TRACING = (
     "tests/services/workspaces/test_workflows.py",
     "tests/e2e/test_platform.py",
@@ -35,16 +35,16 @@ FAULTS: dict[str, Fault] = {
         what="An empty name removed every repository; `../x` and absolute paths removed anything.",
         tests=(
             f"{_REPO_SAFETY}::test_removing_takes_one_name_and_nothing_else",
-            f"{_DOORS}::test_names_that_lead_elsewhere_are_refused",
+            f"{_PLATFORM_ROUTES}::test_names_that_lead_outside_of_the_workspace_are_refused",
         ),
     ),
     "S2": Fault(
-        what="A name or path with `../` cloned outside of the workspace, or copied any folder into it.",
+        what="A name or path with `../` cloned outside of the workspace, or copied any directory into it.",
         tests=(
             f"{_REPO_SAFETY}::test_a_clone_never_leaves_the_workspace",
             f"{_WORKFLOWS}::test_a_path_never_leaves_the_workflow",
             f"{_WORKFLOWS}::test_a_path_through_a_link_in_the_repository_is_refused",
-            f"{_DOORS}::test_names_that_lead_elsewhere_are_refused",
+            f"{_PLATFORM_ROUTES}::test_names_that_lead_outside_of_the_workspace_are_refused",
         ),
     ),
     "S3": Fault(
@@ -53,14 +53,14 @@ FAULTS: dict[str, Fault] = {
             f"{_REPO_SAFETY}::test_nothing_that_is_sent_becomes_an_option_or_a_command",
             f"{_REPO_SAFETY}::test_only_allowed_sources_are_cloned_from",
             "tests/services/workspaces/test_clone_sources.py::test_private_addresses_are_refused_however_they_are_written",
-            f"{_DOORS}::test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated",
+            f"{_PLATFORM_ROUTES}::test_a_url_that_may_not_be_cloned_is_refused_at_once_and_never_repeated",
         ),
     ),
     "S4": Fault(
         what="A route for files found token files anywhere by a part of their name.",
         tests=(
             "tests/services/workspaces/test_uploads.py::test_a_path_that_could_leave_is_refused",
-            "tests/services/workspaces/test_uploads.py::test_links_pipes_devices_and_folders_are_neither_listed_nor_read",
+            "tests/services/workspaces/test_uploads.py::test_links_pipes_devices_and_directories_are_neither_listed_nor_read",
             f"{_FILES}::test_artifacts_go_out_as_bytes_and_never_from_outside_the_workspace",
         ),
     ),
@@ -68,7 +68,7 @@ FAULTS: dict[str, Fault] = {
         what="Any host with `github` in its name got the GitHub token.",
         tests=(
             f"{_REPO_SAFETY}::test_a_token_reaches_only_the_host_it_is_for_and_no_file",
-            "tests/services/workspaces/test_git.py::test_a_host_that_is_not_the_logins_own_gets_nothing_even_when_it_asks",
+            "tests/services/workspaces/test_git.py::test_a_host_other_than_the_logins_own_gets_nothing_even_if_it_asks",
             "tests/services/workspaces/test_git_logins.py::test_a_token_is_for_its_own_host_and_for_no_other",
         ),
     ),
@@ -87,7 +87,7 @@ FAULTS: dict[str, Fault] = {
             f"{_SETUP_CREDENTIALS}::test_each_run_has_its_own_token_and_all_of_them_are_redacted",
             "tests/projections/test_redaction.py::test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent",
             "tests/projections/test_redaction.py::test_every_string_of_an_event_is_searched_names_and_pointers_included",
-            "tests/telemetry/test_safety.py::test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too",
+            "tests/telemetry/test_safety.py::test_a_secret_added_during_a_run_is_redacted_too",
         ),
     ),
     "S8": Fault(
@@ -97,15 +97,15 @@ FAULTS: dict[str, Fault] = {
             f"{_SETUP_CREDENTIALS}::test_credentials_are_dropped_with_the_run",
             f"{_SETUP_CREDENTIALS}::test_credentials_are_dropped_with_a_run_that_is_stopped",
             f"{_SETUP_CREDENTIALS}::test_without_credentials_the_agent_does_not_start_and_the_thread_is_free",
-            "tests/services/mcp/test_status.py::test_a_child_has_what_its_configuration_says_and_nothing_of_the_servers",
+            "tests/services/mcp/test_status.py::test_a_child_gets_its_configured_environment_and_nothing_of_the_servers",
             "tests/services/workspaces/test_git.py::test_git_gets_a_few_fixed_variables_and_nothing_of_this_process",
             f"{_PLATFORM}::test_two_threads_at_once_each_have_their_own_token_and_no_one_can_read_it",
         ),
     ),
     "C1": Fault(
-        what="A command-line agent that could not start held its thread for ever.",
+        what="A command-line agent that could not start blocked its thread forever.",
         tests=(
-            f"{_CLAUDE}/test_process.py::test_a_cli_that_cannot_start_is_an_error_that_says_so_and_frees_the_thread",
+            f"{_CLAUDE}/test_process.py::test_a_cli_that_cannot_start_is_an_error_and_frees_the_thread",
             f"{_CLAUDE}/test_process.py::test_a_cli_that_hangs_at_its_start_is_an_error_in_time",
         ),
     ),
@@ -138,7 +138,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "C6": Fault(
-        what="Calls were left open by a crash, results lost blocks, and whatever came last was taken for the prompt.",
+        what="Calls were left open by a crash, results lost blocks, and the last message was used as the prompt, whatever its role.",
         tests=(
             f"{_CLAUDE}/test_process.py::test_a_process_that_dies_in_the_middle_is_an_error_at_once_and_the_next_run_has_a_new_one",
             f"{_CLAUDE}/test_tools.py::test_results_of_several_calls_reach_the_calls_they_belong_to",
@@ -155,12 +155,12 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "C8": Fault(
-        what="Failures were reported as successes; one mistake in the MCP configuration cost every server.",
+        what="Failures were reported as successes; one error in the MCP configuration disabled every server.",
         tests=(
-            f"{_DOORS}::test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared",
+            f"{_PLATFORM_ROUTES}::test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared",
             f"{_WORKFLOWS}::test_a_change_that_fails_is_an_error_and_the_old_workflow_stays",
             f"{_SETUP_CREDENTIALS}::test_mcp_servers_get_the_credentials_and_an_invalid_one_is_left_out",
-            "tests/services/mcp/test_config.py::test_a_mistake_costs_only_the_server_that_has_it",
+            "tests/services/mcp/test_config.py::test_an_error_in_the_configuration_affects_only_its_own_server",
         ),
     ),
     "C9": Fault(
@@ -168,11 +168,11 @@ FAULTS: dict[str, Fault] = {
         tests=(
             f"{_CLAUDE}/test_process.py::test_a_cli_that_hangs_in_the_middle_is_an_error_in_time_and_the_next_run_works",
             f"{_CLAUDE}/test_process.py::test_a_run_that_is_cut_leaves_no_process",
-            f"{_PLATFORM}::test_a_server_that_is_asked_to_end_ends_its_clones_and_mcp_servers_too",
+            f"{_PLATFORM}::test_a_server_that_is_shut_down_ends_its_clones_and_mcp_servers_too",
         ),
     ),
     "C10": Fault(
-        what="Generators were not closed, and said things while they were being cancelled.",
+        what="Generators were not closed, and yielded events while they were being cancelled.",
         tests=(f"{_CLAUDE}/test_process.py::test_closing_its_events_early_leaves_neither_task_nor_process",),
     ),
 }

@@ -64,7 +64,7 @@ SIBLING_FILES = {
     "outcome": "the terminal event",
     "run": "one run",
     "run_input": "the framework's input",
-    "subagents": "lanes of subagents",
+    "subagents": "subagents, and who speaks",
     "translate": "native events to AG-UI",
 }
 """The same job has the same file in every bridge."""
@@ -84,6 +84,7 @@ EXTRA_FILES = {
     "adk": {"sessions", "session_sync", "hooks", "event_hooks", "streamed_arguments"},
     "langgraph": {
         *("graph", "local_graph", "remote_graph", "state_edits", "streamed_message", "tool_call_ids", "predict_state"),
+        "request",
     },
     "claude": {"session", "process", "launch", "launch_files", "shared", "orphan_reaper"},
 }
@@ -181,7 +182,7 @@ def _upward_imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", [path for path in _modules() if _package(path) != "__init__"], ids=_name)
-def test_imports_go_one_way(path: Path) -> None:
+def test_imports_go_in_one_direction(path: Path) -> None:
     assert _upward_imports(path) == set()
 
 
@@ -199,7 +200,7 @@ def test_imports_go_one_way(path: Path) -> None:
         "def late():\n    from ambient_runner import create_app",
     ],
 )
-def test_the_import_order_sees_every_way_to_import(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_import_check_covers_every_form_of_import(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = SOURCE / "runs" / "imaginary.py"
     monkeypatch.setattr(Path, "read_text", lambda self: line)
     assert _upward_imports(path) != set()
@@ -308,7 +309,7 @@ def test_the_environment_is_read_only_in_config() -> None:
     }
 
 
-def test_only_the_planned_places_catch_everything_and_go_on() -> None:
+def test_only_the_listed_modules_catch_every_exception_and_continue() -> None:
     found = {
         _name(path)
         for path in _modules()
@@ -346,6 +347,7 @@ def test_the_public_names_are_a_decision() -> None:
 
 def test_the_names_of_the_toolkit_are_a_decision() -> None:
     assert toolkit.__all__ == [
+        "DECLINED",
         "EMPTY_RESULT",
         "MISSING_RESULT",
         "TOOL_NAME",
@@ -354,14 +356,12 @@ def test_the_names_of_the_toolkit_are_a_decision() -> None:
         "BridgeError",
         "BridgeTimeout",
         "BridgeUnavailable",
-        "Call",
         "Composer",
         "ConfigError",
         "Event",
         "Interrupt",
         "NewInput",
         "PredictStateMapping",
-        "Result",
         "ResultsTurn",
         "ResumeEntry",
         "RunAgentInput",
@@ -370,23 +370,30 @@ def test_the_names_of_the_toolkit_are_a_decision() -> None:
         "Tool",
         "Toolbox",
         "Turn",
+        "TurnToolCall",
+        "TurnToolResult",
         "Usage",
         "UserTurn",
         "accepts_argument",
         "allocate_tool_call_id",
+        "approval_schema",
+        "as_object",
         "attachment_placeholder",
         "call_hook",
         "callable_tools",
+        "cancelled_answer",
         "clean_schema",
         "collect_tool_calls",
+        "context_text",
         "expires_at",
+        "find_new_input",
         "hook_error",
         "input_from_agui",
         "interrupt_lapsed_events",
+        "is_approved",
         "iterate_in_thread",
-        "json_text",
+        "memory_events",
         "missing_result",
-        "new_input",
         "optional_dependency",
         "parse_json_or_text",
         "random_id",
@@ -395,8 +402,9 @@ def test_the_names_of_the_toolkit_are_a_decision() -> None:
         "result_from_message",
         "stream_hook",
         "stream_run",
-        "to_json",
-        "to_json_or_type_name",
+        "to_json_text",
+        "to_jsonable",
+        "to_jsonable_or_type_name",
         "to_turns",
         "try_hook",
         "try_stream",

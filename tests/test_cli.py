@@ -89,11 +89,11 @@ FINISHED = ev.RunFinished(thread_id="t", run_id="r")
         (ev.RunError(message="Try again; the server's log has the reason."), [EndPiece("error", "Try again.")]),
     ],
 )
-def test_each_event_becomes_its_pieces(event: ev.Event, pieces: list[Piece]) -> None:
+def test_each_event_is_rendered_as_segments(event: ev.Event, pieces: list[Piece]) -> None:
     assert shown(event) == pieces
 
 
-def test_what_set_up_says_is_set_apart_from_the_answer() -> None:
+def test_set_up_messages_are_shown_apart_from_the_answer() -> None:
     screen = Screen()
     events = [
         ev.Custom(name="ambient:capabilities", value={}),
@@ -127,7 +127,7 @@ def test_a_tool_call_without_a_result_is_shown_at_the_end() -> None:
     ]
 
 
-def test_content_in_parts_reads_as_its_words_and_kinds() -> None:
+def test_content_parts_become_text_and_kinds() -> None:
     image = ev.ImagePart(source=ev.UrlSource(value="https://example.com/x.png"))
     assert ev.content_as_text([ev.TextPart(text="see "), image]) == "see \n[image]"
 
@@ -160,13 +160,13 @@ def test_a_pipe_gets_plain_text(piece: Piece, text: str) -> None:
         EndPiece("error", "[bold]not markup[/bold]"),
     ],
 )
-def test_an_agents_words_are_never_taken_for_markup(piece: Piece) -> None:
+def test_agent_text_is_never_interpreted_as_markup(piece: Piece) -> None:
     screen = io.StringIO()
     Console(file=screen, width=120, force_terminal=True, color_system=None).print(to_renderable(piece))
     assert "[bold]not markup[/bold]" in screen.getvalue()
 
 
-def test_an_agents_words_cannot_control_the_terminal() -> None:
+def test_agent_text_cannot_control_the_terminal() -> None:
     screen = io.StringIO()
     Console(file=screen, width=120, force_terminal=True, color_system=None).print(
         to_renderable(TextPiece("red \x1b[31m bell \x07 \x9b2J end"))
@@ -212,7 +212,7 @@ class Bridge(PlatformBridge):
 '''
 
 
-def test_the_end_of_input_ends_an_agent_that_asks_again_and_again(
+def test_the_end_of_input_ends_an_agent_that_raises_interrupts_repeatedly(
     ambient: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "nagging.py").write_text(NAGGING)
@@ -261,14 +261,16 @@ def test_the_example_bridge_runs_by_its_place_in_the_current_directory(
     ("stdin", "decided"),
     [("y\n\n", "Approved"), ("n\ntoo early\n", "Declined"), ("perhaps\ny\n\n", "Approved"), ("", "Cancelled")],
 )
-def test_a_question_is_asked_and_the_run_goes_on(ambient: Callable[..., Any], stdin: str, decided: str) -> None:
+def test_an_interrupt_prompts_for_an_answer_and_the_run_continues(
+    ambient: Callable[..., Any], stdin: str, decided: str
+) -> None:
     code, out, _ = ambient("run", "demo", "approve deploy", stdin=stdin)
     assert code == 0
     assert f"{decided}: I" in out
     assert out.count("May I deploy?") == 1
 
 
-def test_a_question_works_without_a_stored_thread_too(ambient: Callable[..., Any]) -> None:
+def test_an_interrupt_works_without_a_stored_thread_too(ambient: Callable[..., Any]) -> None:
     _, out, _ = ambient("run", "demo", "approve deploy", "--store", "memory://", stdin="y\n\n")
     assert "Approved: I may deploy." in out
 
@@ -303,11 +305,11 @@ def test_a_port_that_is_taken_is_a_sentence(ambient: Callable[..., Any]) -> None
 
 
 def test_threads_are_listed_shown_followed_and_exported(ambient: Callable[..., Any], tmp_path: Path) -> None:
-    assert ambient("threads", "list")[:2] == (
-        0,
-        "No threads of owner local; --all lists those of every owner.\n",
-    )
     ambient("run", "demo", "say hello", "--thread", "t1")
+    assert ambient("threads", "list", "--owner", "alice")[:2] == (
+        0,
+        "No threads of owner alice; --all lists those of every owner.\n",
+    )
     ambient("run", "demo", "say again", "--thread", "t1")
 
     code, out, _ = ambient("threads", "list")
@@ -337,6 +339,7 @@ def test_threads_are_listed_shown_followed_and_exported(ambient: Callable[..., A
 
 @pytest.mark.parametrize("verb", ["show", "tail", "export"])
 def test_a_thread_that_is_not_there_is_a_sentence(ambient: Callable[..., Any], verb: str) -> None:
+    ambient("run", "demo", "say hello")
     code, out, err = ambient("threads", verb, "absent")
     assert (code, out) == (1, "")
     assert "absent" in err
@@ -353,7 +356,7 @@ def test_the_doctor_finds_this_machine_well(ambient: Callable[..., Any]) -> None
     assert (code, "problem" in out) == (0, False)
 
 
-def test_the_doctor_says_what_is_wrong(ambient: Callable[..., Any]) -> None:
+def test_the_doctor_reports_what_is_wrong(ambient: Callable[..., Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, out, _ = ambient("doctor", "--port", str(taken.getsockname()[1]))
     assert (code, "problem" in out) == (1, True)
@@ -384,7 +387,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     return seen
 
 
-def test_ctrl_c_stops_the_run_and_says_so(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_run_and_reports_it(tmp_path: Path) -> None:
     with child(tmp_path, "run", "demo", "hang", "--thread", "t1") as process:
         read_until(process, "hanging")
         process.send_signal(signal.SIGINT)
@@ -393,7 +396,9 @@ def test_ctrl_c_stops_the_run_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_serving_on_port_zero_says_where_answers_at_once_and_ends_well(tmp_path: Path, ending: signal.Signals) -> None:
+def test_serving_on_port_zero_prints_its_address_responds_at_once_and_exits_cleanly(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
     from urllib.request import urlopen
 
     with child(tmp_path, "serve", "--port", "0") as process:
@@ -402,7 +407,7 @@ def test_serving_on_port_zero_says_where_answers_at_once_and_ends_well(tmp_path:
             url = said.splitlines()[-1].removeprefix("Listening on ")
             with urlopen(f"{url}/health", timeout=HANG_SECONDS) as response:
                 assert response.status == 200
-            events = runpy.run_path(str(EXAMPLES / "hello.py"))["ask"]("say hello", f"{url}/")
+            events = runpy.run_path(str(EXAMPLES / "hello.py"))["run_agent"]("say hello", f"{url}/")
             assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["hello"]
         finally:
             process.send_signal(ending)

@@ -392,3 +392,26 @@ def test_a_temperature_is_a_number_from_0_to_2(value: str) -> None:
 def test_a_child_process_gets_only_the_base_variables_of_the_server() -> None:
     environ = {"PATH": "/bin", "HOME": "/home/me", "AMBIENT_CREDENTIALS_TOKEN": "x", "API_KEY": "y", "LD_PRELOAD": "z"}
     assert base_environment(environ) == {"PATH": "/bin", "HOME": "/home/me"}
+
+
+@pytest.mark.parametrize("entry", ["x = ['a']", "x = 5", "x = true", "x = ''", "[[agents.x]]\nbridge = 'demo'"])
+def test_an_agent_that_is_neither_text_nor_a_table_is_refused_by_its_key(entry: str) -> None:
+    """It was taken for the name of a bridge or a module, such as `['a']`."""
+    text = entry if entry.startswith("[[") else f"[agents]\n{entry}\n"
+    message = refusal(file(text))
+    assert ("agents.x in ambient.toml" in message, "[agents.x]" in message) == (True, True)
+
+
+def test_an_agent_is_chosen_by_its_name_without_spaces() -> None:
+    config = file("[agents]\n' a ' = 'demo'\n")
+    assert read_settings(config, {}, agents=["a"]).agents == read_settings(config, {}).agents == ("a=demo",)
+
+
+def test_a_variable_without_a_name_does_not_hide_the_agents_of_the_file() -> None:
+    assert read_settings(file("[agents]\na = 'demo'\n"), {"AMBIENT_AGENTS": ","}).agents == ("a=demo",)
+
+
+def test_the_scheme_of_a_store_is_case_insensitive() -> None:
+    settings = read_settings(None, {}, store="MEMORY://")
+    assert (settings.store, settings.is_durable) == ("memory://", False)
+    assert read_settings(None, {}, store="SQLITE:///X.db").store == "sqlite:///X.db"

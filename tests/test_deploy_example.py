@@ -194,17 +194,17 @@ def test_nginx_accepts_the_site(tmp_path: Path) -> None:
     for number, place in enumerate(("80;", "[::]:80;", "443 ", "[::]:443 ")):
         site = site.replace(f"listen {place}", f"listen unix:{tmp_path}/{number}{place[-1]}")
     (tmp_path / "site.conf").write_text(site)
-    folders = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("fastcgi", "uwsgi", "scgi", "proxy"))
+    directories = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("fastcgi", "uwsgi", "scgi", "proxy"))
     (tmp_path / "nginx.conf").write_text(
         f"pid {tmp_path}/pid; error_log stderr; events {{}} http {{ access_log off; client_body_temp_path {tmp_path}/body;"
-        f"{folders} include {tmp_path}/site.conf; }}"
+        f"{directories} include {tmp_path}/site.conf; }}"
     )
     nginx = str(shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"))
     done = subprocess.run([nginx, "-t", "-c", str(tmp_path / "nginx.conf")], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
 
 
-def write_certificate(folder: Path) -> None:
+def write_certificate(directory: Path) -> None:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "agents.example.com")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
@@ -215,6 +215,14 @@ def write_certificate(folder: Path) -> None:
         .sign(KEY, hashes.SHA256())
     )
     encoding = serialization.Encoding.PEM
-    (folder / "fullchain.pem").write_bytes(certificate.public_bytes(encoding))
+    (directory / "fullchain.pem").write_bytes(certificate.public_bytes(encoding))
     plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "privkey.pem").write_bytes(KEY.private_bytes(encoding, *plain))
+    (directory / "privkey.pem").write_bytes(KEY.private_bytes(encoding, *plain))
+
+
+@pytest.mark.parametrize("environ", [{}, {**ENVIRON, "OIDC_AUDIENCE": ""}])
+def test_the_app_names_the_variables_that_are_missing(environ: dict[str, str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        load_example().create(environ, SETTINGS)
+    message = str(exit_info.value.code)
+    assert [name for name in ENVIRON if name in message] == [name for name in ENVIRON if not environ.get(name)]

@@ -135,10 +135,22 @@ def test_every_documented_error_code_exists() -> None:
     assert {code for code in codes if f'"{code}"' not in source} == set()
 
 
+def documented_errors() -> set[str]:
+    classes = re.findall(r"^\| [^|]* \|(?: \d+ \|)? `([A-Z]\w+)` \|", reference("errors.md"), re.MULTILINE)
+    return {*classes, *re.findall(r"^(?:`\w+` \()?`([A-Z]\w+)`\)?:", reference("errors.md"), re.MULTILINE)}
+
+
 def test_every_documented_error_class_exists() -> None:
-    classes = set(re.findall(r"^\| [^|]* \|(?: \d+ \|)? `([A-Z]\w+)` \|", reference("errors.md"), re.MULTILINE))
-    assert classes
-    assert {name for name in classes if not hasattr(errors, name)} == set()
+    assert documented_errors()
+    assert {name for name in documented_errors() if not hasattr(errors, name)} == set()
+
+
+def test_every_documented_message_is_the_default_of_its_class() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| `(\w+)` \| (.*) \|$", reference("errors.md"), re.MULTILINE)
+    assert rows
+    documented = {name: (code, int(status), message) for code, status, name, message in rows}
+    classes = {name: getattr(errors, name) for name in documented}
+    assert documented == {name: (kind.code, kind.status, kind().message) for name, kind in classes.items()}
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -175,7 +187,7 @@ def _api_routes(found: list[object]) -> list[APIRoute]:
     return flat
 
 
-def test_there_are_routes_to_look_at() -> None:
+def test_the_app_has_routes() -> None:
     assert len(routes()) >= 24
 
 
@@ -268,6 +280,7 @@ MODULES = (
     "ambient_runner",
     "ambient_runner.adk",
     "ambient_runner.bridges.agui",
+    "ambient_runner.bridges.demo",
     "ambient_runner.bridges.pydantic_ai",
     "ambient_runner.bridges.remote",
     "ambient_runner.bridges.toolkit",
@@ -275,7 +288,9 @@ MODULES = (
     "ambient_runner.langgraph",
     "ambient_runner.ledger",
     "ambient_runner.logging",
+    "ambient_runner.protocol.events",
     "ambient_runner.strands",
+    "ambient_runner.telemetry.tracing",
     "ambient_runner.testing",
 )
 """Modules whose `__all__` is the public Python API."""
@@ -331,6 +346,24 @@ def _exists(module: str, name: str) -> bool:
 def test_every_python_block_compiles_and_imports_names_that_exist(block: str) -> None:
     compile(block, "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert missing_imports(block) == []
+
+
+def internal_imports(source: str) -> list[str]:
+    """Return the names of `ambient_runner` that the source imports and that the Python page does not list."""
+    public = documented_names() | {"ambient_runner.errors": documented_errors()}
+    return [
+        f"{module}.{name}"
+        for node in ast.walk(ast.parse(source))
+        for module, name in _imported(node)
+        if module.partition(".")[0] == "ambient_runner"
+        and (module not in public or (name and name not in public[module]))
+    ]
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").rglob("*.py"))], ids=page_id)
+def test_pages_and_examples_import_only_public_names(path: Path) -> None:
+    sources = [path.read_text()] if path.suffix == ".py" else code_blocks(path, "python")
+    assert [name for source in sources for name in internal_imports(source)] == []
 
 
 def execute(path: Path) -> dict[str, Any]:
@@ -451,7 +484,7 @@ TO_COPY = ("README.md", "docs/quickstart.md")
 
 
 def thread_ids(name: str) -> set[str]:
-    return set(re.findall(r'(?:"threadId": "|^say )(\w+)', (ROOT / name).read_text(), re.MULTILINE))
+    return set(re.findall(r'(?:"threadId": "|^send )(\w+)', (ROOT / name).read_text(), re.MULTILINE))
 
 
 def test_commands_to_copy_share_no_thread_between_pages() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 import pytest
 
-from ambient_runner.errors import BridgeUnavailable, ConfigError, RunnerError, optional_dependency
+from ambient_runner.errors import BridgeUnavailable, ConfigError, RunInterrupted, RunnerError, optional_dependency
+from ambient_runner.protocol.events import Interrupt
 
 
 @pytest.mark.parametrize("missing", ["framework", "framework.part"])
@@ -50,3 +52,11 @@ def test_error_codes_are_lower_snake_case_but_for_those_a_published_package_fixe
         "ENCODING_ERROR",
         "STRANDS_ERROR",
     }
+
+
+@pytest.mark.parametrize("wrong", ["May I?", Interrupt(id="i", reason="confirmation"), ["May I?"], [None], None])
+def test_interrupts_that_are_none_are_refused_where_they_are_raised(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="list of"):
+        RunInterrupted(wrong)
+    interrupt = Interrupt(id="i", reason="confirmation")
+    assert RunInterrupted([interrupt]).interrupts == RunInterrupted((interrupt,)).interrupts == (interrupt,)

@@ -1,4 +1,4 @@
-"""Agents of real SDKs with a scripted model that counts, for the bare loop, for this server and for the published adapters alike.
+"""Agents of real SDKs with a scripted model that counts, for the bare loop, this server and the published adapters.
 
-Nothing here imports this server: the published adapters run in environments of their own, where it is not installed.
+Nothing here imports this server: the published adapters run in separate environments, where it is not installed.
 """

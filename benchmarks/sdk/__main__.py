@@ -14,20 +14,20 @@ from benchmarks.serving import serve
 
 
 def main() -> None:
-    what, name = sys.argv[1:]
+    command, name = sys.argv[1:]
     module = importlib.import_module(f"benchmarks.sdk.{name}_agent")
-    if what == "serve":
-        serve(module.published())
+    if command == "serve":
+        serve(module.build_published_app())
     else:
-        uvloop.run(_loops(module))
+        uvloop.run(_run_loops(module))
 
 
-async def _loops(module: Any) -> None:
+async def _run_loops(module: Any) -> None:
     print("ready", flush=True)
     for prompt in sys.stdin:
-        used, began = time.process_time(), time.perf_counter()
-        count = await module.loop(prompt.strip())
-        seconds, cpu = time.perf_counter() - began, time.process_time() - used
+        cpu_start, start = time.process_time(), time.perf_counter()
+        count = await module.run_loop(prompt.strip())
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
         print(json.dumps({"events": count, "seconds": seconds, "cpu": cpu}), flush=True)
 
 

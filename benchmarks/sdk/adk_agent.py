@@ -13,42 +13,42 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
-from benchmarks.workload import deltas, parse
+from benchmarks.workload import parse_workload, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
 class CountingLlm(BaseLlm):
-    """Answers with the deltas its newest user message asks for."""
+    """Streams the workload of the last user message."""
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
         whole: list[str] = []
-        async for text in deltas(parse(_prompt(llm_request.contents[-1]))):
+        async for text in stream_deltas(parse_workload(_prompt_text(llm_request.contents[-1]))):
             whole.append(text)
-            yield _response(text, partial=True)
-        yield _response("".join(whole), partial=False)
+            yield _build_response(text, partial=True)
+        yield _build_response("".join(whole), partial=False)
 
 
-def _prompt(content: Any) -> str:
+def _prompt_text(content: Any) -> str:
     return "".join(part.text or "" for part in content.parts)
 
 
-def _response(text: str, *, partial: bool) -> LlmResponse:
+def _build_response(text: str, *, partial: bool) -> LlmResponse:
     content = types.Content(role="model", parts=[types.Part(text=text)])
     return LlmResponse(content=content, partial=partial)
 
 
-def agent() -> LlmAgent:
+def build_agent() -> LlmAgent:
     return LlmAgent(name="bench", model=CountingLlm(model="counting"))
 
 
 _sessions = InMemorySessionService()
-_runner = Runner(agent=agent(), app_name="bench", session_service=_sessions)
+_runner = Runner(agent=build_agent(), app_name="bench", session_service=_sessions)
 
 
-async def loop(prompt: str) -> int:
-    """Consume the SDK's own stream and do nothing with it; how many deltas came."""
+async def run_loop(prompt: str) -> int:
+    """Consume the SDK's own stream. Return the number of deltas."""
     session = await _sessions.create_session(app_name="bench", user_id="one", session_id=str(uuid.uuid4()))
     message = types.Content(role="user", parts=[types.Part(text=prompt)])
     config = RunConfig(streaming_mode=StreamingMode.SSE)
@@ -58,11 +58,11 @@ async def loop(prompt: str) -> int:
     return count
 
 
-def published() -> Any:
-    """The app of the published adapter."""
+def build_published_app() -> Any:
+    """Return the app of the published adapter."""
     from ag_ui_adk import ADKAgent, add_adk_fastapi_endpoint  # pyright: ignore  # another environment
     from fastapi import FastAPI
 
     app = FastAPI()
-    add_adk_fastapi_endpoint(app, ADKAgent(adk_agent=agent(), app_name="bench", user_id="one"), path="/")
+    add_adk_fastapi_endpoint(app, ADKAgent(adk_agent=build_agent(), app_name="bench", user_id="one"), path="/")
     return app

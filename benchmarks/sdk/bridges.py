@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 def strands() -> PlatformBridge:
     from ambient_runner.bridges.strands.bridge import StrandsBridge
-    from benchmarks.sdk.strands_agent import agent
+    from benchmarks.sdk.strands_agent import build_agent
 
-    return StrandsBridge(agent())
+    return StrandsBridge(build_agent())
 
 
 def langgraph() -> PlatformBridge:
     from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-    from benchmarks.sdk.langgraph_agent import agent
+    from benchmarks.sdk.langgraph_agent import build_agent
 
-    return LangGraphBridge(agent())
+    return LangGraphBridge(build_agent())
 
 
 def adk() -> PlatformBridge:
     from ambient_runner.bridges.adk.bridge import ADKBridge
-    from benchmarks.sdk.adk_agent import agent
+    from benchmarks.sdk.adk_agent import build_agent
 
-    return ADKBridge(agent())
+    return ADKBridge(build_agent())

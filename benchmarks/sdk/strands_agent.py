@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from strands import Agent
 from strands.models.model import Model
 
-from benchmarks.workload import deltas, parse
+from benchmarks.workload import parse_workload, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
 class CountingModel(Model):
-    """Answers with the deltas its newest user message asks for."""
+    """Streams the workload of the last user message."""
 
     def update_config(self, **model_config: Any) -> None:
         raise NotImplementedError
@@ -28,30 +28,30 @@ class CountingModel(Model):
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}
-        async for text in deltas(parse(_prompt(messages[-1]))):
+        async for text in stream_deltas(parse_workload(_prompt_text(messages[-1]))):
             yield {"contentBlockDelta": {"delta": {"text": text}}}
         yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": "end_turn"}}
 
 
-def _prompt(message: Any) -> str:
+def _prompt_text(message: Any) -> str:
     return "".join(block.get("text", "") for block in message["content"])
 
 
-def agent() -> Agent:
+def build_agent() -> Agent:
     return Agent(model=CountingModel(), callback_handler=None)
 
 
-async def loop(prompt: str) -> int:
-    """Consume the SDK's own stream and do nothing with it; how many deltas came."""
+async def run_loop(prompt: str) -> int:
+    """Consume the SDK's own stream. Return the number of deltas."""
     count = 0
-    async for event in agent().stream_async(prompt):
+    async for event in build_agent().stream_async(prompt):
         count += "data" in event
     return count
 
 
-def published() -> Any:
-    """The app of the published adapter."""
+def build_published_app() -> Any:
+    """Return the app of the published adapter."""
     from ag_ui_strands import StrandsAgent, create_strands_app  # pyright: ignore  # another environment
 
-    return create_strands_app(StrandsAgent(agent(), name="bench"), "/", origins=["http://localhost"])
+    return create_strands_app(StrandsAgent(build_agent(), name="bench"), "/", origins=["http://localhost"])

@@ -20,6 +20,7 @@ from ambient_runner.bridges.demo import DemoBridge
 
 ALGORITHMS = ["RS256", "ES256"]
 """Never take these from the token. No HS256: with it, the public key would be the password."""
+VARIABLES = ("OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_JWKS_URL")
 REQUIRED_CLAIMS = ["exp", "iss", "aud", "sub"]
 CLOCK_SKEW = 30  # seconds
 JWKS_TIMEOUT = 5.0  # seconds
@@ -58,7 +59,7 @@ class TokenVerifier:
 
 def authorize_with(verifier: TokenVerifier) -> Callable[[Request], Awaitable[Actor | None]]:
     """Return the `authorize=` function: the Actor of a request with a valid bearer token, None (401) for any other."""
-    # Threads of our own: while the issuer is slow, only requests that need its keys wait.
+    # A separate thread limiter: if the issuer is slow, only requests that need its keys wait.
     threads = anyio.CapacityLimiter(JWKS_THREADS)
 
     async def authorize(request: Request) -> Actor | None:
@@ -80,10 +81,12 @@ def actor_of(claims: Mapping[str, Any]) -> Actor | None:
 
 
 def create(environ: Mapping[str, str] = os.environ, settings: Settings | None = None) -> FastAPI:
-    """Create the app. Without `settings`, they come from `AMBIENT_*` variables and `ambient.toml`."""
-    verifier = TokenVerifier(
-        issuer=environ["OIDC_ISSUER"], audience=environ["OIDC_AUDIENCE"], jwks_url=environ["OIDC_JWKS_URL"]
-    )
+    """Create the app. Without `settings`, they come from `AMBIENT_*` variables and `ambient.toml`. Exits if a variable is missing."""
+    missing = [name for name in VARIABLES if not environ.get(name)]
+    if missing:
+        raise SystemExit(f"Set {', '.join(missing)}: the app checks the access tokens of this issuer.")
+    issuer, audience, jwks_url = (environ[name] for name in VARIABLES)
+    verifier = TokenVerifier(issuer=issuer, audience=audience, jwks_url=jwks_url)
     app = FastAPI(openapi_url=None)  # FastAPI's own pages would not ask for a token
     # Replace the demo with your agent's bridge.
     add_ambient_endpoints(app, DemoBridge(), settings=settings, authorize=authorize_with(verifier))

@@ -354,5 +354,16 @@ class RunInterrupted(Exception):
     """Ends the run with these interrupts open. An adapter raises it; it is not an error."""
 
     def __init__(self, interrupts: Sequence[Interrupt]) -> None:
+        """Raises: TypeError if `interrupts` is not a sequence of Interrupts."""
         super().__init__("the run waits for an answer")
-        self.interrupts = tuple(interrupts)
+        # Interrupts are recognized by their id: the types of the protocol are above this module.
+        try:
+            self.interrupts = tuple(interrupts)
+            is_valid = all(hasattr(interrupt, "id") for interrupt in self.interrupts)
+        except TypeError:
+            is_valid = False
+        if not is_valid:
+            raise TypeError(
+                f"RunInterrupted takes a list of ambient_runner.protocol.events.Interrupt, not {interrupts!r:.80}: "
+                'RunInterrupted([Interrupt(id="deploy-1", reason="confirmation", message="May I deploy?")])'
+            )

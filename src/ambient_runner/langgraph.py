@@ -11,13 +11,12 @@ from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.langgraph.client_tools import (
     back_to_model,
     backend_tools,
-    frontend_tools,
-    is_frontend,
-    platform,
-    request_context,
+    client_tools,
+    is_client_tool,
     route_tools,
 )
 from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
+from ambient_runner.bridges.langgraph.request import platform, request_context
 
 __all__ = [
     "LangGraphBridge",
@@ -25,8 +24,8 @@ __all__ = [
     "PredictStateMapping",
     "back_to_model",
     "backend_tools",
-    "frontend_tools",
-    "is_frontend",
+    "client_tools",
+    "is_client_tool",
     "platform",
     "request_context",
     "route_tools",

@@ -1,4 +1,4 @@
-"""AWS Strands agents, with the names of the AWS Strands integration document: a thin layer on the bridge and the server.
+"""AWS Strands agents, with the names of the package `ag_ui_strands`: a thin layer on the bridge and the server.
 
     agent = StrandsAgent(strands.Agent(...), name="helper")
     app = create_strands_app(agent)

@@ -1,4 +1,4 @@
-"""The two bridges the ADR shows, word for word, with the published adapters: `ag_ui_langgraph` and `ag_ui_claude_sdk`.
+"""Two bridges of the public contract, word for word, with the published adapters: `ag_ui_langgraph` and `ag_ui_claude_sdk`.
 
 They live in an environment of their own, `.venv-adapters`, which `make test-all` makes: nothing of ours needs them. Each app is a child
 process there, and what comes out of it is judged here.
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.e2e.adr import CLAUDE_BRIDGE, LANGGRAPH_BRIDGE
 from tests.e2e.aimock import environment, scripted_model
+from tests.e2e.contract_samples import CLAUDE_BRIDGE, LANGGRAPH_BRIDGE
 from tests.e2e.server import Child
 from tests.e2e.sse import open_stream
 from tests.e2e.talk import answer_of, ending, events_of, history, new_id, one_run, run, run_input, split_runs, text_of
@@ -83,9 +83,9 @@ from ambient_runner import FrameworkCapabilities, PlatformBridge, add_ambient_en
 """
 
 
-def served(folder: Path, source: str, bridge: str, env: Mapping[str, str] | None = None) -> Child:
-    (folder / "app.py").write_text(f"{source}\n{bridge}")
-    return Child([str(PYTHON), "-m", "uvicorn", "app:app", "--port", "0"], cwd=folder, env=env)
+def served(directory: Path, source: str, bridge: str, env: Mapping[str, str] | None = None) -> Child:
+    (directory / "app.py").write_text(f"{source}\n{bridge}")
+    return Child([str(PYTHON), "-m", "uvicorn", "app:app", "--port", "0"], cwd=directory, env=env)
 
 
 SERVE_GRAPH = f"{LANGGRAPH_BRIDGE}\napp = FastAPI()\nadd_ambient_endpoints(app, bridge=LangGraphBridge(graph))\n"

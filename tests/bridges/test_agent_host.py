@@ -11,9 +11,9 @@ from ag_ui.core import RunAgentInput, TextMessageContentEvent, TextMessageEndEve
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import ConfigError
+from ambient_runner.errors import BridgeError, ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.events import RunFinished
+from ambient_runner.protocol.events import RunError, RunFinished, TextMessageContent
 from ambient_runner.runs.runner import Runner
 from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, events_of, request, user
@@ -154,7 +154,7 @@ async def test_an_adapter_that_comes_when_all_others_are_running_is_not_closed_b
     ]
 
 
-async def test_erasing_a_thread_gives_up_its_adapter() -> None:
+async def test_erasing_a_thread_abandons_its_adapter() -> None:
     bridge = Bridge()
     async with running(AgentHost("agent", bridge)) as runner:
         await one_run(runner, "u1")
@@ -190,3 +190,91 @@ async def test_a_bridge_that_cannot_make_its_adapter_is_a_run_error_and_the_next
 def test_an_agent_name_must_fit_in_a_url(name: str) -> None:
     with pytest.raises(ConfigError):
         AgentHost(name, Bridge())
+
+
+class Wrong(PlatformBridge):
+    """A bridge whose adapter is the value it is built with."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+
+    def capabilities(self) -> FrameworkCapabilities:
+        return FrameworkCapabilities()
+
+    def create_adapter(self, ctx: PlatformContext) -> Any:
+        return self._adapter
+
+
+class AsyncFactory(Wrong):
+    async def create_adapter(self, ctx: PlatformContext) -> Any:
+        return self._adapter
+
+
+class Running:
+    """An adapter whose `run` is the function it is built with."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+
+async def _events_later(input: RunAgentInput) -> Any:
+    return [
+        TextMessageStartEvent(message_id="m", role="assistant"),
+        TextMessageContentEvent(message_id="m", delta="later"),
+        TextMessageEndEvent(message_id="m"),
+    ]
+
+
+async def _nothing(input: RunAgentInput) -> None: ...
+
+
+def _text(input: RunAgentInput) -> str:
+    return "text"
+
+
+def _mapping(input: RunAgentInput) -> dict[str, str]:
+    return {"type": "CUSTOM"}
+
+
+@pytest.mark.parametrize(
+    ("bridge", "named"),
+    [
+        (AsyncFactory(Running(_events_later)), "AsyncFactory.create_adapter"),
+        (Wrong(None), "Wrong.create_adapter returned None"),
+        (Wrong(object()), "Wrong.create_adapter returned object"),
+        (Wrong(Running("no function")), "Wrong.create_adapter returned Running"),
+        (Wrong(Running(_nothing)), "Running.run returned None"),
+        (Wrong(Running(_text)), "Running.run returned str"),
+        (Wrong(Running(_mapping)), "Running.run returned dict"),
+    ],
+)
+async def test_the_log_names_what_is_wrong_with_a_bridge_and_clients_do_not_see_it(
+    bridge: PlatformBridge, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(AgentHost("agent", bridge)) as runner:
+        events = await events_of(runner, await runner.start(request(user("u1"))))
+    assert isinstance(events[-1], RunError)
+    assert (events[-1].code, events[-1].message) == (BridgeError.code, BridgeError().message)
+    assert named in caplog.text
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_run_may_return_a_list_of_events(is_async: bool) -> None:
+    events = await _events_later(RunAgentInput.model_construct())
+
+    def run(input: RunAgentInput) -> Any:
+        return events
+
+    adapter = Running(_events_later if is_async else run)
+    async with running(AgentHost("agent", Wrong(adapter))) as runner:
+        seen = await events_of(runner, await runner.start(request(user("u1"))))
+    assert [event.delta for event in seen if isinstance(event, TextMessageContent)] == ["later"]
+    assert isinstance(seen[-1], RunFinished)
+
+
+async def test_run_may_be_a_coroutine_function_that_returns_a_generator() -> None:
+    async def open_stream(input: RunAgentInput) -> Any:
+        return Adapter(PlatformContext()).run(input)
+
+    async with running(AgentHost("agent", Wrong(Running(open_stream)))) as runner:
+        await one_run(runner, "u1")

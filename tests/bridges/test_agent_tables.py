@@ -67,21 +67,21 @@ EXISTING = OptionBridge()
 HERE = "tests.bridges.test_agent_tables"
 
 
-def settings_of(folder: Path, text: str) -> Any:
-    file = folder / "ambient.toml"
+def settings_of(directory: Path, text: str) -> Any:
+    file = directory / "ambient.toml"
     file.write_text(f'store = "memory://"\n{text}')
     return read_settings(file, {})
 
 
-def options_of(folder: Path, text: str) -> dict[str, Any]:
-    bridge = load_agents(settings_of(folder, f"[agents.mine]\n{text}").agents)["mine"]
+def options_of(directory: Path, text: str) -> dict[str, Any]:
+    bridge = load_agents(settings_of(directory, f"[agents.mine]\n{text}").agents)["mine"]
     assert isinstance(bridge, OptionBridge)
     return bridge.options
 
 
-def refusal(folder: Path, text: str) -> str:
+def refusal(directory: Path, text: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        load_agents(settings_of(folder, text).agents)
+        load_agents(settings_of(directory, text).agents)
     return caught.value.message
 
 
@@ -115,7 +115,11 @@ def test_the_options_of_a_bridge_are_its_keywords_and_the_fields_of_its_settings
 
 
 def test_a_bridge_is_called_with_the_object_at_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ambient_runner.bridges.registry._registered_object", lambda name: OptionBridge)
+    def find_option_bridge(_name: str, *, is_table: bool) -> object:
+        assert is_table
+        return OptionBridge
+
+    monkeypatch.setattr("ambient_runner.bridges.registry._registered_object", find_option_bridge)
     options = options_of(tmp_path, f'bridge = "option"\nuse = "{HERE}:an_agent"\ngreeting = "hi"\n')
     assert (options["agent"], options["greeting"]) == ("an_agent", "hi")
 
@@ -155,7 +159,7 @@ def test_a_wrong_table_is_refused_with_what_to_write(tmp_path: Path, table: str,
         ("demo", "", "new_di", "new_id"),
         (
             "langgraph",
-            'url = "http://127.0.0.1:9"\nrecursion_limit = 5\ninterrupt_seconds = "1h"',
+            'url = "http://127.0.0.1:9"\nrecursion_limit = 5\ninterrupt_timeout = "1h"',
             "recursion_limt",
             "recursion_limit",
         ),
@@ -221,3 +225,58 @@ def test_the_command_line_chooses_configured_agents_by_name(tmp_path: Path) -> N
     settings = read_settings(file, {}, agents=["table", "other=demo", "line"])
     assert list(load_agents(settings.agents)) == ["table", "other", "line"]
     assert settings.timeouts_for("table").idle == 300.0
+
+
+def test_a_misspelt_configured_agent_is_suggested(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, '[agents.support]\nbridge = "demo"\n')
+    with pytest.raises(ConfigError, match="Did you mean support"):
+        load_agent("suport", settings.agents)
+    chosen = read_settings(tmp_path / "ambient.toml", {}, agents=["suport"])
+    with pytest.raises(ConfigError, match="Did you mean support"):
+        load_agents(chosen.agents, chosen.configured_agents)
+
+
+@pytest.mark.parametrize(
+    ("table", "words", "absent"),
+    [
+        ('bridge = "demo"\ntimeouts = { grace = 5 }', "Only idle and total can be set per agent.", "Did you mean"),
+        ('bridge = "nothing-like-it"', 'use = "package.module:attribute"', "name=package.module:attribute"),
+        ('brige = "demo"', "unknown key brige. Did you mean bridge?", "neither"),
+        ("greeting = 1", "neither bridge nor use", "Did you mean"),
+    ],
+)
+def test_advice_about_a_table_is_in_the_syntax_of_tables(tmp_path: Path, table: str, words: str, absent: str) -> None:
+    message = refusal(tmp_path, f"[agents.mine]\n{table}\n")
+    assert (words in message, absent in message) == (True, False)
+
+
+def test_agents_of_the_file_can_be_chosen_by_variable_and_by_the_command_line(tmp_path: Path) -> None:
+    """`AMBIENT_AGENTS` hid the tables, so that their names were taken for bridges."""
+    file = tmp_path / "ambient.toml"
+    file.write_text('[agents.helper]\nbridge = "demo"\ntimeouts = { idle = "5m" }\n[agents.other]\nbridge = "demo"\n')
+    by_variable = read_settings(file, {"AMBIENT_AGENTS": "helper"})
+    assert (list(load_agents(by_variable.agents)), by_variable.timeouts_for("helper").idle) == (["helper"], 300.0)
+    both = read_settings(file, {"AMBIENT_AGENTS": "x=demo"}, agents=["helper", "x"])
+    assert (list(load_agents(both.agents)), both.timeouts_for("helper").idle) == (["helper", "x"], 300.0)
+    hidden = read_settings(file, {"AMBIENT_AGENTS": "x=demo"})
+    assert list(load_agents(hidden.agents)) == ["x"]
+    assert {load_agent(name, hidden.configured_agents)[0] for name in ("x", "helper", "other")} == {
+        "x",
+        "helper",
+        "other",
+    }
+
+
+def test_an_agent_that_the_variable_redefines_has_no_timeouts_of_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "ambient.toml"
+    file.write_text('[agents.helper]\nbridge = "demo"\ntimeouts = { idle = "5m" }\n')
+    settings = read_settings(file, {"AMBIENT_AGENTS": "helper=demo"}, agents=["helper"])
+    assert settings.agents == ("helper=demo",)
+
+
+@pytest.mark.parametrize("timeout", ["-5", "'-5'", "0", "nan", "inf"])
+def test_a_duration_of_a_bridge_is_above_zero_however_it_is_written(tmp_path: Path, timeout: str) -> None:
+    """`interrupt_timeout = -5` was accepted, and `"-5"` refused."""
+    pytest.importorskip("claude_agent_sdk")
+    table = f'[agents.mine]\nbridge = "claude"\ninterrupt_timeout = {timeout}\n'
+    assert "interrupt_timeout" in refusal(tmp_path, table)

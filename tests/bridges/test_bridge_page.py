@@ -71,11 +71,12 @@ MEMBERS = {
         PlatformContext,
         Run,
         FrameworkCapabilities,
+        BridgeContract,
         Settings,
     )
     for name in (*dir(kind), *getattr(kind, "__annotations__", ()))
 }
-OPTIONAL_METHODS = {"run", "interrupt", "aclose", "waits_for", "erase_thread", "hidden_state"}
+OPTIONAL_METHODS = {"run", "interrupt", "aclose", "waits_for", "erase_thread"}
 
 
 def test_every_name_on_the_page_is_exported() -> None:

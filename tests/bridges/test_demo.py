@@ -28,7 +28,7 @@ def counting_ids() -> Any:
 
 
 def adapter() -> DemoAdapter:
-    return DemoBridge(counting_ids()).create_adapter(PlatformContext())
+    return DemoBridge(new_id=counting_ids()).create_adapter(PlatformContext())
 
 
 def input_of(text: Any, **more: Any) -> RunAgentInput:
@@ -130,7 +130,7 @@ async def test_a_frontend_tool_is_called_and_left_to_the_client() -> None:
     assert json.loads(arguments) == {"background": "red"}
 
 
-async def test_a_client_without_the_tool_is_told_so() -> None:
+async def test_a_client_without_the_tool_gets_a_message_that_says_so() -> None:
     events = await events_of(input_of("color red"))
     assert set(types(events)) == {"TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"}
     assert "change_background" in text_of(events)
@@ -192,7 +192,7 @@ async def test_state_is_a_snapshot_and_then_patches_and_keeps_what_was_there() -
     ]
 
 
-async def test_an_echo_is_a_word_per_delta_with_its_whitespace() -> None:
+async def test_an_echo_has_one_word_per_delta_with_its_whitespace() -> None:
     assert deltas(await events_of(input_of("say  two  words\n"))) == [" two", "  words", "\n"]
 
 
@@ -200,7 +200,7 @@ async def test_a_split_echo_is_three_characters_per_delta() -> None:
     assert deltas(await events_of(input_of("split abc defg"))) == ["abc", " de", "fg"]
 
 
-async def test_the_words_of_a_message_in_parts_are_understood() -> None:
+async def test_the_text_of_a_message_in_parts_is_read() -> None:
     parts = [{"type": "text", "text": "say one "}, {"type": "text", "text": "two"}]
     assert text_of(await events_of(input_of(parts))) == "one two"
 
@@ -226,7 +226,7 @@ async def test_steps_hold_their_text() -> None:
     ]
 
 
-async def test_a_subagent_speaks_under_its_own_id() -> None:
+async def test_events_of_a_subagent_carry_its_id() -> None:
     events = await events_of(input_of("subagent"))
     kinds = types(events)
     assert kinds[0] == "SUBAGENT_STARTED"

@@ -193,7 +193,7 @@ def test_a_registered_bridge_can_go_by_another_name() -> None:
         ("mine=registry_project:needs_extra", 'pip install "ambient-runner[x]"'),
     ],
 )
-def test_a_wrong_spec_is_refused_with_what_is_wrong(spec: str, told: str) -> None:
+def test_a_wrong_spec_is_refused_with_the_reason(spec: str, told: str) -> None:
     assert told in refusal(spec)
 
 
@@ -251,12 +251,12 @@ def test_a_misspelt_target_gets_a_suggestion(spec: str, meant: str) -> None:
     assert meant in refusal(spec)
 
 
-def test_a_path_above_all_folders_is_still_answered(tmp_path: Path) -> None:
+def test_a_path_above_all_directories_is_still_answered(tmp_path: Path) -> None:
     assert "mine=registry_project:make" in refusal(f"mine={tmp_path / 'registry_project.py'}:make")
     assert "mine=agent:make" in refusal("mine=../elsewhere/agent.py:make")
 
 
-def test_a_missing_module_is_reported_with_the_folders_that_were_searched(tmp_path: Path) -> None:
+def test_a_missing_module_is_reported_with_the_directories_that_were_searched(tmp_path: Path) -> None:
     assert str(tmp_path) in refusal("mine=zebra:x")
 
 

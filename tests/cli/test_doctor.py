@@ -6,6 +6,7 @@ import socketserver
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -96,3 +97,61 @@ def test_a_missing_key_for_claude_is_a_hint(variables: dict[str, str], good: boo
         True,
         not good,
     )
+
+
+AGENTS = """
+async def agent(input):
+    yield
+
+def keep(handler):
+    return handler
+"""
+BROKEN = "raise ValueError('no such customer')\n"
+
+
+def report_of(ambient: Callable[..., Any], config: str) -> tuple[int, dict[str, str]]:
+    """The exit code and the lines about agents and middleware, by subject."""
+    Path("ambient.toml").write_text(config)
+    code, out, err = ambient("doctor", "--port", "0")
+    assert "Traceback" not in out + err
+    lines = [line.split(maxsplit=3) for line in out.splitlines()]
+    return code, {" ".join(line[1:3]): f"{line[0]}: {line[3]}" for line in lines if line[1] in {"agent", "middleware"}}
+
+
+def test_configured_agents_and_middleware_are_loaded(ambient: Callable[..., Any], project: Callable[..., None]) -> None:
+    project(doctor_agents=AGENTS)
+    config = (
+        'middleware = ["doctor_agents:keep"]\n[agents]\nmine = "doctor_agents:agent"\n[agents.other]\nbridge = "demo"\n'
+    )
+    assert report_of(ambient, config) == (
+        0,
+        {
+            "agent mine": "ok: AGUIBridge",
+            "agent other": "ok: DemoBridge",
+            "middleware doctor_agents:keep": "ok: loaded",
+        },
+    )
+
+
+def test_agents_and_middleware_that_cannot_be_loaded_are_problems_in_one_line_each(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(doctor_agents=AGENTS, doctor_broken=BROKEN)
+    config = (
+        'middleware = ["doctor_agents:kep", "doctor_agents:keep"]\n'
+        '[agents]\nmine = "doctor_broken:agent"\n[agents.other]\nbridge = "dmeo"\n'
+    )
+    code, lines = report_of(ambient, config)
+    assert (code, list(lines)) == (
+        1,
+        ["agent mine", "agent other", "middleware doctor_agents:kep", "middleware doctor_agents:keep"],
+    )
+    assert "no such customer (doctor_broken.py, line 1)" in lines["agent mine"]
+    assert "Did you mean demo?" in lines["agent other"]
+    assert "Did you mean keep?" in lines["middleware doctor_agents:kep"]
+    assert lines["middleware doctor_agents:keep"] == "ok: loaded"
+
+
+def test_a_long_path_of_the_store_is_shown_whole(ambient: Callable[..., Any]) -> None:
+    store = f"sqlite:///{'d' * 150}/threads.db"
+    assert store in ambient("doctor", "--port", "0", "--store", store)[1]

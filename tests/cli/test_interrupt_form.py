@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_string_schema_takes_json_as_text() -> None:
 
 
 @pytest.mark.parametrize("reason", ["confirmation", "tool_call", "approval"])
-def test_an_approval_without_a_schema_is_a_yes_or_no(reason: str) -> None:
+def test_an_approval_without_a_schema_is_answered_with_y_or_n(reason: str) -> None:
     assert typed(asking(None, reason=reason), "y") == (["approved [y/n]"], {"approved": True})
 
 
@@ -73,13 +74,13 @@ def test_an_approval_without_a_schema_is_a_yes_or_no(reason: str) -> None:
         ({"type": ["string", "null"]}, "words", "answer", "words"),
     ],
 )
-def test_a_schema_that_is_no_form_asks_for_the_value_itself(
+def test_a_schema_without_properties_prompts_for_the_value_itself(
     schema: dict[str, Any], line: str, asked: str, value: object
 ) -> None:
     assert typed(asking(schema), line) == ([asked], value)
 
 
-def test_a_schemas_fields_are_asked_one_by_one_and_those_left_empty_are_left_out() -> None:
+def test_a_schemas_fields_are_prompted_one_by_one_and_empty_ones_are_left_out() -> None:
     schema = {
         "type": "object",
         "properties": {"approved": {"type": "boolean"}, "comment": {"type": "string"}, "count": {"type": "integer"}},
@@ -91,17 +92,17 @@ def test_a_schemas_fields_are_asked_one_by_one_and_those_left_empty_are_left_out
     )
 
 
-def test_the_fields_of_an_inner_object_are_asked_one_by_one_too() -> None:
+def test_the_fields_of_a_nested_object_are_prompted_one_by_one_too() -> None:
     """Claude's own questions: an object of answers by question, each a text or a list."""
-    inner = {"Which colour?": {"type": ["string", "array"], "items": {"type": "string"}}}
+    inner = {"Which color?": {"type": ["string", "array"], "items": {"type": "string"}}}
     schema = {
         "type": "object",
         "properties": {"answers": {"type": "object", "properties": inner}},
         "required": ["answers"],
     }
     assert typed(asking(schema), "blue") == (
-        ["Which colour? [string, may be empty]"],
-        {"answers": {"Which colour?": "blue"}},
+        ["Which color? [string, may be empty]"],
+        {"answers": {"Which color?": "blue"}},
     )
 
 
@@ -131,7 +132,7 @@ def test_an_answer_is_read_as_its_kind(kind: str, line: str, value: object) -> N
         (FormField("x", "string", choices=("red", "green")), "blue"),
     ],
 )
-def test_an_answer_that_is_none_is_asked_for_again(field: FormField, line: str) -> None:
+def test_an_invalid_answer_is_prompted_for_again(field: FormField, line: str) -> None:
     with pytest.raises(ValueError):
         field.parse_line(line)
 
@@ -152,6 +153,51 @@ def test_an_interrupt_without_a_schema_is_shown_with_its_value_as_indented_json(
     assert describe_interrupt(interrupt) == shown
 
 
+def reviewing(*names: str, allowed: list[str] | None = None) -> Interrupt:
+    """An interrupt of LangChain's HumanInTheLoopMiddleware."""
+    value: dict[str, Any] = {"action_requests": [{"name": name, "args": {"to": "a"}} for name in names]}
+    if allowed:
+        value["review_configs"] = [{"action_name": name, "allowed_decisions": allowed} for name in set(names)]
+    return Interrupt(id="i", reason="input_required", metadata={"value": value})
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "example"),
+    [
+        (reviewing("send"), {"decisions": [{"type": "approve"}]}),
+        (reviewing("send", "send"), {"decisions": [{"type": "approve"}, {"type": "approve"}]}),
+        (reviewing("send", allowed=["edit", "approve"]), {"decisions": [{"type": "approve"}]}),
+        (reviewing("send", allowed=["edit", "reject"]), {"decisions": [{"type": "reject", "message": "…"}]}),
+        (
+            reviewing("send", allowed=["edit"]),
+            {"decisions": [{"type": "edit", "edited_action": {"name": "send", "args": {"to": "a"}}}]},
+        ),
+    ],
+)
+def test_a_request_for_decisions_is_shown_with_an_example_answer(interrupt: Interrupt, example: object) -> None:
+    line = describe_interrupt(interrupt).splitlines()[-1]
+    assert line.startswith("For example: ")
+    assert json.loads(line.removeprefix("For example: ")) == example
+
+
+@pytest.mark.parametrize("config", [{"action_name": ["x"]}, {"action_name": "send", "allowed_decisions": 5}, 1])
+def test_a_request_with_an_invalid_part_is_shown_with_the_usual_example(config: object) -> None:
+    value: dict[str, Any] = {"action_requests": [{"name": "send"}, {"name": {}}], "review_configs": [config]}
+    shown = describe_interrupt(Interrupt(id="i", reason="input_required", metadata={"value": value}))
+    assert shown.splitlines()[-1] == 'For example: {"decisions": [{"type": "approve"}, {"type": "approve"}]}'
+
+
+@pytest.mark.parametrize("value", [{"action_requests": []}, {"action_requests": "x"}, {"action_requests": [1]}, [1]])
+def test_anything_else_has_no_example_answer(value: object) -> None:
+    interrupt = Interrupt(id="i", reason="input_required", metadata={"value": value})
+    assert "For example" not in describe_interrupt(interrupt)
+
+
+def test_an_answer_that_is_not_utf8_is_prompted_for_again() -> None:
+    with pytest.raises(ValueError):
+        FormField("answer", "any").parse_line("\udcff")
+
+
 GRAPH = """
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -165,8 +211,88 @@ graph = StateGraph(MessagesState).add_node(greet).add_edge(START, "greet").compi
 """
 
 
-def test_a_graph_gets_the_words_that_were_typed(ambient: Callable[..., Any], project: Callable[..., None]) -> None:
+def test_a_graph_gets_the_text_that_was_typed(ambient: Callable[..., Any], project: Callable[..., None]) -> None:
     """`interrupt("What is your name?")` was asked as `approved [y/n]`."""
     project(asking_graph=GRAPH)
     code, out, _ = ambient("run", "mine=asking_graph:graph", "hi", stdin="Bob the 2nd\n")
     assert (code, "What is your name?\nanswer [text or JSON]: " in out, "Hello 'Bob the 2nd'" in out) == (0, True, True)
+
+
+HITL_GRAPH = """
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+def review(state):
+    answer = interrupt({"action_requests": [{"name": "send", "args": {}}]})
+    return {"messages": [AIMessage(f"decided {answer['decisions'][0]['type']}")]}
+
+graph = StateGraph(MessagesState).add_node(review).add_edge(START, "review").compile(checkpointer=InMemorySaver())
+"""
+
+
+def test_a_graph_that_fails_on_an_answer_gets_another_one(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(reviewing_graph=HITL_GRAPH)
+    answers = 'y\n{"decisions": [{"type": "approve"}]}\n'
+    code, out, _ = ambient("run", "mine=reviewing_graph:graph", "hi", stdin=answers)
+    assert (code, out.count("For example: "), "decided approve" in out) == (0, 2, True)
+
+
+def test_a_graph_that_cannot_take_a_cancelled_interrupt_is_one_line_in_the_log(
+    ambient: Callable[..., Any], project: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    project(reviewing_graph=HITL_GRAPH)
+    assert ambient("run", "mine=reviewing_graph:graph", "hi", stdin="")[0] == 0
+    [warning] = [record for record in caplog.records if "cancelled interrupt" in record.message]
+    assert (warning.levelname, warning.exc_info) == ("WARNING", None)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "[" * 3_000 + "]" * 3_000, '{"a":' * 100 + "1" + "}" * 100])
+@pytest.mark.parametrize("kind", ["any", "array", "object"])
+def test_json_that_is_nested_too_deep_is_prompted_for_again(line: str, kind: str) -> None:
+    """It was a RecursionError of the JSON parser, or of whatever read the answer later."""
+    with pytest.raises(ValueError):
+        FormField("answer", kind).parse_line(line)
+
+
+@pytest.mark.parametrize("line", ["true", "false", "NaN", "Infinity", "-Infinity", "1e999", "null", "[1]"])
+@pytest.mark.parametrize("kind", ["number", "integer"])
+def test_only_a_json_number_is_a_number(line: str, kind: str) -> None:
+    """`true` was accepted, which Python counts as 1."""
+    with pytest.raises(ValueError):
+        FormField("x", kind).parse_line(line)
+
+
+@pytest.mark.parametrize(("line", "value"), [("1.5", 1.5), ("-2", -2), ("1e3", 1000.0)])
+def test_a_json_number_is_a_number(line: str, value: float) -> None:
+    assert FormField("x", "number").parse_line(line) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [('"[sic] as written"', "[sic] as written"), ('"yes"', "yes"), ('"yes", she said', '"yes", she said'), ('"', '"')],
+)
+def test_text_that_begins_like_json_can_be_sent_as_a_json_string(line: str, value: str) -> None:
+    assert FormField("answer", "any").parse_line(line) == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "prompts"),
+    [
+        ({"properties": {"a": True}}, ["a [text or JSON, may be empty]"]),
+        ({"properties": {"a": None, "b": 5}}, ["a [text or JSON, may be empty]", "b [text or JSON, may be empty]"]),
+        ({"properties": ["a"]}, ["answer [text or JSON]"]),
+        ({"properties": 5, "type": "string"}, ["answer"]),
+        ({"enum": 5}, ["answer [text or JSON]"]),
+        ({"enum": "red"}, ["answer [text or JSON]"]),
+        ({"properties": {"a": {"type": "string"}}, "required": 5}, ["a [string, may be empty]"]),
+        ({"type": [5, None]}, ["answer [text or JSON]"]),
+        ({"type": {"a": 1}}, ["answer [text or JSON]"]),
+    ],
+)
+def test_a_wrong_part_of_a_schema_is_ignored(schema: dict[str, Any], prompts: list[str]) -> None:
+    """Agents write schemas, also wrong ones; they ended the command with a traceback."""
+    assert typed(asking(schema), *["x"] * len(prompts))[0] == prompts

@@ -9,8 +9,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
+from ambient_runner import Settings
+from ambient_runner.bridges.agent_host import AgentHost
+from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.ledger import open_ledger
+from ambient_runner.protocol.events import RunAgentInput, UserMessage
+from ambient_runner.runs.run import Actor, StartRequest
+from ambient_runner.runs.runner import Runner
 from tests.machine_speed import HANG_SECONDS
 
 if TYPE_CHECKING:
@@ -71,7 +79,7 @@ def child(tmp_path: Path, *arguments: str, **settings: str) -> tuple[int, str, s
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_the_thread_is_named_once_so_that_one_can_go_on_with_it(ambient: Callable[..., Any]) -> None:
+def test_the_id_of_a_new_thread_is_printed_once(ambient: Callable[..., Any]) -> None:
     code, out, err = ambient("run", "demo", "say hello")
     thread = re.fullmatch(r"Continue with --thread (cli-[0-9a-f]+)\n", err)
     assert (code, out, bool(thread)) == (0, "hello\n", True)
@@ -102,18 +110,137 @@ def test_the_traceback_is_in_the_log_for_who_wants_everything(tmp_path: Path) ->
     assert ("Traceback (most recent call last)" in err, "hunter2" in err) == (True, False)
 
 
-def test_an_agent_that_ends_with_an_error_of_its_own_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_agent_that_ends_with_its_own_error_is_reported_in_one_line(tmp_path: Path) -> None:
     code, out, err = child(tmp_path, "run", "mine=failing_agent:ends_with_an_error", "hi")
     assert (code, out) == (1, "[error] The agent failed. (agent_error)\n")
     assert (len(err.splitlines()), "a text of some exception" in err) == (1, True)
 
 
-def test_the_reason_is_told_here_and_not_kept_in_the_thread(ambient: Callable[..., Any]) -> None:
+def test_the_cause_is_printed_and_not_stored_in_the_thread(ambient: Callable[..., Any]) -> None:
     ambient("run", "mine=failing_agent:fails", "hi", "--thread", "t1")
     _, kept, _ = ambient("threads", "export", "t1")
     assert ("RUN_ERROR" in kept, "agent_error" in kept, "no such customer" in kept) == (True, True, False)
 
 
-def test_what_was_left_out_is_said(ambient: Callable[..., Any]) -> None:
+def test_dropped_events_are_reported(ambient: Callable[..., Any]) -> None:
     code, out, _ = ambient("run", "mine=failing_agent:says_too_much", "hi", "--thread", "t1")
     assert (code, out) == (0, "[left out] CUSTOM: too_large\n")
+
+
+def test_a_busy_thread_is_refused_in_one_line_that_names_it(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    """The refusal passed through the task groups of the server, and was printed as the traceback of an exception group."""
+
+    async def run_while_busy() -> tuple[int, str, str]:
+        settings = Settings(store=f"sqlite:///{tmp_path / 'threads.db'}")
+        run_input = RunAgentInput(thread_id="t1", run_id="r", messages=[UserMessage(id="m", content="hang")])
+        async with (
+            open_ledger(settings.store) as ledger,
+            Runner(ledger, {"demo": AgentHost("demo", DemoBridge())}, settings) as runner,
+        ):
+            await runner.start(StartRequest(agent="demo", actor=Actor(), input=run_input))
+            try:
+                return await anyio.to_thread.run_sync(lambda: ambient("run", "demo", "say hi", "--thread", "t1"))
+            finally:
+                await runner.stop(Actor().thread_key("t1"))
+
+    code, out, err = anyio.run(run_while_busy)
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert ("t1" in err, "--thread" in err, "AMBIENT_ON_BUSY=queue" in err, "GET " in err) == (True, True, True, False)
+
+
+def test_a_message_that_is_too_large_is_refused_in_one_line(ambient: Callable[..., Any]) -> None:
+    code, out, err = ambient("run", "demo", "-", "--thread", "t1", stdin="x" * (9 << 20))
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [
+        (("run", "demo", "-"), "\udcff\udcfe"),
+        (("run", "demo", "\udcff"), ""),
+        (("run", "demo", "hi", "--thread", "\udcff"), ""),
+        (("threads", "show", "\udcff"), ""),
+        (("threads", "list", "--owner", "\udcff"), ""),
+    ],
+)
+def test_text_that_is_not_utf8_is_refused_in_one_line(
+    ambient: Callable[..., Any], arguments: tuple[str, ...], stdin: str
+) -> None:
+    """Python decodes such bytes to lone surrogates, which no store can encode."""
+    ambient("run", "demo", "say hi")
+    code, out, err = ambient(*arguments, stdin=stdin)
+    assert (code, out, len(err.splitlines()), "UTF-8" in err) == (2, "", 1, True)
+
+
+@pytest.mark.parametrize("command", [("run", "demo", "hi", "--thread"), ("threads", "show"), ("threads", "export")])
+@pytest.mark.parametrize("thread", ["", "x" * 600, "two\nlines"])
+def test_a_thread_id_that_http_refuses_is_refused_here_too(
+    ambient: Callable[..., Any], tmp_path: Path, command: tuple[str, ...], thread: str
+) -> None:
+    code, out, err = ambient(*command, thread)
+    assert (code, out, len(err.splitlines()), "thread" in err) == (2, "", 1, True)
+    assert not (tmp_path / "threads.db").exists()
+
+
+APPROVAL = """
+async def run(input):
+    answer = input.resume[0] if input.resume else None
+    if answer is None:
+        yield {"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "send_mail"}
+        yield {"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": '{"to": "a"}'}
+        yield {"type": "TOOL_CALL_END", "toolCallId": "c1"}
+        request = {"action_requests": [{"name": "send_mail"}, {"name": "send_mail"}]}
+        interrupt = {"id": "i1", "reason": "input_required", "metadata": {"value": request}}
+        outcome = {"type": "interrupt", "interrupts": [interrupt]}
+        yield {"type": "RUN_FINISHED", "threadId": input.thread_id, "runId": input.run_id, "outcome": outcome}
+        return
+    decisions = answer.payload["decisions"]
+    yield {"type": "TOOL_CALL_RESULT", "messageId": "m1", "toolCallId": "c1", "content": f"sent {len(decisions)}"}
+"""
+APPROVE = '{"decisions": [{"type": "approve"}, {"type": "approve"}]}'
+
+
+def test_an_answer_that_fails_the_run_is_prompted_for_again(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(approval=APPROVAL)
+    code, out, _ = ambient("run", "mine=approval:run", "hi", "--thread", "t1", stdin=f"y\n{APPROVE}\n")
+    assert (code, out.count("[error]")) == (0, 1)
+    assert '[tool] send_mail {"to": "a"}\n[result] sent 2\n' in out
+
+
+def test_after_an_answer_that_fails_the_end_of_the_input_leaves_the_interrupt_open(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(approval=APPROVAL)
+    code, out, err = ambient("run", "mine=approval:run", "hi", "--thread", "t1", stdin="y\n")
+    assert (code, out.count("[error]"), "Traceback" in err) == (1, 1, False)
+    code, out, _ = ambient("run", "mine=approval:run", "hi", "--thread", "t1", stdin=f"{APPROVE}\n{APPROVE}\n")
+    assert (code, "[result] sent 2" in out) == (0, True)
+
+
+def test_a_message_is_not_sent_while_an_earlier_interrupt_waits(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(approval=APPROVAL)
+    ambient("run", "mine=approval:run", "hi", "--thread", "t1", stdin="y\n")
+    code, out, err = ambient("run", "mine=approval:run", "hi again", "--thread", "t1", stdin="y\n")
+    assert (code, out.count("[error]"), "Traceback" in err, "t1" in err) == (1, 1, False, True)
+    assert ambient("threads", "show", "t1")[1].count("user:") == 1
+
+
+def test_a_result_after_a_restart_has_the_name_and_the_arguments_of_its_call(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(approval=APPROVAL)
+    ambient("run", "mine=approval:run", "hi", "--thread", "t1", stdin="y\n")
+    _, out, _ = ambient("run", "mine=approval:run", "hi", "--thread", "t1", stdin=f"{APPROVE}\n")
+    assert '[tool] send_mail {"to": "a"}\n[result] sent 2\n' in out
+
+
+def test_an_agent_of_the_file_runs_although_the_variable_names_another(
+    ambient: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ambient.toml").write_text('[agents.helper]\nbridge = "demo"\n')
+    monkeypatch.setenv("AMBIENT_AGENTS", "x=demo")
+    assert ambient("run", "helper", "say hi")[:2] == (0, "hi\n")

@@ -12,6 +12,7 @@ import pytest
 
 from ambient_runner import Settings, create_app
 from ambient_runner.bridges.demo import DemoBridge
+from ambient_runner.cli.serve import print_banner
 from ambient_runner.server.home_page import curl_command
 
 if TYPE_CHECKING:
@@ -50,9 +51,16 @@ async def test_the_line_to_try_can_be_pasted_again() -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
-def test_who_cannot_give_a_port_as_an_argument_is_told_the_variable(ambient: Callable[..., Any], command: str) -> None:
+def test_a_busy_port_error_suggests_the_variable(ambient: Callable[..., Any], command: str) -> None:
     """`make run` takes no `--port`."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         _, out, err = ambient(command, "--port", str(port))
     assert f"AMBIENT_PORT={port % 65535 + 1}" in " ".join((out + err).split())
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """`store = "sqlite:///[/x].db"` ended the start with a MarkupError."""
+    print_banner("http://h:1", Settings(store="sqlite:///[/x].db"), ["demo", "[bold]"])
+    out = capsys.readouterr().out
+    assert ("sqlite:///[/x].db" in out, "demo, [bold]" in out) == (True, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import pytest
 
 from ambient_runner import Settings
 from ambient_runner.bridges.agent_host import AgentHost
@@ -61,3 +62,50 @@ def test_a_thread_that_is_not_found_names_the_owner_that_was_searched(
     anyio.run(run_once, tmp_path / STORE, Actor(owner="alice"), "t1")
     code, _, err = ambient("threads", "show", "t1")
     assert (code, "local" in err, "--owner" in err) == (1, True, True)
+
+
+def test_a_long_id_is_listed_whole_in_a_pipe(ambient: Callable[..., Any]) -> None:
+    """A table of 80 columns ended ids with an ellipsis."""
+    thread = "32435c90-48f7-498e-8645-5218" + "a" * 100
+    ambient("run", "demo", "say hi", "--thread", thread)
+    line = ambient("threads", "list")[1].splitlines()[1]
+    assert line.split()[:3] == [thread, "local", "demo"]
+
+
+@pytest.mark.parametrize("command", [["list"], ["list", "--all"], ["show", "t1"], ["tail", "t1"], ["export", "t1"]])
+def test_a_store_that_does_not_exist_is_refused_as_by_the_backup(
+    ambient: Callable[..., Any], command: list[str]
+) -> None:
+    store = ["--store", "sqlite:///nope.db"]
+    code, out, err = ambient("threads", *command, *store)
+    assert (code, out, err) == ambient("backup", "copy.db", *store)
+    assert (code, "nope.db does not exist" in err) == (2, True)
+
+
+def test_an_id_that_looks_like_markup_is_listed_as_it_is(ambient: Callable[..., Any]) -> None:
+    """`[/foo]` as a thread id ended `threads list` with a MarkupError, and `[bold]` was left out."""
+    for thread in ("[/foo]", "[bold]x", "\\[red]"):
+        ambient("run", "demo", "say hi", "--thread", thread)
+    code, out, _ = ambient("threads", "list")
+    assert (code, [line.split()[0] for line in out.splitlines()[1:]]) == (0, ["\\[red]", "[bold]x", "[/foo]"])
+
+
+def test_a_limit_that_no_store_can_count_to_is_refused(ambient: Callable[..., Any]) -> None:
+    """`--limit 99999999999999999999` was an OverflowError, and `--limit -1` listed everything."""
+    ambient("run", "demo", "say hi")
+    for limit in ("99999999999999999999", "0", "-1"):
+        assert ambient("threads", "list", "--limit", limit)[0] == 2
+
+
+def test_owner_and_all_exclude_each_other(ambient: Callable[..., Any]) -> None:
+    """`--owner alice --all` listed the threads of everyone."""
+    ambient("run", "demo", "say hi")
+    code, out, err = ambient("threads", "list", "--owner", "alice", "--all")
+    assert (code, out, "--owner" in err, "--all" in err) == (2, "", True, True)
+
+
+def test_an_owner_is_printed_without_control_characters(ambient: Callable[..., Any]) -> None:
+    ambient("run", "demo", "say hi")
+    for command in (["list"], ["show", "t"]):
+        _, out, err = ambient("threads", *command, "--owner", "\x1b[31mred")
+        assert ("\x1b" in out + err, "[31mred" in out + err) == (False, True)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from ambient_runner.ledger import Ledger
 
-STORES = {"memory": "memory://", "sqlite": "sqlite:///{folder}/ledger.db"}
+STORES = {"memory": "memory://", "sqlite": "sqlite:///{directory}/ledger.db"}
 
 
 @pytest.fixture(params=STORES)
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger, None]:
-    async with open_ledger(STORES[request.param].format(folder=tmp_path)) as opened:
+    async with open_ledger(STORES[request.param].format(directory=tmp_path)) as opened:
         yield opened

@@ -295,7 +295,7 @@ class TestLeases:
         run = RunInfo(key="run-1", thread=KEY, run_id="client-run", first=1, last=0)
         assert await ledger.list_abandoned_runs() == [run]
         async with await ledger.acquire_lease(run.thread, run.key) as writer:
-            assert not writer.ended
+            assert not writer.has_ended
             assert await ledger.list_abandoned_runs() == []
             writer.append(b"closed")
             await writer.finish_run()
@@ -305,7 +305,7 @@ class TestLeases:
     async def test_a_run_that_has_ended_cannot_be_closed_twice(self, ledger: Ledger) -> None:
         await a_run(ledger)
         async with await ledger.acquire_lease(KEY, "run-1") as writer:
-            assert writer.ended
+            assert writer.has_ended
             with pytest.raises(RuntimeError):
                 writer.append(b"again")
 

@@ -19,14 +19,14 @@ AIMOCK = Path(__file__).parent / "clients" / "node_modules" / "@copilotkit" / "a
 
 
 @contextmanager
-def scripted_model(folder: Path, answers: Sequence[tuple[str, str]]) -> Generator[str]:
+def scripted_model(directory: Path, answers: Sequence[tuple[str, str]]) -> Generator[str]:
     """The URL of a model that answers a message with these words in it as told, in this order: the second answer is given only to a
     conversation that holds the first. Skips where there is no Node or no aimock.
     """
     node = shutil.which("node")
     if node is None or not AIMOCK.is_file():
         pytest.skip("Claude's scripted model needs Node and `npm install` in tests/e2e/clients")
-    script = folder / "script.json"
+    script = directory / "script.json"
     fixtures = [
         {"match": {"userMessage": words, "turnIndex": turn}, "response": {"content": answer}}
         for turn, (words, answer) in enumerate(answers)
@@ -48,11 +48,11 @@ def scripted_model(folder: Path, answers: Sequence[tuple[str, str]]) -> Generato
             server.kill()
 
 
-def environment(folder: Path, model: str) -> dict[str, str]:
-    """For a server whose Claude asks this model, keeps its files in this folder, and calls nobody else."""
+def environment(directory: Path, model: str) -> dict[str, str]:
+    """For a server whose Claude asks this model, keeps its files in this directory, and calls nobody else."""
     return {
-        "HOME": str(folder),
-        "CLAUDE_CONFIG_DIR": str(folder / "claude"),
+        "HOME": str(directory),
+        "CLAUDE_CONFIG_DIR": str(directory / "claude"),
         "ANTHROPIC_BASE_URL": model,
         "ANTHROPIC_API_KEY": "x",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

@@ -1,4 +1,4 @@
-"""The pair of the ADR as real processes: a runner that keeps nothing, and a gateway in front of it that keeps everything."""
+"""Two real processes: an agent server with a memory store, and a gateway in front of it that stores the threads."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def start_runner(folder: Path, *agents: str, port: int = 0) -> Child:
-    """`ambient serve` with a memory store, in a folder of its own."""
+def start_runner(directory: Path, *agents: str, port: int = 0) -> Child:
+    """`ambient serve` with a memory store, in a directory of its own."""
     command = [AMBIENT, "serve", *(agents or ("demo",)), "--port", str(port), "--store", "memory://"]
-    return Child(command, cwd=folder)
+    return Child(command, cwd=directory)
 
 
 def start_gateway(store: Path, runner: str) -> Child:
@@ -31,11 +31,11 @@ def start_gateway(store: Path, runner: str) -> Child:
 
 
 @contextmanager
-def pair(folder: Path, *agents: str) -> Generator[tuple[Child, Child]]:
+def pair(directory: Path, *agents: str) -> Generator[tuple[Child, Child]]:
     """The gateway and its runner."""
-    (folder / "runner").mkdir()
+    (directory / "runner").mkdir()
     with (
-        start_runner(folder / "runner", *agents) as runner,
-        start_gateway(folder / "gateway.db", runner.url) as gateway,
+        start_runner(directory / "runner", *agents) as runner,
+        start_gateway(directory / "gateway.db", runner.url) as gateway,
     ):
         yield gateway, runner

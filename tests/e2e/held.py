@@ -65,7 +65,7 @@ async def _first(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 def add_doors(app: FastAPI, service: ServerRuntime, *, sdk: str, playing: Callable[[], int]) -> None:
-    """`POST /go/{thread}` and `GET /held`. `playing` counts the answers models have begun; `sdk` is the folder the SDK's code is in."""
+    """`POST /go/{thread}` and `GET /held`. `playing` counts the answers models have begun; `sdk` is the directory the SDK's code is in."""
 
     @app.post("/go/{thread}")
     async def go(thread: str) -> None:

@@ -30,11 +30,11 @@ NOTHING = {"active": 0, "left_behind": 0, "playing": 0, "tasks": [], "sdk_tasks"
 
 
 @contextmanager
-def serving(app: str, folder: Path) -> Generator[Child]:
+def serving(app: str, directory: Path) -> Generator[Child]:
     """The app under uvicorn, on a SQLite file."""
-    store = f"sqlite:///{folder / 'ambient.db'}"
+    store = f"sqlite:///{directory / 'ambient.db'}"
     env = {"PYTHONPATH": str(ROOT), "AMBIENT_STOP_GRACE": str(GRACE), "AMBIENT_STORE": store}
-    with Child([sys.executable, "-m", "uvicorn", app, "--port", "0"], cwd=folder, env=env) as child:
+    with Child([sys.executable, "-m", "uvicorn", app, "--port", "0"], cwd=directory, env=env) as child:
         yield child
 
 

@@ -14,11 +14,11 @@ from ambient_runner.protocol.events import Event
 ROOT = Path(__file__).parent.parent.parent
 
 
-def streams_of(tests: str, told: list[list[Event]], folder: Path, *, fewest: int) -> list[list[Event]]:
+def streams_of(tests: str, told: list[list[Event]], directory: Path, *, fewest: int) -> list[list[Event]]:
     """Every stream of these tests: those this session has told already, or, where it has not run them, those of a process of their own."""
     if len(told) > fewest:
         return told
-    kept = folder / "streams.ndjson"
+    kept = directory / "streams.ndjson"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", tests, "-q", "-p", "no:cacheprovider"],
         cwd=ROOT,

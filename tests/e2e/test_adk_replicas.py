@@ -28,11 +28,11 @@ Pair = tuple[Child, Child]
 @pytest.fixture(scope="module", params=["memory", "database"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Pair]:
     """Two servers; ADK's sessions are in each one's memory, or in a database of both."""
-    folder = tmp_path_factory.mktemp("replicas")
-    sessions = {"ADK_DATABASE": str(folder / "adk.db")} if request.param == "database" else {}
-    env = {"PYTHONPATH": str(ROOT), "AMBIENT_STORE": f"sqlite:///{folder / 'ambient.db'}", **sessions}
+    directory = tmp_path_factory.mktemp("replicas")
+    sessions = {"ADK_DATABASE": str(directory / "adk.db")} if request.param == "database" else {}
+    env = {"PYTHONPATH": str(ROOT), "AMBIENT_STORE": f"sqlite:///{directory / 'ambient.db'}", **sessions}
     command = [sys.executable, "-m", "uvicorn", "tests.e2e.adk_app:app", "--port", "0"]
-    with Child(command, cwd=folder, env=env) as a, Child(command, cwd=folder, env=env) as b:
+    with Child(command, cwd=directory, env=env) as a, Child(command, cwd=directory, env=env) as b:
         yield a, b
 
 
@@ -74,7 +74,7 @@ async def at_both(pair: Pair, body: Event) -> list[tuple[int, list[Event]]]:
     return answers
 
 
-async def test_d24_a_call_made_here_is_answered_there_once(pair: Pair) -> None:
+async def test_a_call_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
     a, b = pair
     thread = new_id("thread")
     with unless_hung():
@@ -101,7 +101,7 @@ async def test_d24_a_call_made_here_is_answered_there_once(pair: Pair) -> None:
     assert expected[1] == [*conversation, ["user", "tell"], ["model", json.dumps(conversation)]]
 
 
-async def test_d24_a_question_asked_here_is_answered_there_once(pair: Pair) -> None:
+async def test_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
     a, b = pair
     thread = new_id("thread")
     with unless_hung():

@@ -79,10 +79,10 @@ TALKS: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def serving(folder: Path, *, event_source: bool) -> Generator[Child]:
-    (folder / "app.py").write_text(dedent(APP).replace("EVENT_SOURCE", str(event_source)))
+def serving(directory: Path, *, event_source: bool) -> Generator[Child]:
+    (directory / "app.py").write_text(dedent(APP).replace("EVENT_SOURCE", str(event_source)))
     command = [sys.executable, "-m", "uvicorn", "app:app", "--port", "0"]
-    with Child(command, cwd=folder, env={"PYTHONPATH": str(ROOT)}) as child:
+    with Child(command, cwd=directory, env={"PYTHONPATH": str(ROOT)}) as child:
         yield child
 
 
@@ -103,7 +103,7 @@ def talked(client: str, url: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("event_source", [False, True], ids=["plain", "event-source"])
-def test_d21_official_clients_talk_to_the_door(event_source: bool, tmp_path: Path) -> None:
+def test_official_clients_work_with_the_endpoint(event_source: bool, tmp_path: Path) -> None:
     with serving(tmp_path, event_source=event_source) as server:
         found = {client: talked(client, server.url) for client in (NEW, OLD)}
         code = server.stop()

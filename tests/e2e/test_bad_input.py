@@ -203,7 +203,7 @@ async def test_what_is_merely_unknown_runs(server: Child, changes: Event) -> Non
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/"), ("POST", "/agents/demo"), ("POST", "/interrupt"), ("PATCH", "/state/x")]
 )
-async def test_a_body_must_say_that_it_is_json(http: httpx.AsyncClient, kind: str, method: str, path: str) -> None:
+async def test_a_body_must_be_declared_as_json(http: httpx.AsyncClient, kind: str, method: str, path: str) -> None:
     answer = await http.request(method, path, content=encoded(), headers={"Content-Type": kind})
     assert refusal(answer) == (415, "wrong_type")
 
@@ -256,7 +256,7 @@ async def test_a_body_just_under_the_limit_is_read(http: httpx.AsyncClient) -> N
         assert (await http.post("/", content=body, headers=JSON)).status_code == 200
 
 
-async def test_a_body_sent_drop_by_drop_harms_nobody(server: Child, http: httpx.AsyncClient) -> None:
+async def test_a_body_sent_byte_by_byte_blocks_no_other_request(server: Child, http: httpx.AsyncClient) -> None:
     headers = {**JSON, "Host": f"127.0.0.1:{server.port}", "Content-Length": "1000"}
     with unless_hung():
         async with connect(server.url) as (_, writer):
@@ -441,7 +441,7 @@ async def test_the_newest_cursor_is_silence_and_not_everything_again(
         ("GET", "/nothing"),
     ],
 )
-async def test_what_does_not_exist_is_a_clear_refusal(http: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_an_unknown_resource_is_refused_with_an_error(http: httpx.AsyncClient, method: str, path: str) -> None:
     body = b"[]" if method == "PATCH" else encoded() if method == "POST" else None
     with unless_hung():
         answer = await http.request(method, path, content=body, headers=JSON if body else None)
@@ -555,14 +555,14 @@ async def test_a_thousand_attacks_harm_no_one_and_cost_no_memory(tmp_path: Path)
             await attack(client, len(ATTACKS))
             before = process.memory_info().rss
 
-            async def neighbour() -> None:
+            async def neighbor() -> None:
                 async with open_stream(
                     f"{server.url}/", "POST", body=run_input(thread, "count 300 every 20ms")
                 ) as stream:
                     frames.extend(await stream.rest())
 
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(neighbour)
+                tasks.start_soon(neighbor)
                 statuses = await attack(client, 1_000)
             grown = process.memory_info().rss - before
     events = one_run(events_of(cast("list[Frame]", frames)))

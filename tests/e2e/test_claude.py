@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from .sse import Event
 
 
-def serve(folder: Path) -> Child:
+def serve(directory: Path) -> Child:
     variables = {
-        "HOME": str(folder),
-        "CLAUDE_CONFIG_DIR": str(folder / ".claude"),
+        "HOME": str(directory),
+        "CLAUDE_CONFIG_DIR": str(directory / ".claude"),
         "ANTHROPIC_BASE_URL": model_url(),
         "ANTHROPIC_API_KEY": "sk-ant-scripted-model",
-        "AMBIENT_WORKSPACE": str(folder / "workspaces"),
+        "AMBIENT_WORKSPACE": str(directory / "workspaces"),
     }
-    return start(folder / "ambient.db", "claude", env=variables)
+    return start(directory / "ambient.db", "claude", env=variables)
 
 
 async def run_message(server: Child, thread: str, text: str) -> list[Event]:
@@ -35,7 +35,7 @@ async def run_message(server: Child, thread: str, text: str) -> list[Event]:
         return one_run(events_of(await run(server.url, run_input(thread, text))))
 
 
-async def test_a_served_claude_goes_on_after_a_restart_and_leaves_no_process(tmp_path: Path) -> None:
+async def test_a_served_claude_continues_after_a_restart_and_leaves_no_process(tmp_path: Path) -> None:
     with serve(tmp_path) as server:
         first = await run_message(server, "t", "walrus begins")
         assert (answer_of(first), ending(first)) == ("I begin.", "success")

@@ -28,7 +28,7 @@ MODERN = PACKAGES[0]
 
 BACKGROUND = {
     "name": "change_background",
-    "description": "Change the background colour of the page.",
+    "description": "Change the background color of the page.",
     "parameters": {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]},
 }
 UNICODE = "naïve „quotes\" 'single' \\backslash\\ \t tab 🌍👩‍👩‍👧 עברית 中文 \u2028 line"
@@ -197,7 +197,7 @@ def test_a_frontend_tool_is_called_by_name_and_answered_in_the_next_run(
 
 
 @pytest.mark.parametrize("name", ["approved", "declined"])
-def test_a_question_is_asked_and_its_answer_heard(results: dict[str, Result], name: str) -> None:
+def test_an_interrupt_is_raised_and_its_answer_used(results: dict[str, Result], name: str) -> None:
     asked, answered = results[name]["turns"]
     (interrupt,) = asked["interrupts"]
     assert asked["events"][-1]["outcome"]["type"] == "interrupt"
@@ -206,12 +206,12 @@ def test_a_question_is_asked_and_its_answer_heard(results: dict[str, Result], na
     assert text_of(answered["events"]) != ""
 
 
-def test_the_two_decisions_are_told_apart(results: dict[str, Result]) -> None:
+def test_the_two_decisions_are_distinguished(results: dict[str, Result]) -> None:
     said = {text_of(results[name]["turns"][1]["events"]) for name in ("approved", "declined")}
     assert len(said) == 2
 
 
-def test_a_stop_keeps_what_was_said(results: dict[str, Result], client: str) -> None:
+def test_a_stop_keeps_the_streamed_text(results: dict[str, Result], client: str) -> None:
     (turn,) = results["hang"]["turns"]
     last = turn["events"][-1]
     if client == MODERN:
@@ -221,7 +221,7 @@ def test_a_stop_keeps_what_was_said(results: dict[str, Result], client: str) -> 
     assert turn["messages"][-1]["content"] == text_of(turn["events"]) != ""
 
 
-def test_a_crash_is_a_calm_error_and_keeps_what_was_said(results: dict[str, Result]) -> None:
+def test_a_crash_is_an_error_with_a_general_message_and_keeps_the_streamed_text(results: dict[str, Result]) -> None:
     (turn,) = results["crash"]["turns"]
     last = turn["events"][-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "agent_error")

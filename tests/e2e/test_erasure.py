@@ -59,10 +59,10 @@ async def test_no_byte_of_an_erased_thread_stays_on_disk(server: Child, http: ht
         assert files_with(store, marker) != []
         deleted = await http.delete(f"/thread/{thread}")
         found = files_with(store, marker)
-        neighbour = events_of(await history(server.url, other))
+        neighbor = events_of(await history(server.url, other))
     assert (deleted.status_code, deleted.json()) == (200, {"threadId": thread, "deleted": True})
     assert found == []
-    assert text_of(neighbour) == "I am somebody else"
+    assert text_of(neighbor) == "I am somebody else"
 
 
 async def test_an_erased_thread_is_unknown_everywhere(server: Child, http: httpx.AsyncClient) -> None:
@@ -114,7 +114,7 @@ async def test_erasing_during_a_run_stops_it(server: Child, http: httpx.AsyncCli
     assert (ending(fresh), text_of(fresh)) == ("success", numbers(3))
 
 
-async def test_the_id_begins_a_new_life_and_old_cursors_are_refused(server: Child, http: httpx.AsyncClient) -> None:
+async def test_a_reused_thread_id_refuses_old_cursors(server: Child, http: httpx.AsyncClient) -> None:
     thread = new_id("thread")
     with unless_hung():
         old = await run(server.url, run_input(thread, "count 3"))

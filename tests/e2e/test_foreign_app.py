@@ -1,4 +1,4 @@
-"""Our endpoints on an app we do not own: with its own lifespan, under a prefix, mounted where no lifespan runs, and the ADR's sample.
+"""Our endpoints on another app: with its own lifespan, under a prefix, mounted where no lifespan runs, and the sample of the contract.
 
 Each app is a file of a few lines, served by a real uvicorn in a directory of its own.
 """
@@ -57,7 +57,7 @@ class MyAdapter:
 
 '''
 
-ADR_SAMPLE = """
+CONTRACT_SAMPLE = """
 from ambient_runner import add_ambient_endpoints, PlatformBridge, PlatformContext, FrameworkCapabilities
 
 class MyBridge(PlatformBridge):
@@ -119,17 +119,17 @@ app = Starlette(routes=[Mount("/inside", inner)])
 
 
 @contextmanager
-def uvicorn(folder: Path, source: str) -> Generator[Child]:
+def uvicorn(directory: Path, source: str) -> Generator[Child]:
     """This source as `app.py`, served on a free port."""
-    (folder / "app.py").write_text(dedent(source))
-    with Child([sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], cwd=folder) as child:
+    (directory / "app.py").write_text(dedent(source))
+    with Child([sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], cwd=directory) as child:
         yield child
 
 
-async def test_the_sample_of_the_adr_runs_verbatim(tmp_path: Path) -> None:
+async def test_the_sample_of_the_contract_runs_verbatim(tmp_path: Path) -> None:
     """One adapter per thread, made once; its own RUN_STARTED and RUN_FINISHED are not doubled."""
     thread = new_id("thread")
-    with uvicorn(tmp_path, MY_ADAPTER + ADR_SAMPLE) as server, unless_hung():
+    with uvicorn(tmp_path, MY_ADAPTER + CONTRACT_SAMPLE) as server, unless_hung():
         turns = [one_run(events_of(await run(server.url, run_input(thread, word)))) for word in ("one", "two")]
         other = one_run(events_of(await run(server.url, run_input(new_id("thread"), "three"))))
         stored = split_runs(events_of(await history(server.url, thread)))
@@ -145,7 +145,7 @@ async def test_the_sample_of_the_adr_runs_verbatim(tmp_path: Path) -> None:
     assert capabilities["framework"]["file_system"] is False
 
 
-async def test_our_endpoints_live_beside_an_app_and_its_lifespan(tmp_path: Path) -> None:
+async def test_our_endpoints_work_in_an_app_with_its_own_lifespan(tmp_path: Path) -> None:
     thread = new_id("thread")
     with uvicorn(tmp_path, FOREIGN) as server, unless_hung():
         async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:

@@ -29,8 +29,8 @@ SEEN = "seen=seen_agent:agent"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with a place for the runner, where its agents are."""
+def directory(tmp_path: Path) -> Path:
+    """A directory with a place for the runner, where its agents are."""
     (tmp_path / "runner").mkdir()
     for name in ("seen_agent.py", "compacting_app.py"):
         shutil.copy(HERE / name, tmp_path / "runner")
@@ -38,14 +38,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def runner(folder: Path) -> Iterator[Child]:
-    with start_runner(folder / "runner", SEEN, "demo") as child:
+def runner(directory: Path) -> Iterator[Child]:
+    with start_runner(directory / "runner", SEEN, "demo") as child:
         yield child
 
 
 @pytest.fixture
-def gateway(folder: Path, runner: Child) -> Iterator[Child]:
-    with start_gateway(folder / "gateway.db", runner.url) as child:
+def gateway(directory: Path, runner: Child) -> Iterator[Child]:
+    with start_gateway(directory / "gateway.db", runner.url) as child:
         yield child
 
 
@@ -63,14 +63,14 @@ async def snapshot(server: Child, thread: str) -> list[dict[str, Any]]:
         return (await http.get(f"/message_snapshot/{thread}")).json()["messages"]
 
 
-async def test_a_runner_killed_in_the_middle_ends_the_run_and_a_new_one_goes_on_from_what_is_stored(
-    folder: Path,
+async def test_a_runner_killed_in_the_middle_ends_the_run_and_a_new_one_continues_from_what_is_stored(
+    directory: Path,
 ) -> None:
     """kill -9 in the middle of an answer: the client gets a terminal event; the next runner, which knows nothing, sees it all."""
     thread, port = new_id("thread"), free_port()
     with unless_hung():
-        runner = await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", SEEN, port=port))
-        with await anyio.to_thread.run_sync(start_gateway, folder / "gateway.db", runner.url) as gateway:
+        runner = await anyio.to_thread.run_sync(lambda: start_runner(directory / "runner", SEEN, port=port))
+        with await anyio.to_thread.run_sync(start_gateway, directory / "gateway.db", runner.url) as gateway:
             first = await say(gateway, thread, "hello")
             async with open_stream(f"{gateway.url}/", "POST", body=run_input(thread, "hang")) as stream:
                 frames = await stream.until("TEXT_MESSAGE_CONTENT")
@@ -80,7 +80,7 @@ async def test_a_runner_killed_in_the_middle_ends_the_run_and_a_new_one_goes_on_
             await anyio.to_thread.run_sync(runner.wait)
             cut = one_run(events_of(frames))
             alone = await say(gateway, thread, "anyone?")
-            with await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", SEEN, port=port)):
+            with await anyio.to_thread.run_sync(lambda: start_runner(directory / "runner", SEEN, port=port)):
                 again = await say(gateway, thread, "seen")
                 later = await say(gateway, thread, "and now")
             stored = await snapshot(gateway, thread)
@@ -95,10 +95,10 @@ async def test_a_runner_killed_in_the_middle_ends_the_run_and_a_new_one_goes_on_
     assert runs == [first, cut, alone, again, later]
 
 
-async def test_a_gateway_killed_in_the_middle_stops_the_runner_and_goes_on_after_its_restart(folder: Path) -> None:
-    thread, store = new_id("thread"), folder / "gateway.db"
+async def test_a_gateway_killed_in_the_middle_stops_the_runner_and_continues_after_its_restart(directory: Path) -> None:
+    thread, store = new_id("thread"), directory / "gateway.db"
     with unless_hung():
-        with await anyio.to_thread.run_sync(start_runner, folder / "runner", SEEN) as runner:
+        with await anyio.to_thread.run_sync(start_runner, directory / "runner", SEEN) as runner:
             gateway = await anyio.to_thread.run_sync(start_gateway, store, runner.url)
             async with open_stream(f"{gateway.url}/", "POST", body=run_input(thread, "hang")) as stream:
                 await stream.until("TEXT_MESSAGE_CONTENT")
@@ -112,18 +112,18 @@ async def test_a_gateway_killed_in_the_middle_stops_the_runner_and_goes_on_after
     assert shown(events) == ["hang", '["hang"]', "seen"]
 
 
-async def test_the_runner_opens_no_file(folder: Path, gateway: Child, runner: Child) -> None:
-    before = {path.name for path in (folder / "runner").iterdir()}
+async def test_the_runner_opens_no_file(directory: Path, gateway: Child, runner: Child) -> None:
+    before = {path.name for path in (directory / "runner").iterdir()}
     for text in ("hello", "again"):
         await say(gateway, "t", text)
     process = psutil.Process(runner.pid)
     files = [file.path for file in process.open_files()]
     assert files == []
-    assert {path.name for path in (folder / "runner").iterdir()} - before <= {"__pycache__"}
-    assert (folder / "gateway.db").exists()
+    assert {path.name for path in (directory / "runner").iterdir()} - before <= {"__pycache__"}
+    assert (directory / "gateway.db").exists()
 
 
-async def test_a_question_survives_its_runner_by_being_asked_again(folder: Path) -> None:
+async def test_an_interrupt_survives_its_server_by_being_raised_again(directory: Path) -> None:
     thread, port = new_id("thread"), free_port()
 
     def answer(events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -132,39 +132,39 @@ async def test_a_question_survives_its_runner_by_being_asked_again(folder: Path)
         return run_input(thread, resume=[entry])
 
     with unless_hung():
-        runner = await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", port=port))
-        with await anyio.to_thread.run_sync(start_gateway, folder / "gateway.db", runner.url) as gateway:
+        runner = await anyio.to_thread.run_sync(lambda: start_runner(directory / "runner", port=port))
+        with await anyio.to_thread.run_sync(start_gateway, directory / "gateway.db", runner.url) as gateway:
             asked = await say(gateway, thread, "approve the deploy")
             await anyio.to_thread.run_sync(runner.kill)
-            with await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", port=port)):
+            with await anyio.to_thread.run_sync(lambda: start_runner(directory / "runner", port=port)):
                 again = one_run(events_of(await run(gateway.url, answer(asked))))
                 done = one_run(events_of(await run(gateway.url, answer(again))))
     assert [ending(events) for events in (asked, again, done)] == ["interrupt", "interrupt", "success"]
     assert text_of(done) == "Approved: I may the deploy."
 
 
-async def test_a_frontend_tool_is_answered_after_its_runner_died(folder: Path) -> None:
+async def test_a_frontend_tool_is_answered_after_its_runner_died(directory: Path) -> None:
     thread, port = new_id("thread"), free_port()
     tool = {"name": "change_background", "description": "Change it.", "parameters": {"type": "object"}}
     with unless_hung():
-        runner = await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", port=port))
-        with await anyio.to_thread.run_sync(start_gateway, folder / "gateway.db", runner.url) as gateway:
+        runner = await anyio.to_thread.run_sync(lambda: start_runner(directory / "runner", port=port))
+        with await anyio.to_thread.run_sync(start_gateway, directory / "gateway.db", runner.url) as gateway:
             asked = one_run(events_of(await run(gateway.url, run_input(thread, "color red", tools=[tool]))))
             (call,) = asked[-1]["outcome"]["pendingToolCallIds"]
             await anyio.to_thread.run_sync(runner.kill)
-            with await anyio.to_thread.run_sync(lambda: start_runner(folder / "runner", port=port)):
+            with await anyio.to_thread.run_sync(lambda: start_runner(directory / "runner", port=port)):
                 result = {"id": "result", "role": "tool", "toolCallId": call, "content": "painted"}
                 body = run_input(thread, tools=[tool]) | {"messages": [result]}
                 done = one_run(events_of(await run(gateway.url, body)))
     assert (ending(done), text_of(done)) == ("success", "Your client has done it and answered: painted")
 
 
-async def test_a_server_that_is_not_ours_may_tell_a_shorter_history(folder: Path) -> None:
+async def test_another_server_may_send_a_shorter_history(directory: Path) -> None:
     """It streams under one id and tells its history under another, and compacts: its word is stored and fed back."""
     thread = new_id("thread")
     command = [sys.executable, "-m", "uvicorn", "compacting_app:app", "--port", "0"]
-    with unless_hung(), Child(command, cwd=folder / "runner") as other:
-        with start(folder / "gateway.db", f"front=remote+{other.url}/chat") as gateway:
+    with unless_hung(), Child(command, cwd=directory / "runner") as other:
+        with start(directory / "gateway.db", f"front=remote+{other.url}/chat") as gateway:
             turns = [await say(gateway, thread, text) for text in ("one", "two", "three")]
             stored = await snapshot(gateway, thread)
     assert [shown(events) for events in turns] == [

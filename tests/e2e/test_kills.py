@@ -118,7 +118,7 @@ async def goes_on(url: str, talk: Talk, last: Event, how: str) -> None:
 
 
 @pytest.mark.timeout(0)
-async def test_a_killed_server_forgets_nothing_and_leaves_no_run_open(
+async def test_a_killed_server_loses_nothing_and_leaves_no_run_open(
     tmp_path: Path, long: bool, soak_minutes: float
 ) -> None:
     seed = random.randrange(1 << 32)
@@ -146,7 +146,7 @@ async def test_a_killed_server_forgets_nothing_and_leaves_no_run_open(
         await anyio.to_thread.run_sync(server.stop)
 
 
-async def test_an_open_question_can_be_answered_after_a_kill(tmp_path: Path) -> None:
+async def test_an_open_interrupt_can_be_answered_after_a_kill(tmp_path: Path) -> None:
     thread, store = new_id("thread"), tmp_path / "ambient.db"
     with unless_hung():
         server = await anyio.to_thread.run_sync(start, store)

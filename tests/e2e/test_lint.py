@@ -56,7 +56,7 @@ async def test_the_linter_accepts_a_frontend_tool_and_its_answer(server: Child) 
         assert_valid_agui(list(events), max_warnings=0)
 
 
-async def test_the_linter_accepts_a_resumed_question(server: Child) -> None:
+async def test_the_linter_accepts_a_resumed_interrupt(server: Child) -> None:
     thread = new_id("thread")
     with unless_hung():
         asked = events_of(await run(server.url, run_input(thread, "approve the deploy")))

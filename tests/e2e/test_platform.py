@@ -151,7 +151,7 @@ async def test_a_server_killed_in_the_middle_of_a_clone_leaves_nothing_and_can_b
     assert list(scratch.iterdir()) == []
 
 
-async def test_a_server_that_is_asked_to_end_ends_its_clones_and_mcp_servers_too(tmp_path: Path) -> None:
+async def test_a_server_that_is_shut_down_ends_its_clones_and_mcp_servers_too(tmp_path: Path) -> None:
     make_repo(tmp_path / "origin" / "api", {"README": "hi" * 5000})
     stuck = {"command": sys.executable, "args": ["-c", "input(); input(); input()"]}
     echo = {"command": sys.executable, "args": [MCP_SERVER, "stdio", str(tmp_path / "log")]}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 import httpx
+import pytest
 
 from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
 
@@ -147,3 +148,58 @@ async def test_control_c_is_as_good_as_sigterm(tmp_path: Path) -> None:
             await anyio.to_thread.run_sync(server.stop)
     one_run(events_of(frames))
     assert (code, "Traceback" in server.output) == (0, False)
+
+
+BLOCKING_AGENTS = """
+import asyncio, time
+import anyio.to_thread
+
+def started(input):
+    return {"type": "RUN_STARTED", "threadId": input.thread_id, "runId": input.run_id}
+
+def generator(input):
+    yield started(input)
+    time.sleep(100000)
+
+async def in_executor(input):
+    yield started(input)
+    await asyncio.to_thread(time.sleep, 100000)
+
+async def in_anyio(input):
+    yield started(input)
+    await anyio.to_thread.run_sync(time.sleep, 100000)
+
+def graph():
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    def node(state: MessagesState) -> None:
+        time.sleep(100000)
+
+    return StateGraph(MessagesState).add_node(node).add_edge(START, "node").compile()
+"""
+
+
+@pytest.mark.parametrize("agent", ["generator", "in_executor", "in_anyio", "graph"])
+async def test_agents_that_block_in_threads_do_not_keep_the_server_alive_and_their_runs_are_named(
+    tmp_path: Path, agent: str
+) -> None:
+    """The log said that the server had stopped, and the process waited for the thread: forever."""
+    (tmp_path / "blocking_agents.py").write_text(BLOCKING_AGENTS)
+    store, thread, env = tmp_path / "ambient.db", new_id("thread"), {"AMBIENT_STOP_GRACE": "1"}
+    with unless_hung():
+        server = await anyio.to_thread.run_sync(lambda: start(store, f"x=blocking_agents:{agent}", env=env))
+        try:
+            async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "hello")) as stream:
+                frames = await stream.until("RUN_STARTED")
+                server.signal(signal.SIGTERM)
+                frames += await stream.rest()
+            with promised_within(6):
+                code = await exit_code(server)
+        finally:
+            server.process.kill()
+    (line,) = [line for line in server.lines if "Exiting although" in line]
+    assert (code, ending(events_of(frames))) == (0, "shutdown")
+    assert (f"of agent x on thread {thread}" in line, "blocking_agents.py" in line) == (
+        True,
+        agent in {"generator", "graph"},
+    )

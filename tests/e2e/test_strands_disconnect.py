@@ -40,7 +40,7 @@ def client_of(server: Child, case: str) -> Client:
 
 @pytest.mark.parametrize("policy", ["stop", "continue"])
 @pytest.mark.parametrize("case", CASES)
-async def test_a_client_that_leaves_decides_what_becomes_of_its_run(server: Child, case: str, policy: str) -> None:
+async def test_a_disconnecting_client_decides_about_its_run(server: Child, case: str, policy: str) -> None:
     def places(anywhere: range) -> list[int]:
         return list(anywhere) if case in EVERYWHERE else Random(case).sample(anywhere, min(5, len(anywhere)))
 
@@ -51,7 +51,7 @@ async def test_a_model_that_hangs_is_stopped_within_the_grace(server: Child) -> 
     await check_a_hanging_model_is_stopped(client_of(server, "hanging"))
 
 
-async def test_a_model_that_hangs_goes_on_when_its_client_says_so(server: Child) -> None:
+async def test_a_model_that_hangs_continues_when_its_client_says_so(server: Child) -> None:
     await check_a_hanging_model_goes_on_until_it_is_stopped(client_of(server, "hanging"))
 
 

@@ -99,7 +99,7 @@ async def test_langfuse_has_the_tree_the_user_the_session_and_the_score(tmp_path
     assert [key for key in (SECRET_KEY, PUBLIC_KEY) if key in server.output + str(told)] == []
 
 
-async def test_a_question_answered_after_a_restart_is_linked_and_a_caller_is_continued(tmp_path: Path) -> None:
+async def test_an_interrupt_answered_after_a_restart_is_linked_and_a_caller_is_continued(tmp_path: Path) -> None:
     thread, trace, parent = new_id("thread"), "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     store, headers = tmp_path / "ambient.db", {"traceparent": f"00-{trace}-{parent}-01"}
     with receiving() as receiver, unless_hung():

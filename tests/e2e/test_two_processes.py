@@ -71,7 +71,7 @@ async def stop(server: Child, thread: str) -> httpx.Response:
         return await client.post("/interrupt", json={"threadId": thread})
 
 
-async def test_reject_lets_one_of_many_in(pair: Pair) -> None:
+async def test_reject_accepts_one_of_many_requests(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(10)]
@@ -134,7 +134,7 @@ async def test_supersede_ends_each_run_before_the_next_begins(pair: Pair) -> Non
     assert endings == ["cancelled"] * 5 + ["success"]
 
 
-async def test_join_gives_everyone_the_same_run(pair: Pair) -> None:
+async def test_join_returns_the_same_run_to_everyone(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         bodies = [run_input(thread, "count 100 every 10ms") for _ in range(8)]
@@ -189,7 +189,7 @@ async def test_a_run_here_is_stopped_there(pair: Pair) -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_thread")
 
 
-async def test_a_question_asked_here_is_answered_there_once(pair: Pair) -> None:
+async def test_an_interrupt_of_one_process_is_answered_once_by_another(pair: Pair) -> None:
     thread = new_id("thread")
     with unless_hung():
         asked = events_of(await run(pair[0].url, run_input(thread, "approve the deploy")))

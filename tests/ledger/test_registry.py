@@ -100,15 +100,66 @@ def test_a_store_that_cannot_be_used_is_a_config_error_that_names_it(
     assert target in refusal.value.message
 
 
-def install_store(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, **entry_points: str) -> None:
-    """Install a package with entry points of the group into a folder, and put that on the path."""
-    (folder / f"{name}.py").write_text(source)
-    info = folder / f"{name}-1.0.dist-info"
+WRONG_STORES = """
+from ambient_runner.ledger import MemoryLedger
+
+def takes_one(url): return MemoryLedger()
+def needs_three(url, settings, pool): return MemoryLedger()
+def returns_none(url, settings): pass
+def returns_text(url, settings): return url
+def returns_class(url, settings): return MemoryLedger
+async def coroutine(url, settings): return MemoryLedger()
+
+class Partial:
+    def __init__(self, url, settings): pass
+    async def __aenter__(self): return self
+    async def __aexit__(self, *error): pass
+    async def acquire_lease(self, key, run): raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("takes_one", "must be a function of two arguments: the URL and the StoreSettings."),
+        ("needs_three", "must be a function of two arguments: the URL and the StoreSettings."),
+        ("returns_none", "returned NoneType, which is not a Ledger: it has no __aenter__, __aexit__, acquire_lease …."),
+        ("returns_text", "returned str, which is not a Ledger: it has no __aenter__, __aexit__, acquire_lease …."),
+        ("returns_class", "returned the class MemoryLedger. Return an object of it."),
+        ("coroutine", "is a coroutine function. Make it a plain function that returns a Ledger."),
+        ("Partial", "returned Partial, which is not a Ledger: it has no append_facts, erase_thread, find_idempotency_record …."),
+    ],
+)  # fmt: skip
+def test_a_store_of_the_wrong_shape_is_a_config_error_that_names_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, reason: str
+) -> None:
+    """These were tracebacks of TypeError and AttributeError."""
+    install_store(tmp_path, monkeypatch, "wrong_store", WRONG_STORES, wrong=f"wrong_store:{function}")
+    with pytest.raises(ConfigError) as refusal:
+        open_ledger("wrong://x")
+    assert refusal.value.message == f"The store for wrong:// URLs, wrong_store:{function}, {reason}"
+
+
+def test_a_type_error_inside_the_function_of_a_store_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def open_store(url, settings): return 1 + url\n"
+    install_store(tmp_path, monkeypatch, "failing_store", source, failing="failing_store:open_store")
+    with pytest.raises(TypeError):
+        open_ledger("failing://x")
+
+
+def install_store(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, **entry_points: str
+) -> None:
+    """Install a package with entry points of the group into a directory, and put that on the path."""
+    (directory / f"{name}.py").write_text(source)
+    info = directory / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
     lines = [f"{scheme} = {target}" for scheme, target in entry_points.items()]
     (info / "entry_points.txt").write_text("\n".join([f"[{registry.STORE_GROUP}]", *lines, ""]))
-    monkeypatch.syspath_prepend(folder)
+    monkeypatch.syspath_prepend(directory)
     monkeypatch.delitem(sys.modules, name, raising=False)
 
 

@@ -67,7 +67,7 @@ class Story:
         if key in self.writers:  # fenced by an erasure; release what is left of it
             await self.release(key, None)
         self.writers[key] = writer
-        return writer.last, writer.ended
+        return writer.last, writer.has_ended
 
     async def begin(self, key: ThreadKey, agent: str) -> object:
         if writer := self.writers.get(key):
@@ -132,8 +132,8 @@ class Story:
 
 
 async def compare(story: list[tuple[str, ThreadKey, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        async with MemoryLedger() as memory, SqliteLedger(Path(folder) / "ledger.db") as sqlite:
+    with tempfile.TemporaryDirectory() as directory:
+        async with MemoryLedger() as memory, SqliteLedger(Path(directory) / "ledger.db") as sqlite:
             one, two = Story(memory), Story(sqlite)
             for step in [*story, *(("read", key, 0) for key in KEYS)]:
                 assert (step, await one.tell(step)) == (step, await two.tell(step))

@@ -185,6 +185,15 @@ def test_arguments_are_searched_for_the_escaped_value(ascii_only: bool, respelle
     assert json.loads("".join(event.delta for event in out if isinstance(event, ToolCallArgs))) == {"k": REDACTED}
 
 
+@pytest.mark.parametrize("spell", [repr, ascii, lambda value: repr(value.encode())])
+@pytest.mark.parametrize("prefix", ["", "'", "'\""])
+def test_the_repr_of_a_value_is_searched_too(spell: Callable[[str], str], prefix: str) -> None:
+    """Which quotes `repr` escapes depends on the text around the secret."""
+    secret = "pa's\\wörd\n😀"
+    redacted = Redactor([secret]).redact_text(spell(prefix + secret))
+    assert ("pa" in redacted, "\\\\w" in redacted, redacted.count(REDACTED)) == (False, False, 1)
+
+
 def test_json_inside_json_is_searched_too() -> None:
     secret = 'pa"ssword'
     source = json.dumps({"body": json.dumps({"k": secret})})

@@ -197,7 +197,7 @@ def test_a_state_grows_to_the_size_of_an_event_and_no_further_however_it_is_buil
         assert (len(state.value), state.failed_count) == (7, 14)
 
 
-def test_what_makes_room_may_be_followed_by_what_takes_it() -> None:
+def test_a_change_that_frees_space_may_be_followed_by_one_that_uses_it() -> None:
     state = SharedState({})
     for n in range(20):
         grows = [operation("add", "/a", value="x" * (5 << 20))]

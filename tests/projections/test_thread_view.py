@@ -122,7 +122,7 @@ WITHOUT_CALL = Interrupt(id="i2", reason="input_required")
 HELLO = UserMessage(id="u1", content="hi")
 
 
-def test_a_finished_run_is_summarised_with_its_messages_and_state() -> None:
+def test_a_finished_run_is_summarized_with_its_messages_and_state() -> None:
     state = StateSnapshot(snapshot={"a": 1, "messages": []})
     view = Thread().events("k1", started(HELLO, run_id="r"), *text_events("a", "Hel", "lo"), state, *ended()).view()
     assert view.seq == 8
@@ -313,7 +313,7 @@ def singles(batches: list[Batch]) -> list[Batch]:
     ]
 
 
-def test_a_thread_saved_and_restored_at_any_entry_goes_on_the_same() -> None:
+def test_a_thread_saved_and_restored_at_any_entry_continues_the_same() -> None:
     entries = singles(eventful())
     whole = fold(ThreadView(hidden=("_*",)), entries)
     for cut in range(len(entries) + 1):

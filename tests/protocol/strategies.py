@@ -166,7 +166,7 @@ TERMINALS: SearchStrategy[e.Event] = st.sampled_from(
     ]
 )
 
-LANES = st.sampled_from([None, None, "s1", "s2"])
+SUBAGENT_IDS = st.sampled_from([None, None, "s1", "s2"])
 CALLS = st.sampled_from(["c1", "c2", "c3", "c4"])
 KEYS = st.sampled_from([None, "k1", "k2"])
 WORDS = st.sampled_from(["", "x", "xy", "xyz"])
@@ -180,22 +180,31 @@ def _composer_call(method: str, *args: SearchStrategy[Any], **options: SearchStr
 REMARKS: SearchStrategy[list[Remark]] = st.lists(
     st.one_of(
         _composer_call(
-            "text", WORDS, lane=LANES, key=KEYS, complete=FLAG, role=st.sampled_from(["assistant", "developer"])
+            "text",
+            WORDS,
+            subagent_id=SUBAGENT_IDS,
+            key=KEYS,
+            complete=FLAG,
+            role=st.sampled_from(["assistant", "developer"]),
         ),
-        _composer_call("text", WORDS, lane=LANES, key=KEYS, message_id=KEYS),
-        _composer_call("end_text", LANES),
-        _composer_call("reasoning", WORDS, lane=LANES, key=KEYS, complete=FLAG),
-        _composer_call("reasoning_encrypted", WORDS, lane=LANES),
-        _composer_call("reasoning_encrypted", WORDS, lane=LANES, subtype=st.just("tool-call"), entity_id=CALLS),
-        _composer_call("end_reasoning", LANES),
-        _composer_call("tool_start", CALLS, st.just("look"), LANES, message_id=KEYS),
+        _composer_call("text", WORDS, subagent_id=SUBAGENT_IDS, key=KEYS, message_id=KEYS),
+        _composer_call("end_text", SUBAGENT_IDS),
+        _composer_call("reasoning", WORDS, subagent_id=SUBAGENT_IDS, key=KEYS, complete=FLAG),
+        _composer_call("reasoning_encrypted", WORDS, subagent_id=SUBAGENT_IDS),
+        _composer_call(
+            "reasoning_encrypted", WORDS, subagent_id=SUBAGENT_IDS, subtype=st.just("tool-call"), entity_id=CALLS
+        ),
+        _composer_call("end_reasoning", SUBAGENT_IDS),
+        _composer_call("tool_start", CALLS, st.just("look"), SUBAGENT_IDS, message_id=KEYS),
         _composer_call("tool_args", CALLS, WORDS),
         _composer_call("tool_args_full", CALLS, WORDS),
         _composer_call("tool_end", CALLS),
-        _composer_call("tool_result", CALLS, st.just("done"), args=st.none() | WORDS, lane=LANES),
-        _composer_call("tool_result", CALLS, st.just("done"), lane=LANES, is_error=FLAG, provisional=FLAG),
-        _composer_call("start_step", STEPS, LANES),
-        _composer_call("end_step", STEPS, LANES),
+        _composer_call("tool_result", CALLS, st.just("done"), args=st.none() | WORDS, subagent_id=SUBAGENT_IDS),
+        _composer_call(
+            "tool_result", CALLS, st.just("done"), subagent_id=SUBAGENT_IDS, is_error=FLAG, provisional=FLAG
+        ),
+        _composer_call("start_step", STEPS, SUBAGENT_IDS),
+        _composer_call("end_step", STEPS, SUBAGENT_IDS),
         _composer_call("start_subagent", SUBAGENTS, st.just("helper"), parent=st.none() | SUBAGENTS),
         _composer_call("end_subagent", SUBAGENTS, error=st.sampled_from([None, "lost"])),
         _composer_call("state", st.just({"a": 1})),

@@ -155,7 +155,7 @@ def test_a_value_that_is_not_json_is_a_value_error(value: object) -> None:
         coerce_event({"type": "CUSTOM", "name": "n", "value": value})
 
 
-def test_a_raw_event_that_is_not_json_does_not_cost_the_event() -> None:
+def test_a_raw_event_that_is_not_json_does_not_drop_the_event() -> None:
     model = ag.TextMessageContentEvent(message_id="m", delta="d", raw_event=object())
     assert from_agui(model) == TextMessageContent(message_id="m", delta="d")
 
@@ -185,7 +185,7 @@ def test_an_event_is_coerced_from_ours_from_a_model_and_from_its_members(kind: t
 @pytest.mark.parametrize(
     "nonsense", [None, "RUN_STARTED", 3, b"{}", BaseEvent, BaseEvent(), ag.Context(description="", value="")]
 )
-def test_what_is_no_event_is_refused(nonsense: object) -> None:
+def test_a_value_that_is_not_an_event_is_refused(nonsense: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         coerce_event(nonsense)
 
@@ -214,7 +214,7 @@ def test_null_for_an_optional_member_means_absent() -> None:
     assert encode_event(coerce_event(members)) == b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"d"}'
 
 
-def test_a_reasoning_message_gets_the_role_the_protocol_asks_for() -> None:
+def test_a_reasoning_message_gets_the_role_of_the_protocol() -> None:
     members = {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "assistant"}
     assert coerce_event(members) == ReasoningMessageStart(message_id="m")
 

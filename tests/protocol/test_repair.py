@@ -70,7 +70,7 @@ def result(tool_call_id: str, message_id: str = "r") -> e.ToolCallResult:
 
 @quick
 @given(GARBAGE, KNOWN_IDS, TERMINALS)
-def test_whatever_goes_in_what_comes_out_is_legal(garbage: list[e.Event], known: set[str], terminal: e.Event) -> None:
+def test_any_input_results_in_a_legal_stream(garbage: list[e.Event], known: set[str], terminal: e.Event) -> None:
     repairer = Repairer(THREAD, RUN, known)
     verify(feed_all(repairer, [*garbage, terminal]))
 
@@ -212,7 +212,7 @@ def test_a_subagent_that_waits_for_an_answer_is_suspended() -> None:
     assert repair(started, finished)[0] == [started, suspended, finished]
 
 
-def test_a_subagents_end_closes_what_it_has_open() -> None:
+def test_the_end_of_a_subagent_closes_its_open_items() -> None:
     started = e.SubagentStarted(subagent_run_id="s1", name="helper")
     finished = e.SubagentFinished(subagent_run_id="s1")
     start, content, end = text("m", "x", owner="s1")
@@ -471,7 +471,7 @@ def test_what_was_called_and_answered_is_known_for_the_runner() -> None:
     assert (repairer.call_names, repairer.answered_call_ids) == ({"c1": "look", "c2": "look", "c3": "look"}, {"c1"})
 
 
-def test_what_is_not_an_event_cannot_be_repaired() -> None:
+def test_an_invalid_event_cannot_be_repaired() -> None:
     with pytest.raises(ProtocolViolation):
         Repairer(THREAD, RUN).feed(cast("e.Event", object()))
 

@@ -227,6 +227,14 @@ def test_messages_are_the_one_thing_that_must_be_there() -> None:
     assert message == 'messages is missing. Send at least {"messages": [{"role": "user", "content": "Hello"}]}.'
 
 
+def test_an_answer_to_an_interrupt_needs_no_messages() -> None:
+    body = json.dumps({"threadId": "t", "resume": [{"interruptId": "i", "status": "resolved"}]}).encode()
+    parsed = parse_input(body)
+    assert (parsed.input.messages, parsed.warnings, parsed.skip_reason) == ([], [], "")
+    with pytest.raises(InvalidInput):
+        parse_input(json.dumps({"threadId": "t", "resume": []}).encode())
+
+
 def test_null_for_an_optional_field_means_absent() -> None:
     optional = ("protocolVersion", "parentRunId", "state", "tools", "context", "forwardedProps", "resume")
     message = {"id": "m", "role": "assistant", "content": None, "toolCalls": None, "metadata": None, "name": None}
@@ -235,7 +243,7 @@ def test_null_for_an_optional_field_means_absent() -> None:
     )
 
 
-def test_what_the_protocol_does_not_know_is_left_out_and_named() -> None:
+def test_unknown_capabilities_are_left_out_and_named() -> None:
     read = parse_members(
         shiny=1,
         messages=[
@@ -327,7 +335,7 @@ def test_a_repeated_message_is_read_once_in_its_last_version() -> None:
     assert len(read.warnings) == 1
 
 
-def test_different_messages_under_one_id_are_all_kept_and_renamed_the_same_way_each_time() -> None:
+def test_different_messages_under_one_id_are_all_kept_and_renamed_deterministically() -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         {"id": "a", "role": "assistant", "toolCalls": [call | {"id": "c1"}, call | {"id": "c2"}]},

@@ -187,7 +187,7 @@ def test_a_broken_rule_is_named(rule: str, events: list[e.Event]) -> None:
         [STARTED, e.ToolCallResult(message_id="x", tool_call_id="unknown", content="done"), interrupted("i", "j")],
     ],
 )
-def test_what_looks_odd_may_be_legal(events: list[e.Event]) -> None:
+def test_unusual_sequences_may_be_legal(events: list[e.Event]) -> None:
     verify(*events)
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import ag_ui.core
 import anyio
 import pytest
 
@@ -65,7 +66,7 @@ def finished(outcome: Any = None, **more: Any) -> RunFinished:
     return RunFinished(thread_id="t", run_id="r", outcome=outcome or Success(), **more)
 
 
-async def test_a_silent_agent_is_framed_and_the_frame_holds_only_what_the_run_added() -> None:
+async def test_a_silent_agent_gets_lifecycle_events_with_only_the_runs_messages() -> None:
     opening = RunStarted(
         thread_id="t",
         run_id="r",
@@ -182,6 +183,18 @@ async def test_an_agent_may_raise_an_interrupt_inside_a_task_group() -> None:
     assert isinstance(events[-1], RunFinished)
     assert events[-1].outcome == Interrupted(interrupts=[FIRST])
     assert set(view.open_interrupts) == {"i1"}
+
+
+async def test_an_interrupt_may_be_a_model_of_ag_ui() -> None:
+    model: Any = ag_ui.core.Interrupt(id="i", reason="confirmation", tool_call_id="c")
+
+    async def asking(run: Run) -> AsyncGenerator[Any, None]:
+        raise RunInterrupted([FIRST, model])
+        yield
+
+    events = [event async for event in frame_agent(ScriptedAgent(asking))(a_run())]
+    second = Interrupt(id="i", reason="confirmation", tool_call_id="c")
+    assert events[-1] == finished(Interrupted(interrupts=[FIRST, second]))
 
 
 async def test_all_interrupts_of_nested_groups_are_collected() -> None:

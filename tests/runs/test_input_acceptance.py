@@ -112,7 +112,7 @@ def test_a_partial_list_adds_to_the_thread_instead_of_replacing_it() -> None:
 
 def test_a_list_that_ends_in_an_earlier_user_message_is_a_rewind() -> None:
     accepted = accept_input(one_turn(), run_input(user("u1")), "server", NOW)
-    assert accepted == AcceptedInput(accepted=(), conversation=(user("u1"),), rewind_to="u1", cut_off=1)
+    assert accepted == AcceptedInput(accepted=(), conversation=(user("u1"),), rewind_to="u1", removed_count=1)
 
 
 def test_an_input_without_new_messages_retries_after_a_user_message() -> None:
@@ -268,9 +268,9 @@ def test_client_history_accepts_the_clients_messages() -> None:
 
 def test_client_history_that_differs_replaces_the_stored_messages() -> None:
     accepted = accept_input(one_turn(), run_input(user("u1"), user("u2")), "client", NOW)
-    assert accepted.replaces
+    assert accepted.is_replacement
     assert [message.id for message in accepted.conversation] == ["u1", "u2"]
-    assert accepted.cut_off == 1
+    assert accepted.removed_count == 1
 
 
 def with_state(value: object) -> ThreadView:

@@ -136,7 +136,7 @@ async def test_a_value_that_cannot_be_stored_is_announced_and_the_run_continues(
     assert (agent.found[-1] == "before") is (reason is not None)
 
 
-async def test_lone_surrogates_do_not_cost_the_memory() -> None:
+async def test_lone_surrogates_do_not_lose_the_memory() -> None:
     agent = Remembering([{"a": "x\ud800y"}])
     async with runner_of(agent) as runner:
         await run_once(runner, user("u1"))
@@ -214,7 +214,7 @@ async def test_middleware_sees_it_pass() -> None:
     assert seen == ["mine"]
 
 
-async def test_a_rewind_brings_back_what_was_remembered_before_the_runs_it_cuts() -> None:
+async def test_a_rewind_restores_the_memory_before_the_removed_runs() -> None:
     agent = Remembering(["one"], ["two"], ["three"], [], [])
     async with runner_of(agent) as runner:
         for name in ("u1", "u2", "u3"):

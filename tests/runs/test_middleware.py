@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
+import ag_ui.core
 import msgspec
+import pytest
 
 from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.agent_host import AgentHost
-from ambient_runner.errors import BridgeError, BridgeTimeout
+from ambient_runner.errors import BridgeError, BridgeTimeout, ProtocolViolation
 from ambient_runner.ledger.memory import MemoryLedger
-from ambient_runner.protocol.events import Event, RunError, RunFinished, TextMessageContent, type_of
+from ambient_runner.protocol.events import Custom, Event, RunError, RunFinished, TextMessageContent, type_of
 from ambient_runner.runs.run import Middleware, Run, RunHandler, current_run
 from ambient_runner.runs.runner import Runner
 from tests.scripts import hello
@@ -93,6 +97,85 @@ async def test_one_that_cannot_even_wrap_fails_the_run_and_not_the_server() -> N
     async with runner_of(ScriptedAgent(hello, middleware=[broken])) as runner:
         events = await run_once(runner, user("u1"))
     assert isinstance(events[-1], RunError)
+
+
+async def _handler_of_nothing(run: Run) -> None: ...
+
+
+def _one_event(event: Any) -> Middleware:
+    """Return middleware that yields `event` before the terminal event."""
+
+    def yielding(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Any, None]:
+            async with aclosing(handler(run)) as events:
+                async for passed in events:
+                    if isinstance(passed, RunFinished):
+                        yield event
+                    yield passed
+
+        return handle
+
+    return yielding
+
+
+def returns_nothing(handler: RunHandler) -> Any:
+    return None
+
+
+def returns_a_coroutine(handler: RunHandler) -> Any:
+    return _handler_of_nothing
+
+
+def returns_a_list(handler: RunHandler) -> Any:
+    return lambda run: []
+
+
+@pytest.mark.parametrize("wrong", [returns_nothing, returns_a_coroutine, returns_a_list])
+@pytest.mark.parametrize("around", [(), (marking("!"),)])
+async def test_the_log_names_middleware_that_returns_no_run_handler(
+    wrong: Any, around: tuple[Middleware, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with runner_of(ScriptedAgent(hello), middleware=[*around, wrong, marking("?")]) as runner:
+        events = await run_once(runner, user("u1"))
+    assert events[-1] == msgspec.structs.replace(
+        RunError(message=BridgeError().message, code=BridgeError.code), timestamp=events[-1].timestamp
+    )
+    (failed,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"{__name__}.{wrong.__qualname__}" in (failed.exc_text or "").splitlines()[-1]
+
+
+async def test_middleware_may_yield_events_of_ag_ui(caplog: pytest.LogCaptureFixture) -> None:
+    added = [
+        ag_ui.core.CustomEvent(name="mine:total", value=3),
+        {"type": "CUSTOM", "name": "mine:total", "value": 3},
+        Custom(name="mine:total", value=3),
+    ]
+    for event in added:
+        async with runner_of(ScriptedAgent(hello), middleware=[marking("!"), _one_event(event)]) as runner:
+            events = await run_once(runner, user("u1"))
+        assert [(e.name, e.value) for e in events if isinstance(e, Custom)] == [("mine:total", 3)]
+        assert isinstance(events[-1], RunFinished)
+    assert caplog.records == []
+
+
+async def test_a_terminal_event_of_ag_ui_ends_the_run() -> None:
+    event = ag_ui.core.RunErrorEvent(message="Used up.", code="mine_budget")
+    async with runner_of(ScriptedAgent(hello), middleware=[_one_event(event)]) as runner:
+        events = await run_once(runner, user("u1"))
+    assert isinstance(events[-1], RunError)
+    assert (events[-1].message, events[-1].code) == ("Used up.", "mine_budget")
+
+
+@pytest.mark.parametrize(
+    "value", ["text", None, {"type": "NONSENSE"}, ag_ui.core.CustomEvent(name="x", value=object())]
+)
+async def test_the_log_names_middleware_that_yields_no_event(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async with runner_of(ScriptedAgent(hello), middleware=[_one_event(value)]) as runner:
+        events = await run_once(runner, user("u1"))
+    assert isinstance(events[-1], RunError)
+    assert events[-1].code == ProtocolViolation.code
+    (failed,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"{__name__}._one_event" in (failed.exc_text or "")
 
 
 class Shouting(PlatformBridge):

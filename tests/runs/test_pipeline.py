@@ -305,7 +305,7 @@ async def written(use: Callable[[Pipeline], None], *, secrets: tuple[str, ...] =
     return [msgspec.structs.replace(decode_event(line), timestamp=None) for line in lines]
 
 
-async def test_the_end_closes_what_is_open_and_is_written_once() -> None:
+async def test_the_end_closes_open_items_and_is_written_once() -> None:
     ended = RunFinished(thread_id="t", run_id="r")
 
     def use(pipeline: Pipeline) -> None:
@@ -313,7 +313,7 @@ async def test_the_end_closes_what_is_open_and_is_written_once() -> None:
         pipeline.push(ToolCallStart(tool_call_id="c1", tool_call_name="f"))
         pipeline.end_run(ended)
         pipeline.end_run(RunError(message="too late"))
-        assert pipeline.ended == ended
+        assert pipeline.terminal_event == ended
 
     assert await written(use) == [
         TextMessageStart(message_id="m1"),

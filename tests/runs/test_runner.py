@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -12,6 +13,7 @@ from ambient_runner.config import Timeouts
 from ambient_runner.errors import (
     AgentMismatch,
     BridgeUnavailable,
+    ConfigError,
     Draining,
     IdempotencyConflict,
     NoActiveRun,
@@ -147,7 +149,7 @@ async def test_our_own_errors_reach_the_client_by_name() -> None:
     assert bare(events)[-1] == RunError(message='pip install "thing"', code="agent_unavailable")
 
 
-async def test_a_crash_in_the_middle_closes_what_is_open() -> None:
+async def test_a_crash_in_the_middle_closes_open_items() -> None:
     async def crashing(run: Run) -> AsyncGenerator[Any, None]:
         yield TextMessageStart(message_id="m1")
         yield ToolCallStart(tool_call_id="c1", tool_call_name="f")
@@ -220,7 +222,7 @@ async def test_a_post_whose_message_the_run_already_has_joins_it() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         first = await started_talking(runner)
         again = await runner.start(request(user("u1")))
-    assert (again.run, again.after, again.joined) == (first.run, first.after, True)
+    assert (again.run, again.after, again.is_joined) == (first.run, first.after, True)
 
 
 async def test_a_newer_message_supersedes_a_run_without_readers() -> None:
@@ -277,7 +279,7 @@ async def test_the_same_key_and_body_is_one_run_and_another_body_is_refused() ->
         again = await runner.start(request(user("u1"), claim=claim))
         with pytest.raises(IdempotencyConflict):
             await runner.start(request(user("u1"), claim=IdempotencyClaim(scope="me", digest="b")))
-    assert (again.run, again.joined) == (first.run, True)
+    assert (again.run, again.is_joined) == (first.run, True)
 
 
 async def test_two_requests_with_one_key_at_once_are_one_run() -> None:
@@ -541,7 +543,7 @@ async def test_current_run_is_known_inside_an_agent() -> None:
     assert found == [started.run]
 
 
-async def test_an_abandoned_run_is_closed_by_the_next_server() -> None:
+async def test_an_abandoned_run_is_closed_by_the_next_server(caplog: pytest.LogCaptureFixture) -> None:
     ledger = MemoryLedger()
     async with ledger:
         writer = await ledger.acquire_lease(KEY, "dead")
@@ -561,6 +563,97 @@ async def test_an_abandoned_run_is_closed_by_the_next_server() -> None:
     assert [line.split(b'"')[3] for line in lines] == [b"TEXT_MESSAGE_END", b"MESSAGES_SNAPSHOT", b"RUN_ERROR"]
     assert b"run_abandoned" in lines[-1]
     assert types(events)[-1] == "RUN_FINISHED"
+    (logged,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert logged.args == ("dead", "agent", "t", "local", "r")
+    assert context_of(logged) == ("dead", "t", "agent")
+
+
+def context_of(record: logging.LogRecord) -> tuple[str, ...]:
+    return tuple(record.__dict__[f"ambient_{name}"] for name in ("run", "thread", "agent"))
+
+
+async def test_the_log_has_the_start_and_the_end_of_a_run_with_the_clients_run_id(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "ambient_runner.runs")
+    async with runner_of(ScriptedAgent(hello)) as runner:
+        asked = request(user("u1"))
+        run_input = msgspec.structs.replace(asked.input, run_id="client\u2028run")
+        started = await runner.start(dataclasses.replace(asked, input=run_input))
+        await events_of(runner, started)
+    lines = [record for record in caplog.records if started.run in record.getMessage()]
+    assert [record.levelno for record in lines] == [logging.DEBUG, logging.INFO]
+    assert ["'client\\u2028run'" in record.getMessage() for record in lines] == [True, True]
+
+
+async def test_a_repaired_event_is_logged_once_per_run_and_rule(caplog: pytest.LogCaptureFixture) -> None:
+    async def sloppy(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1", role="assistant")
+        for _ in range(3):
+            yield ToolCallEnd(tool_call_id="never-started")
+        yield ToolCallStart(tool_call_id="c1", tool_call_name="x")
+        yield ToolCallStart(tool_call_id="c1", tool_call_name="x")
+
+    async with runner_of(ScriptedAgent(sloppy)) as runner:
+        started = await runner.start(request(user("u1")))
+        await events_of(runner, started)
+    warnings = [record.args for record in caplog.records if record.levelno == logging.WARNING]
+    names = (started.run, "agent", "t")
+    assert warnings == [
+        (*names, "tool-not-open", 3, "TOOL_CALL_END"),
+        (*names, "tool-already-open", 1, "TOOL_CALL_START"),
+    ]
+
+
+async def test_what_is_closed_for_a_failed_or_stopped_run_is_no_repair(caplog: pytest.LogCaptureFixture) -> None:
+    async def crashing(run: Run) -> AsyncGenerator[Any, None]:
+        yield TextMessageStart(message_id="m1", role="assistant")
+        raise ValueError
+
+    async with runner_of(ScriptedAgent(crashing)) as runner:
+        await run_once(runner, user("u1"))
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        started = await started_talking(runner)
+        await runner.stop(KEY)
+        await events_of(runner, started)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == []
+
+
+async def test_the_traceback_of_a_failed_run_is_the_records_exception(caplog: pytest.LogCaptureFixture) -> None:
+    async def crashing(run: Run) -> AsyncGenerator[Any, None]:
+        raise ConnectionError("no route")
+        yield
+
+    async with runner_of(ScriptedAgent(crashing)) as runner:
+        await run_once(runner, user("u1"))
+    (failed,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "no route" not in failed.getMessage()
+    assert (failed.exc_text or "").startswith("Traceback")
+    assert (failed.exc_text or "").endswith("ConnectionError: no route")
+
+
+async def test_the_text_of_a_config_error_is_for_the_log() -> None:
+    """It names files, modules and settings of the server."""
+
+    async def misconfigured(run: Run) -> AsyncGenerator[Any, None]:
+        raise ConfigError("my_project/agent.py returned no graph")
+        yield
+
+    async with runner_of(ScriptedAgent(misconfigured)) as runner:
+        last = (await run_once(runner, user("u1")))[-1]
+    assert isinstance(last, RunError)
+    assert (last.code, "my_project" in last.message) == ("agent_error", False)
+
+
+async def test_a_draining_server_says_once_for_which_runs_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ambient_runner.runs.runner")
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        started = await started_talking(runner)
+        with unless_hung():
+            await runner.drain()
+            await runner.drain()
+    waits = [record.args for record in caplog.records if record.name == "ambient_runner.runs.runner"]
+    assert waits == [(SETTINGS.timeouts.grace, "1 run", f"run {started.run} of agent agent on thread t")]
 
 
 def _fact(event: Event) -> Any:

@@ -28,9 +28,9 @@ from tests.scripts import hello
 from tests.world import KEY, SETTINGS, ScriptedAgent, request, run_once, runner_of, user
 
 
-@pytest.fixture(params=["memory://", "sqlite:///{folder}/ledger.db"], ids=["memory", "sqlite"])
+@pytest.fixture(params=["memory://", "sqlite:///{directory}/ledger.db"], ids=["memory", "sqlite"])
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger, None]:
-    async with open_ledger(request.param.format(folder=tmp_path)) as opened:
+    async with open_ledger(request.param.format(directory=tmp_path)) as opened:
         yield opened
 
 

@@ -138,7 +138,7 @@ async def test_a_reader_that_stops_reading_is_cut(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("place", [PING, b"RUN_STARTED"], ids=["ping", "frame"])
-async def test_a_reader_that_goes_on_in_time_is_not_cut(place: bytes) -> None:
+async def test_a_reader_that_continues_in_time_is_not_cut(place: bytes) -> None:
     client = Client(stalls_at=place)
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
@@ -205,7 +205,7 @@ async def test_an_idle_stream_that_is_finished_ends_at_once() -> None:
     assert client.ended
 
 
-async def test_a_finished_stream_delivers_what_is_there_first() -> None:
+async def test_a_finished_stream_delivers_stored_events_first() -> None:
     client = Client(stalls_at=b"RUN_STARTED")
     async with runner_of(ScriptedAgent(hello)) as runner:
         await run_once(runner, user("u1"))
@@ -310,7 +310,7 @@ async def test_ndjson_has_no_pings_but_a_client_that_leaves_is_noticed() -> None
 
 
 @pytest.mark.parametrize("stalls_at", [None, b"number 1"], ids=["quick", "slow"])
-async def test_a_direct_reader_gets_live_what_a_late_one_gets(stalls_at: bytes | None) -> None:
+async def test_a_direct_reader_gets_the_same_events_as_a_late_one(stalls_at: bytes | None) -> None:
     steps = [asyncio.Event() for _ in range(4)]
     live, late = Client(stalls_at=stalls_at), Client()
     async with runner_of(counting(steps)) as runner:

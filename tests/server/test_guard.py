@@ -48,7 +48,7 @@ async def test_a_refusal_names_the_setting_that_would_allow_it(headers: dict[str
     assert "ambient.toml" in message
 
 
-async def test_a_peer_from_elsewhere_is_refused() -> None:
+async def test_a_peer_on_another_machine_is_refused() -> None:
     app = create_app(SETTINGS, {"demo": DemoBridge()})
     async with client_of(app, client=("10.0.0.9", 1)) as client:
         response = await client.get("/thread/list")
@@ -74,7 +74,7 @@ async def test_a_listed_origin_may_read_and_others_may_not() -> None:
     assert "access-control-allow-origin" not in stranger.headers
 
 
-async def test_a_page_may_send_what_agents_may_see() -> None:
+async def test_a_page_may_send_the_headers_that_agents_may_see() -> None:
     settings = Settings(store="memory://", allowed_origins=("http://localhost:5173",), pass_headers=("x-tenant",))
     async with client_of(create_app(settings, {"demo": DemoBridge()})) as client:
         preflight = await client.options("/", headers={"Origin": "http://localhost:5173"})

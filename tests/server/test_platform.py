@@ -179,7 +179,7 @@ async def test_a_workspace_without_a_run_can_be_erased_and_one_that_is_not_there
     assert not Path(added.json()["path"]).exists()
 
 
-async def test_a_deep_tree_is_erased_with_its_thread_and_other_peoples_runs_go_on(tmp_path: Path) -> None:
+async def test_a_deep_tree_is_erased_with_its_thread_and_other_peoples_runs_continue(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
     alice, bob = {"x-owner": "alice"}, {"x-owner": "bob"}
     async with server(bridge, settings_of(tmp_path), authorize=by_header) as client:
@@ -211,18 +211,18 @@ async def test_an_incomplete_erasure_is_reported(tmp_path: Path, known: bool) ->
 
 
 @pytest.mark.parametrize("place", [".", "artifacts", ".ambient"])
-async def test_a_thread_whose_folder_became_a_link_fails_until_it_is_deleted(tmp_path: Path, place: str) -> None:
+async def test_a_thread_whose_directory_became_a_link_fails_until_it_is_deleted(tmp_path: Path, place: str) -> None:
     bridge = WorkerBridge(mcp=False)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/kept").write_text("x")
     async with server(bridge, settings_of(tmp_path)) as client:
         await talk(client, "hello", "u1")
-        folder = Path(os.path.normpath(Path(bridge.contexts[0].workspace_path) / place))
-        shutil.rmtree(folder)
-        folder.symlink_to(tmp_path / "outside")
+        directory = Path(os.path.normpath(Path(bridge.contexts[0].workspace_path) / place))
+        shutil.rmtree(directory)
+        directory.symlink_to(tmp_path / "outside")
         failed = await talk(client, "again", "u2")
         erased = await client.delete("/thread/t")
-        gone = not os.path.lexists(folder)
+        gone = not os.path.lexists(directory)
         after = await talk(client, "hello", "u1")
     assert (ending(failed), erased.status_code, gone) == (("RUN_ERROR", "service_error"), 200, True)
     assert ending(after) == ("RUN_FINISHED", "success")

@@ -69,7 +69,7 @@ async def test_the_token_of_a_request_is_redacted_in_its_response_only(tmp_path:
     assert "/artifacts" in said_in(after)
 
 
-async def test_an_error_does_not_say_what_its_request_has_brought(tmp_path: Path) -> None:
+async def test_an_error_does_not_repeat_the_request(tmp_path: Path) -> None:
     url = repository(tmp_path / "origin" / "api", {})
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
         await talk(client, "hello", "u1")
@@ -90,7 +90,7 @@ async def test_a_token_of_no_likely_length_is_refused(tmp_path: Path, header: st
             assert error_of(await client.post(path, json=body, headers={header: token})) == (422, "invalid_input")
 
 
-async def test_mcp_servers_are_really_looked_at_with_what_was_granted(
+async def test_mcp_status_connects_to_the_servers_with_the_granted_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "McpStatus", partial(platform.McpStatus, timeout=HANG_SECONDS))

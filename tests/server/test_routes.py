@@ -49,7 +49,7 @@ async def test_an_older_client_gets_its_own_profile() -> None:
     assert frames(old)[-1][1]["outcome"] == {"type": "success"}
 
 
-async def test_agents_have_routes_of_their_own_and_a_thread_keeps_its_agent() -> None:
+async def test_agents_have_their_own_routes_and_a_thread_keeps_its_agent() -> None:
     async with demo() as client:
         first = await client.post("/agents/other", json=run_body("say hi"))
         wrong = await client.post("/agents/demo", json=run_body("say hi", message="u2"))
@@ -86,7 +86,7 @@ async def test_replaying_a_thread_gives_the_same_bytes() -> None:
     assert replayed.content == live.content
 
 
-async def test_a_resume_begins_after_its_cursor_and_reopens_what_is_open() -> None:
+async def test_a_resumed_stream_starts_after_its_cursor_and_reopens_open_items() -> None:
     async with demo() as client:
         live = frames(await client.post("/", json=run_body("say one two three")))
         place = next(i for i, (_, event) in enumerate(live) if event.get("delta") == " two")
@@ -100,7 +100,7 @@ async def test_a_resume_begins_after_its_cursor_and_reopens_what_is_open() -> No
     assert same == resumed
 
 
-async def test_a_resume_after_the_last_event_has_nothing_to_say() -> None:
+async def test_a_stream_resumed_after_the_last_event_is_empty() -> None:
     async with demo() as client:
         live = frames(await client.post("/", json=run_body("say hi")))
         resumed = await client.get("/threads/t/events", params={"until": "idle", "after": str(live[-1][0])})
@@ -127,7 +127,7 @@ async def test_a_cursor_that_is_ahead_or_of_another_thread_is_a_409() -> None:
     assert [(r.status_code, r.json()["error"]["code"]) for r in (ahead, foreign)] == [(409, "stale_cursor")] * 2
 
 
-async def test_what_is_not_retained_is_announced_with_what_it_amounted_to() -> None:
+async def test_a_gap_is_sent_with_the_messages_and_state_of_the_dropped_entries() -> None:
     async with demo(dataclasses.replace(SETTINGS, retain=5)) as client:
         first = frames(await client.post("/", json=run_body("say one two three four five six")))
         for turn in range(2, 5):

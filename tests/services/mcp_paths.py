@@ -1,4 +1,4 @@
-"""Path of the MCP server that tests start as a script. It is not in this folder: `mcp/` here would shadow the `mcp` package."""
+"""Path of the MCP server that tests start as a script. It is not in this directory: `mcp/` here would shadow the `mcp` package."""
 
 from pathlib import Path
 

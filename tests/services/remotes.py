@@ -1,4 +1,4 @@
-"""Real git repositories to clone from: in a folder, and over HTTP from `git http-backend` on a free port of this machine."""
+"""Real git repositories to clone from: in a directory, and over HTTP from `git http-backend` on a free port of this machine."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ QUIET = {
 }
 
 
-def git(folder: Path, *args: str) -> str:
+def git(directory: Path, *args: str) -> str:
     """Plain git, to make and to look at repositories."""
-    done = subprocess.run(["git", *args], cwd=folder, env=QUIET, check=True, capture_output=True, text=True)
+    done = subprocess.run(["git", *args], cwd=directory, env=QUIET, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def make_repo(
-    folder: Path,
+    directory: Path,
     files: Mapping[str, str | bytes],
     *,
     branch: str = "trunk",
@@ -53,20 +53,20 @@ def make_repo(
     links: Mapping[str, str] | None = None,
 ) -> Path:
     """A repository with one commit. Its default branch is not `main` unless `branch` names one."""
-    folder.mkdir(parents=True)
-    git(folder, "init", "-q", "-b", branch)
+    directory.mkdir(parents=True)
+    git(directory, "init", "-q", "-b", branch)
     for name, content in files.items():
-        path = folder / name
+        path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     for name, target in (links or {}).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).symlink_to(target)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).symlink_to(target)
+    git(directory, "add", "-A")
+    git(directory, "commit", "-q", "--allow-empty", "-m", "first")
     for other in branches:
-        git(folder, "branch", other)
-    return folder
+        git(directory, "branch", other)
+    return directory
 
 
 @dataclass
@@ -84,9 +84,9 @@ class Steps:
 
 @dataclass
 class GitServer:
-    """Repositories below a folder, over HTTP. `login` is required if set; `stalled` holds packs back until it is set."""
+    """Repositories below a directory, over HTTP. `login` is required if set; `stalled` holds packs back until it is set."""
 
-    folder: Path
+    directory: Path
     login: str = ""
     redirect: str = ""
     stalled: threading.Event | None = None
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         environment = {
             **QUIET,
-            "GIT_PROJECT_ROOT": str(self.server.state.folder),
+            "GIT_PROJECT_ROOT": str(self.server.state.directory),
             "GIT_HTTP_EXPORT_ALL": "1",
             "PATH_INFO": path,
             "QUERY_STRING": query,
@@ -182,10 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def git_server(
-    folder: Path, *, login: str = "", redirect: str = "", stalled: threading.Event | None = None
+    directory: Path, *, login: str = "", redirect: str = "", stalled: threading.Event | None = None
 ) -> Iterator[GitServer]:
     """Serve until the end of the `with`; what is held back is let go then."""
-    state = GitServer(folder, login=login, redirect=redirect, stalled=stalled)
+    state = GitServer(directory, login=login, redirect=redirect, stalled=stalled)
     server = _Server(state)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

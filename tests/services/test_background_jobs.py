@@ -122,7 +122,7 @@ async def test_on_done_is_called_once_before_any_waiter_resumes() -> None:
             assert calls[1:] == [(["fine"], "")]
 
 
-async def test_what_is_ended_from_outside_tells_nothing() -> None:
+async def test_a_cancelled_job_does_not_call_its_callback() -> None:
     calls: list[object] = []
 
     async def tell(job: BackgroundJob[None]) -> None:
@@ -154,7 +154,7 @@ async def test_nothing_begins_after_the_end() -> None:
         await jobs.start_or_join(KEY, "x", _fine).wait_for_result()
 
 
-async def test_what_is_called_off_hears_of_the_shutdown_and_nothing_begins_after_it() -> None:
+async def test_waiters_get_draining_on_shutdown_and_nothing_starts_after_it() -> None:
     """Bug: both reported a failure or a cancellation, so that a client could not know that a retry helps."""
 
     async def ask() -> None:

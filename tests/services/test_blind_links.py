@@ -46,8 +46,8 @@ async def test_a_workflow_behind_such_a_link_is_gone_and_can_be_chosen_again(tmp
         await (await workflows.change(ANN, url, path="flows/review", environment=NOTHING)).wait_for_result()
         flow = (await it.prepare(ANN)).workflow
         assert flow
-        flow.folder.parent.rename(tmp_path / "aside")
-        flow.folder.parent.symlink_to(target)
+        flow.directory.parent.rename(tmp_path / "aside")
+        flow.directory.parent.symlink_to(target)
         with pytest.raises(ServiceError):
             await it.prepare(ANN)
         changed = await (await workflows.change(ANN, url, path="flows/review", environment=NOTHING)).wait_for_result()
@@ -66,13 +66,13 @@ async def test_an_upload_takes_the_place_of_such_a_link(tmp_path: Path) -> None:
         assert (await client.get("/files/a.txt?threadId=t")).content == b"2"
 
 
-async def test_a_local_folder_with_such_a_link_is_taken_for_a_repository_and_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "flow"
-    folder.mkdir()
-    (folder / ".git").symlink_to(NOWHERE)
-    (folder / "a.md").write_text("x")
+async def test_a_local_directory_with_such_a_link_is_taken_for_a_repository_and_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "flow"
+    directory.mkdir()
+    (directory / ".git").symlink_to(NOWHERE)
+    (directory / "a.md").write_text("x")
     async with world(tmp_path) as it:
-        job = await Workflows(it.workspaces).change(ANN, str(folder), environment=NOTHING)
+        job = await Workflows(it.workspaces).change(ANN, str(directory), environment=NOTHING)
         with pytest.raises(RepoNotFound):
             await job.wait_for_result()
 

@@ -36,7 +36,7 @@ async def gone(server: Raw) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", HEADERS_ONLY, BODY, CHUNKS], ids=["status", "headers", "body", "chunks"])
-async def test_an_answer_that_trickles_in_is_given_up_when_its_time_is_over(head: bytes) -> None:
+async def test_a_slow_response_is_abandoned_at_the_timeout(head: bytes) -> None:
     """The time was counted anew with every byte, and the thread that waited never came back."""
     with raw_server(trickling(head)) as slow:
         with pytest.raises(TimeoutError):

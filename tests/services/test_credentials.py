@@ -81,7 +81,7 @@ async def test_without_a_source_nothing_is_granted() -> None:
     assert await fetch_credentials(None, ALICE, Secrets(())) == {}
 
 
-async def test_what_is_granted_is_secret_from_then_on_but_a_persons_name_is_not() -> None:
+async def test_granted_credentials_are_secret_but_a_users_name_is_not() -> None:
     secrets = Secrets(())
     answer = {"GITHUB_TOKEN": "ghx-0123456789", "GIT_AUTHOR_NAME": "Alice Example"}
     assert await fetch_credentials(giving(answer), ALICE, secrets) == answer
@@ -103,7 +103,7 @@ async def test_what_is_granted_is_secret_from_then_on_but_a_persons_name_is_not(
         {1: "quiet"},
     ],
 )
-async def test_what_is_no_environment_is_refused_without_being_repeated(answer: object) -> None:
+async def test_an_invalid_environment_is_refused_without_repeating_it(answer: object) -> None:
     message = await refusal(giving(answer))
     assert "quiet" not in message
     assert "Ask its operator" in message
@@ -124,7 +124,7 @@ async def test_a_source_may_raise_a_credentials_error_itself() -> None:
         await fetch_credentials(deny, ALICE, Secrets(()))
 
 
-async def test_a_source_that_never_answers_is_given_up() -> None:
+async def test_a_source_that_never_responds_times_out() -> None:
     async def wait(asker: CredentialSubject) -> Mapping[str, str]:
         await anyio.sleep_forever()
         raise AssertionError
@@ -133,7 +133,7 @@ async def test_a_source_that_never_answers_is_given_up() -> None:
         assert "within 0.05 seconds" in await refusal(wait, timeout=0.05)
 
 
-async def test_a_url_is_asked_for_one_actor_and_thread_with_the_servers_token() -> None:
+async def test_credentials_are_fetched_for_one_actor_and_thread_with_the_servers_token() -> None:
     with backend(body=json.dumps({"GITHUB_TOKEN": "of-alice"}).encode()) as one:
         source = from_url(f"{one.url}?kind=git", "bearer-of-the-server")
         assert await fetch_credentials(source, ALICE, Secrets(())) == {"GITHUB_TOKEN": "of-alice"}

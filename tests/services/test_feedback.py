@@ -189,7 +189,7 @@ async def test_langfuse_gets_one_request_with_the_score() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 500])
-async def test_an_answer_that_is_no_yes_is_a_no(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_response_other_than_success_is_not_recorded(status: int, caplog: pytest.LogCaptureFixture) -> None:
     score = Score(id="f", trace_id="ab" * 16, value=True, comment="a private remark")
     with receiving(answer=status) as receiver:
         assert not await LangfuseScores(langfuse(receiver.url)).send_score(score)
@@ -198,7 +198,7 @@ async def test_an_answer_that_is_no_yes_is_a_no(status: int, caplog: pytest.LogC
     assert "private" not in caplog.text
 
 
-async def test_a_langfuse_that_never_answers_is_not_waited_for_and_the_loop_goes_on() -> None:
+async def test_a_langfuse_that_never_answers_is_not_waited_for_and_the_loop_continues() -> None:
     score = Score(id="f", trace_id="ab" * 16, value=True)
     order: list[str] = []
 
@@ -214,13 +214,13 @@ async def test_a_langfuse_that_never_answers_is_not_waited_for_and_the_loop_goes
     assert order == ["it has come and is not answered", "given up"]
 
 
-async def test_nobody_at_the_address_is_a_no() -> None:
+async def test_a_score_for_an_unreachable_server_is_not_recorded() -> None:
     assert not await LangfuseScores(langfuse("http://127.0.0.1:1")).send_score(
         Score(id="f", trace_id="ab" * 16, value=True)
     )
 
 
-def test_what_feedback_looks_like() -> None:
+def test_feedback_is_parsed_into_its_fields() -> None:
     body = {
         "type": "META",
         "metaType": "thumbs_down",
@@ -234,7 +234,7 @@ def test_what_feedback_looks_like() -> None:
 
 
 @pytest.mark.parametrize("change", [{"type": "CUSTOM"}, {"metaType": "shrug"}, {"metaType": ""}])
-def test_what_is_no_feedback_is_refused(change: dict[str, str]) -> None:
+def test_invalid_feedback_is_refused(change: dict[str, str]) -> None:
     body = {"type": "META", "metaType": "thumbs_up", "payload": {}} | change
     with pytest.raises(InvalidFeedback):
         read_feedback(json.dumps(body).encode())

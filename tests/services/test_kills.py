@@ -50,7 +50,7 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
             workspace = await workspaces.prepare(ANN)
             assert workspace.repos == ()
             held.set()
-            # Git goes on without the process that started it, and may put its folder back while it does.
+            # Git goes on without the process that started it, and may put its directory back while it does.
             await anyio.to_thread.run_sync(psutil.wait_procs, orphans)
             await workspaces.prepare(ANN)
             assert list(left.iterdir()) == []

@@ -22,8 +22,8 @@ async def test_an_agents_git_does_not_find_the_project_around_its_workspace(tmp_
         await talk(client, "again", "u2")
     (_, without, environment), (_, with_one, _) = bridge.children
     found = [
-        subprocess.run(["git", "rev-parse", "--show-toplevel"], cwd=folder, env=environment, stdout=subprocess.PIPE)  # noqa: ASYNC221
-        for folder in (without, with_one)
+        subprocess.run(["git", "rev-parse", "--show-toplevel"], cwd=directory, env=environment, stdout=subprocess.PIPE)  # noqa: ASYNC221
+        for directory in (without, with_one)
     ]
     assert [(one.returncode != 0, one.stdout.decode().strip()) for one in found] == [(True, ""), (False, with_one)]
 

@@ -40,7 +40,7 @@ async def test_the_first_run_of_a_thread_announces_its_set_up_and_later_runs_do_
     assert ending(first) == ending(second) == ("RUN_FINISHED", "success")
 
 
-async def test_clients_learn_what_the_platform_can_do(tmp_path: Path) -> None:
+async def test_clients_get_the_capabilities_of_the_platform(tmp_path: Path) -> None:
     bridge = WorkerBridge(mcp=False)
     async with server(bridge, settings_of(tmp_path)) as client:
         events = await talk(client, "hello", "u1")
@@ -115,7 +115,7 @@ async def test_an_added_repository_is_the_next_runs_working_directory_with_a_new
     before, after = bridge.contexts
     assert (before.cwd_path.endswith("/artifacts"), after.cwd_path) == (True, added["path"])
     assert Path(after.cwd_path, "README").read_text() == "hi"
-    assert [Path(folder).name for folder in after.add_dirs] == ["artifacts", "file-uploads"]
+    assert [Path(directory).name for directory in after.add_dirs] == ["artifacts", "file-uploads"]
     assert f"- api: `{added['path']}`, on branch `ambient/t`" in after.system_prompt_append
     assert (before.is_continuation, after.is_continuation) == (False, True)
     assert [child[1] for child in bridge.children] == [before.cwd_path, after.cwd_path, after.cwd_path]
@@ -152,7 +152,7 @@ async def test_a_change_during_a_run_takes_effect_with_the_next_run(tmp_path: Pa
     assert len(bridge.contexts) == 2
 
 
-async def test_what_was_added_before_the_first_run_is_announced_in_it(tmp_path: Path) -> None:
+async def test_repositories_and_workflows_added_before_the_first_run_are_reported_in_it(tmp_path: Path) -> None:
     url = repository(tmp_path / "origin" / "api", {"README": "hi"})
     flow = repository(tmp_path / "origin" / "flow", {".ambient/ambient.json": '{"name": "Triage"}'})
     async with server(WorkerBridge(mcp=False), settings_of(tmp_path)) as client:

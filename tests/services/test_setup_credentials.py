@@ -46,7 +46,7 @@ async def test_without_credentials_the_agent_does_not_start_and_the_thread_is_fr
     assert announcements(well) == ["Auth connected", "Workspace validated"]
 
 
-async def test_the_log_says_why_a_set_up_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_the_cause_of_a_failed_set_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def fail(asker: CredentialSubject) -> Mapping[str, str]:
         raise RuntimeError("the vault is sealed")
 

@@ -20,11 +20,11 @@ def test_empty_sections_are_left_out() -> None:
 
 
 def test_a_workflow_without_a_description_has_no_section() -> None:
-    flow = Workflow(url="u", branch="", path="", folder=ROOT / "workflows/flow", config=WorkflowConfig())
+    flow = Workflow(url="u", branch="", path="", directory=ROOT / "workflows/flow", config=WorkflowConfig())
     assert build_system_prompt(replace(BARE, workflow=flow)) == build_system_prompt(BARE)
 
 
-def test_an_agent_without_files_hears_only_what_the_operator_adds() -> None:
+def test_an_agent_without_files_gets_only_the_operators_prompt() -> None:
     assert build_system_prompt(None, extra=" Be brief. ") == "# Instructions\n\nBe brief."
 
 
@@ -43,7 +43,7 @@ def test_every_section_of_a_full_workspace() -> None:
         repos=tuple(
             Repo(name=name, url="u", path=ROOT / "repos" / name, branch="ambient/t") for name in ("api", "web")
         ),
-        workflow=Workflow(url="u", branch="", path="", folder=ROOT / "workflows/flow", config=config),
+        workflow=Workflow(url="u", branch="", path="", directory=ROOT / "workflows/flow", config=config),
         artifacts=ROOT / "artifacts",
         uploads=ROOT / "file-uploads",
     )
@@ -78,7 +78,7 @@ Judge.
 
 Be fair.
 
-Give your judgement in this shape:
+Give your judgment in this shape:
 ```json
 {
   "type": "object"
@@ -91,7 +91,7 @@ Be brief."""
     )
 
 
-def test_a_long_list_of_uploads_is_cut_and_says_so() -> None:
+def test_a_long_list_of_uploads_is_truncated_with_a_note() -> None:
     lines = build_system_prompt(BARE, [f"f{number:03}" for number in range(60)]).splitlines()
     assert [line for line in lines if line.startswith("- ")] == [
         *(f"- f{number:03}" for number in range(50)),

@@ -78,9 +78,9 @@ async def server(
         yield client
 
 
-def repository(folder: Path, files: Mapping[str, str]) -> str:
+def repository(directory: Path, files: Mapping[str, str]) -> str:
     """A repository with one commit; gives its URL."""
-    return make_repo(folder, files).as_uri()
+    return make_repo(directory, files).as_uri()
 
 
 async def talk(client: httpx.AsyncClient, text: str, message: str, **more: Any) -> list[dict[str, Any]]:
@@ -137,17 +137,17 @@ def ending(events: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 class World:
-    """Workspaces below a folder, without a server. Repositories to clone are next to them."""
+    """Workspaces below a directory, without a server. Repositories to clone are next to them."""
 
-    def __init__(self, folder: Path, *, limits: CloneLimits | None = None) -> None:
-        self.folder = folder
-        self.workspaces = Workspaces(folder / "root", rules=HERE, limits=limits, git_environment=PATH)
+    def __init__(self, directory: Path, *, limits: CloneLimits | None = None) -> None:
+        self.directory = directory
+        self.workspaces = Workspaces(directory / "root", rules=HERE, limits=limits, git_environment=PATH)
         self.repos = Repos(self.workspaces)
         self.prepare = self.workspaces.prepare
 
     def make(self, name: str = "app", files: Mapping[str, str | bytes] | None = None, **options: Any) -> str:
         """A repository to clone, by its path."""
-        return str(make_repo(self.folder / "srv" / name, files or {"a.txt": "hello"}, **options))
+        return str(make_repo(self.directory / "srv" / name, files or {"a.txt": "hello"}, **options))
 
     async def add(self, url: str, thread: ThreadKey = ANN, **options: Any) -> AddedRepo:
         with unless_hung():
@@ -157,14 +157,14 @@ class World:
     def inside(self) -> set[str]:
         """Everything below the workspaces, of git's own only that it is there."""
         found: set[str] = set()
-        for at, folders, files in os.walk(self.folder / "root"):
-            found |= {str(Path(at, name).relative_to(self.folder / "root")) for name in (*folders, *files)}
-            folders[:] = [name for name in folders if name != ".git"]
+        for at, directories, files in os.walk(self.directory / "root"):
+            found |= {str(Path(at, name).relative_to(self.directory / "root")) for name in (*directories, *files)}
+            directories[:] = [name for name in directories if name != ".git"]
         return found
 
 
 @asynccontextmanager
-async def world(folder: Path, *, limits: CloneLimits | None = None) -> AsyncGenerator[World, None]:
-    made = World(folder, limits=limits)
+async def world(directory: Path, *, limits: CloneLimits | None = None) -> AsyncGenerator[World, None]:
+    made = World(directory, limits=limits)
     async with made.workspaces:
         yield made

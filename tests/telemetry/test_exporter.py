@@ -48,7 +48,7 @@ def lost(receiver: str) -> float:
     return value
 
 
-async def test_spans_arrive_while_the_server_goes_on() -> None:
+async def test_spans_arrive_while_the_server_continues() -> None:
     with receiving() as receiver:
         async with tracing_to(receiver.url) as runner:
             await run_once(runner, user("u1"))
@@ -98,7 +98,7 @@ async def test_lost_spans_are_counted_and_logged_once_without_keys(caplog: pytes
     assert "of-the-tests" not in repr(langfuse)
 
 
-async def test_what_waits_for_a_slow_receiver_is_bounded_and_what_is_lost_is_counted(
+async def test_the_queue_for_a_slow_receiver_is_bounded_and_lost_spans_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     SPANS_LOST.labels("otlp")
@@ -119,7 +119,7 @@ async def test_what_waits_for_a_slow_receiver_is_bounded_and_what_is_lost_is_cou
     assert [record for record in caplog.records if record.name.startswith("opentelemetry")] == []
 
 
-async def test_a_run_that_goes_on_when_the_server_ends_is_sent_too() -> None:
+async def test_a_run_that_continues_when_the_server_ends_is_sent_too() -> None:
     with receiving() as receiver:
         tracing = Tracing(TracingSettings(otlp=OtlpSettings(endpoint=receiver.url + TRACES)))
         async with (

@@ -35,7 +35,7 @@ async def asking(run: Run) -> AsyncGenerator[Any, None]:
     yield RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[question]))
 
 
-async def test_the_run_that_answers_a_question_is_linked_to_the_run_that_asked_also_after_a_restart() -> None:
+async def test_the_run_that_answers_an_interrupt_is_linked_to_the_interrupted_run_also_after_a_restart() -> None:
     async with MemoryLedger() as ledger:
         with spans_of() as before:
             async with Runner(ledger, {"agent": ScriptedAgent(asking)}, SETTINGS, [tracing(before.provider)]) as runner:
@@ -105,7 +105,7 @@ async def test_a_run_continues_the_trace_of_its_caller() -> None:
     assert spans.tree() == ["invoke_agent agent", "  chat"]
 
 
-async def test_what_the_caller_does_not_record_is_not_recorded_here() -> None:
+async def test_a_trace_that_the_caller_does_not_sample_is_not_sampled_here() -> None:
     async with traced(hello) as (runner, spans):
         await run_once(runner, user("u1"), caller=SpanRef(trace_id=TRACE, span_id=PARENT, sampled=False))
         await run_once(runner, user("u2"))
@@ -113,7 +113,7 @@ async def test_what_the_caller_does_not_record_is_not_recorded_here() -> None:
 
 
 @pytest.mark.parametrize("sampled", [True, False])
-async def test_a_traced_run_tells_others_of_its_own_span(sampled: bool) -> None:
+async def test_a_traced_run_has_its_own_span_in_the_callers_trace(sampled: bool) -> None:
     runs: list[Run] = []
 
     async def script(run: Run) -> AsyncGenerator[Any, None]:
@@ -129,7 +129,7 @@ async def test_a_traced_run_tells_others_of_its_own_span(sampled: bool) -> None:
     assert [root.id for root in spans.roots] == ([span.span_id] if sampled else [])
 
 
-async def test_what_a_framework_traces_by_itself_becomes_part_of_the_trace() -> None:
+async def test_spans_of_a_framework_become_part_of_the_trace() -> None:
     async def script(run: Run) -> AsyncGenerator[Any, None]:
         with spans.provider.get_tracer("framework").start_as_current_span("call_llm"):
             await anyio.lowlevel.checkpoint()

@@ -7,10 +7,12 @@ import io
 import json
 import logging
 import logging.handlers
+import pickle
 import queue
+import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,9 +29,10 @@ from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.logging import JsonFormatter, RunContextFilter, TextFormatter
 from ambient_runner.protocol.events import Event
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import Run, current_run
+from ambient_runner.runs.run import Run, current_run, log_context
 from ambient_runner.runs.runner import Runner
 from ambient_runner.telemetry.log_format import RedactingFormatter
+from ambient_runner.telemetry.log_hooks import LogHandler
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import agent_of
 from tests.machine_speed import HANG_SECONDS
@@ -131,6 +134,30 @@ async def test_json_lines_carry_them_as_members_and_one_record_is_one_line() -> 
     assert sorted(after) == ["level", "logger", "message", "time"]
 
 
+async def test_the_traceback_of_a_failed_run_is_its_exception_and_a_text_line_each() -> None:
+    async def crashing(run: Run) -> AsyncGenerator[Event, None]:
+        raise ConnectionError("no\nroute")
+        yield
+
+    for kind in FORMATTERS:
+        async with runner_of(ScriptedAgent(crashing)) as runner:
+            with logged(kind()) as lines:
+                await run_once(runner, user("u1"))
+        first = next(index for index, line in enumerate(lines) if "failed (agent_error)" in line)
+        if kind is JsonFormatter:
+            entry = json.loads(lines[first])
+            assert entry["message"].endswith("failed (agent_error)")
+            assert entry["exception"].startswith("Traceback")
+            assert entry["exception"].endswith("ConnectionError: no\nroute")
+        else:
+            assert lines[first].endswith("failed (agent_error)")
+            further = [line for line in lines[first + 1 :] if line.startswith("    | ")]
+            assert (further[0], further[-2:]) == (
+                "    | Traceback (most recent call last):",
+                ["    | ConnectionError: no", "    | route"],
+            )
+
+
 async def test_a_bridges_own_lines_and_its_tools_carry_the_context() -> None:
     """Strands calls the tool in a thread; the bridge logs that a custom handler yielded what is no event."""
 
@@ -167,6 +194,48 @@ async def test_a_handler_that_formats_elsewhere_keeps_the_context() -> None:
         agent_log.removeHandler(handler)
     entry = json.loads(JsonFormatter().format(waiting.get_nowait()))
     assert (entry["run"], entry["thread"], entry["agent"]) == (run.key, run.thread.id, run.agent)
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
+async def test_the_secrets_of_a_run_are_redacted_in_a_handler_that_formats_elsewhere(
+    kind: type[RedactingFormatter],
+) -> None:
+    waiting: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handler = logging.handlers.QueueHandler(waiting)  # type: ignore[arg-type]
+    handler.addFilter(RunContextFilter())
+
+    async def script(run: Run) -> AsyncGenerator[Event, None]:
+        run.secrets.add(["granted-token-1"])
+        agent_log.error("using %s", "granted-token-1", exc_info=raised("no granted-token-1"))
+        agent_log.error("about another run: granted-token-1", extra=log_context("r2", "t2", "agent"))
+        for event in said("m1", "hi"):
+            yield event
+
+    agent_log.addHandler(handler)
+    try:
+        async with runner_of(ScriptedAgent(script)) as runner:
+            await run_once(runner, user("u1"))
+    finally:
+        agent_log.removeHandler(handler)
+    text = "\n".join(kind().format(waiting.get_nowait()) for _ in range(2))
+    assert ("granted-token-1" in text, text.count("[redacted]")) == (False, 3)
+
+
+async def test_a_record_of_a_run_can_be_sent_to_another_process_without_the_runs_secrets() -> None:
+    sent: list[bytes] = []
+
+    async def script(run: Run) -> AsyncGenerator[Event, None]:
+        run.secrets.add(["granted-token-1"])
+        record = record_of("hello")
+        RunContextFilter().filter(record)
+        sent.append(pickle.dumps(record))
+        for event in said("m1", "hi"):
+            yield event
+
+    async with runner_of(ScriptedAgent(script)) as runner:
+        await run_once(runner, user("u1"))
+    assert b"granted-token-1" not in sent[0]
+    assert f"thread={KEY.id} " in TextFormatter().format(pickle.loads(sent[0]))
 
 
 HOSTILE = {
@@ -252,6 +321,40 @@ def test_a_secret_with_line_breaks_and_quotes_is_redacted_before_it_is_escaped(k
 
 
 @pytest.mark.parametrize("kind", FORMATTERS)
+def test_a_secret_of_several_lines_is_redacted_in_a_message_without_arguments(kind: type[RedactingFormatter]) -> None:
+    """Such a message arrives from a queue, where its arguments and its traceback are part of it."""
+    line = kind(("BEGIN KEY\nabc\nEND KEY",)).format(record_of("key BEGIN KEY\nabc\nEND KEY;\nmore"))
+    assert ("KEY" in line, "abc" in line, "key [redacted];" in line, "more" in line) == (False, False, True, True)
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
+def test_a_secret_in_the_name_of_a_logger_or_a_level_is_redacted(kind: type[RedactingFormatter]) -> None:
+    record = record_of("hello")
+    record.name, record.levelname = f"tool.{SECRET}", f"LEVEL-{SECRET}"
+    line = kind((SECRET,)).format(record)
+    assert ("hunter2" in line, line.count("[redacted]")) == (False, 2)
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
+def test_the_name_of_a_level_cannot_forge_a_line(kind: type[RedactingFormatter]) -> None:
+    record = record_of("hello")
+    record.levelname = "EVIL\n2026-01-01 00:00:00,000 INFO x: forged\x1b[2J"
+    assert kind().format(record).isprintable()
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
+@pytest.mark.parametrize("secret", ['hunter2-"q\\uote"-é', "hunter2-\\-it's", 'hunter2-"it\'s"-\\-\n'])
+@pytest.mark.parametrize("spell", [repr, ascii, lambda value: repr(value.encode()), lambda value: repr({"a": value})])
+def test_a_secret_is_redacted_in_the_repr_of_a_value(
+    kind: type[RedactingFormatter], secret: str, spell: Callable[[str], str]
+) -> None:
+    """A backslash is doubled by repr as by JSON, but quotes are not escaped in the same way."""
+    record = record_of("%s | %s", spell(secret), spell(f"x'{secret}'y"))
+    line = kind((secret,)).format(record)
+    assert ("hunter2" in line, line.count("[redacted]")) == (False, 2)
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
 async def test_the_secrets_of_a_run_are_redacted_on_its_lines(kind: type[RedactingFormatter]) -> None:
     async def script(run: Run) -> AsyncGenerator[Event, None]:
         run.secrets.add(["granted-token-1"])
@@ -304,6 +407,144 @@ def test_an_app_configures_the_log_of_its_process(format: LogFormat, level: str,
         assert lines[0] == "the key is [redacted]\nforged"
     else:
         assert lines[0].endswith(r" WARNING mine: the key is [redacted]\nforged")
+
+
+STRAY = """
+import logging, sys, threading, warnings
+from ambient_runner.logging import configure_logging
+
+class Unprintable:
+    def __str__(self):
+        raise RuntimeError("hunter2-hunter2")
+
+class UnprintableText(str):
+    __repr__ = __str__ = Unprintable.__str__
+
+class Undeletable:
+    def __del__(self):
+        raise ValueError("in del: hunter2-hunter2")
+
+def fail(*args):
+    raise ValueError("in a thread: hunter2-hunter2")
+
+configure_logging(format=sys.argv[1], secrets=["hunter2-hunter2"])
+thread = threading.Thread(target=fail, name="worker-hunter2-hunter2")
+thread.start()
+thread.join()
+quiet = threading.Thread(target=sys.exit)
+quiet.start()
+quiet.join()
+warnings.warn("warned: hunter2-hunter2")
+log = logging.getLogger("mine")
+log.info("bad hunter2-hunter2 %d", "hunter2-hunter2")
+log.info("too few: %s %s", "x")
+log.info("%s", Unprintable())
+log.info(Unprintable())
+log.info(UnprintableText("x"))
+Undeletable()
+fail()
+"""
+STRAY_LINES = [
+    ("ERROR", "ambient_runner.telemetry.log_hooks", "ValueError: in a thread: [redacted]"),
+    ("WARNING", "py.warnings", "UserWarning: warned: [redacted]"),
+    ("INFO", "mine", "TypeError: %d format"),
+    ("INFO", "mine", "TypeError: not enough arguments for format string"),
+    *[("INFO", "mine", "RuntimeError: [redacted]")] * 3,
+    ("ERROR", "ambient_runner.telemetry.log_hooks", "ValueError: in del: [redacted]"),
+    ("CRITICAL", "ambient_runner.telemetry.log_hooks", "ValueError: in a thread: [redacted]"),
+]
+"""Level, logger and text of what the script writes to standard error."""
+
+
+def run_stray(format: LogFormat) -> list[str]:
+    """Run the script and return the lines of its standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", STRAY, format], capture_output=True, text=True, check=False, timeout=HANG_SECONDS
+    )
+    assert done.returncode == 1
+    return done.stderr.splitlines()
+
+
+def test_warnings_uncaught_errors_and_bad_logging_calls_are_json_lines_too() -> None:
+    entries = [json.loads(line) for line in run_stray("json")]
+    assert [(entry["level"], entry["logger"]) for entry in entries] == [line[:2] for line in STRAY_LINES]
+    for entry, (_, _, text) in zip(entries, STRAY_LINES, strict=True):
+        assert text in entry["message"] + entry.get("exception", "")
+    assert "hunter2" not in str(entries)
+
+
+def test_warnings_uncaught_errors_and_bad_logging_calls_are_text_lines_too() -> None:
+    lines = run_stray("text")
+    prefix = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ([A-Z]+) (\S+): ")
+    heads = [match for line in lines if (match := prefix.match(line))]
+    assert [match.groups() for match in heads] == [line[:2] for line in STRAY_LINES]
+    assert [line for line in lines if not prefix.match(line) and not line.startswith("    | ")] == []
+    assert "hunter2" not in "".join(lines)
+
+
+def test_a_bad_logging_call_names_its_place_and_keeps_the_context() -> None:
+    stream = io.StringIO()
+    handler = LogHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    record = record_of("bad %d", "x")
+    record.__dict__.update(log_context("r1", "t1", "agent"))
+    handler.addFilter(RunContextFilter())
+    handler.handle(record)
+    entry = json.loads(stream.getvalue())
+    assert (entry["run"], entry["thread"], entry["agent"], "file.py:1" in entry["message"]) == (
+        "r1",
+        "t1",
+        "agent",
+        True,
+    )
+
+
+def test_a_context_that_cannot_be_formatted_does_not_fail_a_logging_call() -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    stream = io.StringIO()
+    handler = LogHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    record = record_of("hello")
+    record.__dict__.update(ambient_run="r1", ambient_thread=Unprintable(), ambient_agent="agent")
+    handler.handle(record)
+    entry = json.loads(stream.getvalue())
+    assert ("no text" in entry["message"], entry["run"]) == (True, "r1")
+
+
+def test_a_closed_standard_error_does_not_fail_a_logging_call() -> None:
+    stream = io.StringIO()
+    stream.close()
+    handler = LogHandler(stream)
+    handler.setFormatter(TextFormatter())
+    handler.handle(record_of("hello"))
+
+
+HOOKS = """
+import logging, sys, threading, warnings
+import ambient_runner.logging
+from ambient_runner.logging import JsonFormatter, RunContextFilter, configure_logging
+hooks = lambda: (sys.excepthook, sys.unraisablehook, threading.excepthook, warnings.showwarning)
+before = hooks()
+handler = logging.StreamHandler()
+handler.setFormatter(JsonFormatter())
+handler.addFilter(RunContextFilter())
+logging.getLogger().addHandler(handler)
+configure_logging()
+print(hooks() == before)
+configure_logging(force=True)
+print(any(now is was for now, was in zip(hooks(), before)))
+"""
+
+
+def test_the_hooks_of_an_app_stay_unless_it_has_its_log_configured() -> None:
+    """As `configure_logging` does nothing for an app with handlers, it does not replace its hooks either."""
+    done = subprocess.run(
+        [sys.executable, "-c", HOOKS], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
+    assert done.stdout.split() == ["True", "False"]
 
 
 def test_the_format_is_a_setting() -> None:

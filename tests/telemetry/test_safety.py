@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import ag_ui.core
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NoOpTracerProvider
@@ -28,7 +29,7 @@ from ambient_runner.telemetry.span_text import MAX_TEXT, BoundedText, redact_and
 from ambient_runner.telemetry.span_writer import SpanWriter
 from ambient_runner.telemetry.tracing import tracing
 from tests.scripts import hello
-from tests.telemetry.world import Spans, called, script_of, traced
+from tests.telemetry.world import Spans, called, script_of, spans_of, traced
 from tests.world import ScriptedAgent, run_once, runner_of, said, user
 
 SECRET = "sk-live-0123456789abcdef"
@@ -53,7 +54,7 @@ async def test_no_secret_is_in_any_span() -> None:
     assert spans.roots[0].error == "[redacted] was refused"
 
 
-async def test_a_secret_that_a_run_learns_on_its_way_is_taken_out_too() -> None:
+async def test_a_secret_added_during_a_run_is_redacted_too() -> None:
     granted = "ghp-granted-to-this-run"
 
     async def script(run: Run) -> AsyncGenerator[Any, None]:
@@ -98,7 +99,7 @@ def test_a_text_is_bounded_after_redaction_and_marked_where_it_was_cut() -> None
     assert len(str(words)) == 2 * MAX_TEXT + 1
 
 
-async def test_text_that_utf8_cannot_hold_does_not_cost_the_batch() -> None:
+async def test_text_that_utf8_cannot_encode_does_not_lose_the_batch() -> None:
     lone = "half \ud83d a face"
     script = script_of(*said("m1", lone), *called("c1", "look\ud83d", "{}", lone))
     async with traced(script) as (runner, spans):
@@ -136,7 +137,7 @@ async def test_it_makes_no_event_and_changes_none() -> None:
     assert isinstance(traced_too[0], RunStarted)
 
 
-async def test_tracing_that_fails_is_logged_once_and_the_run_goes_on(
+async def test_tracing_that_fails_is_logged_once_and_the_run_continues(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = SpanWriter.start_span
@@ -153,6 +154,28 @@ async def test_tracing_that_fails_is_logged_once_and_the_run_goes_on(
     assert isinstance(events[-1], RunFinished)
     failures = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.getMessage() for record in failures] == ["Failed while tracing a run"]
+
+
+async def test_events_of_ag_ui_that_inner_middleware_yields_are_traced(caplog: pytest.LogCaptureFixture) -> None:
+    def greeting(handler: RunHandler) -> RunHandler:
+        async def handle(run: Run) -> AsyncGenerator[Any, None]:
+            async for event in handler(run):
+                if isinstance(event, RunFinished):
+                    yield ag_ui.core.TextMessageStartEvent(message_id="g", role="assistant")
+                    yield ag_ui.core.TextMessageContentEvent(message_id="g", delta="bye")
+                    yield ag_ui.core.TextMessageEndEvent(message_id="g")
+                yield event
+
+        return handle
+
+    with spans_of() as spans:
+        middleware = [tracing(spans.provider, content=True), greeting]
+        async with runner_of(ScriptedAgent(hello), middleware=middleware) as runner:
+            events = await run_once(runner, user("u1"))
+        assert spans.tree() == ["invoke_agent agent", "  chat", "  chat"]
+        assert "bye" in str(spans.all)
+    assert isinstance(events[-1], RunFinished)
+    assert caplog.records == []
 
 
 async def test_otel_sdk_disabled_switches_tracing_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ async def test_only_assistant_messages_are_spans() -> None:
     assert "private" not in str(spans.all)
 
 
-async def test_subagents_hang_below_what_called_them_and_have_tools_of_their_own() -> None:
+async def test_spans_of_subagents_are_children_of_their_call_and_have_their_own_tools() -> None:
     script = script_of(
         *called("c1", "delegate"),
         SubagentStarted(subagent_run_id="s1", name="researcher", parent_tool_call_id="c1"),

@@ -1,4 +1,4 @@
-"""Google ADK agents with the names of the ADK AGUI Middleware document: a thin layer on the bridge and the server.
+"""Google ADK agents with the names of the package `adk-agui-middleware`: a thin layer on the bridge and the server.
 
     service = SSEService(agent, RunnerConfig(), ConfigContext(user_id="ada"))
     register_agui_endpoint(app, service)
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ambient_runner.adk.routes import AdkEndpoints, adk_history_routes, adk_routes
+from ambient_runner.adk.routes import ADKEndpoints, adk_history_routes, adk_routes
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import ConfigContext, RunnerConfig, SessionLockConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, InputInfo, TranslateEvent
@@ -95,7 +95,7 @@ class SSEService:
         self.runtime = build_runtime(settings, {_AGENT_NAME: self.bridge}, middleware=middleware)
         authorizer = authorize or (None if isinstance(config_context.user_id, str) else _allow_any_actor)
         guard = Guard(authorizer, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-        self.endpoints = AdkEndpoints(self.runtime, guard, config_context, handlers, _AGENT_NAME)
+        self.endpoints = ADKEndpoints(self.runtime, guard, config_context, handlers, _AGENT_NAME)
 
 
 def register_agui_endpoint(app: FastAPI, sse_service: SSEService, path: str = "/", *, history: bool = True) -> None:

@@ -1,7 +1,7 @@
-"""Routes of the ADK facade: those of the ADK AGUI Middleware document, on the same Runner, ledger and streams as all other routes.
+"""Routes of the ADK facade: those of `adk-agui-middleware`, on the same Runner, ledger and streams as all other routes.
 
 The application's extractors identify a request: app name and user id become the Actor, the session id the thread. So a client cannot name
-another user's thread. For a busy thread the error is in the stream, as clients of that document expect.
+another user's thread. For a busy thread the error is in the stream, as clients of that package expect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ambient_runner.server.routes.runs import (
     start_request,
     with_skipped_messages,
 )
-from ambient_runner.server.routes.threads import MAX_PATCH_BODY, PATCH_TYPES, hidden_keys, patch_state
+from ambient_runner.server.routes.threads import MAX_PATCH_BYTES, PATCH_TYPES, hidden_keys, patch_state
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.adk.config import ConfigContext, SessionLockConfig
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _PAGE_SIZE = 1000
 
 
-class AdkEndpoints:
+class ADKEndpoints:
     """Serves one ADK agent to HTTP clients."""
 
     def __init__(
@@ -149,20 +149,20 @@ class AdkEndpoints:
 
     async def _start_locked(self, runner: Runner, start: StartRequest, hook_request: HookRequest) -> Started:
         """Start the run under the user's lock and ours. Raises: ThreadBusy, and what `Runner.start` raises."""
-        user_lock = UserLock(self._lock_handler, hook_request.info)
-        if not await user_lock.acquire():
+        lock_call = LockHandlerCall(self._lock_handler, hook_request.info)
+        if not await lock_call.acquire():
             raise ThreadBusy
-        start = dataclasses.replace(start, on_end=user_lock.release)
+        start = dataclasses.replace(start, on_end=lock_call.release)
         token = current_hook_request.set(hook_request)
         try:
             started = await start_with_retries(runner, start, self._config.session_lock_config)
         except BaseException:
-            await user_lock.release()
+            await lock_call.release()
             raise
         finally:
             current_hook_request.reset(token)
-        if started.joined:
-            await user_lock.release()
+        if started.is_joined:
+            await lock_call.release()
         return started
 
     async def _locked_response(self, request: Request, run_input: RunAgentInput, hook_request: HookRequest) -> Response:
@@ -189,7 +189,7 @@ class AdkEndpoints:
         )
 
 
-class UserLock:
+class LockHandlerCall:
     """The application's lock handler, called before our own lock. It can refuse or delay a run; only an acquired lock is released, once."""
 
     def __init__(self, handler: Any, info: InputInfo) -> None:
@@ -232,7 +232,7 @@ async def _supersede_if_expired(
     return dataclasses.replace(start, on_busy="supersede") if is_expired else start
 
 
-def adk_routes(endpoints: AdkEndpoints, path: str = "/") -> APIRouter:
+def adk_routes(endpoints: ADKEndpoints, path: str = "/") -> APIRouter:
     """Return the router with `POST path`, which starts a run."""
     router = APIRouter(route_class=AmbientRoute)
 
@@ -243,7 +243,7 @@ def adk_routes(endpoints: AdkEndpoints, path: str = "/") -> APIRouter:
     return router
 
 
-def adk_history_routes(endpoints: AdkEndpoints) -> APIRouter:
+def adk_history_routes(endpoints: ADKEndpoints) -> APIRouter:
     """Return the router with the five history and state routes of the ADK AGUI Middleware."""
     router = APIRouter(route_class=AmbientRoute)
 
@@ -266,7 +266,7 @@ def adk_history_routes(endpoints: AdkEndpoints) -> APIRouter:
 
     @router.patch("/state/{thread_id:path}")
     async def patch_state_route(request: Request, thread_id: str) -> Response:
-        body = await read_body(request, MAX_PATCH_BODY, media_types=PATCH_TYPES)
+        body = await read_body(request, MAX_PATCH_BYTES, media_types=PATCH_TYPES)
         await endpoints.patch_thread_state(request, thread_id, body)
         return JsonResponse({"status": "updated"})
 

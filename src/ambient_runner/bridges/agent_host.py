@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -29,11 +30,11 @@ from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from ag_ui.core import RunAgentInput
 
-    from ambient_runner.bridges.base import PlatformBridge
+    from ambient_runner.bridges.base import Adapter, PlatformBridge
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import Actor, Middleware, Run
 
@@ -65,7 +66,7 @@ class AgentHost:
     ) -> None:
         self.name = check_agent_name(name)
         self.bridge = bridge
-        self.hidden_state: frozenset[str] = frozenset(getattr(bridge, "hidden_state", ()))
+        self.hidden_state = frozenset(bridge.hidden_state)
         self.middleware: Sequence[Middleware] = tuple(bridge.middleware())
         self.default_prompt = bridge.default_prompt
         self._context = context or default_context
@@ -79,7 +80,7 @@ class AgentHost:
         run_input = input_to_agui(run.input)
         cached = await self._acquire_adapter(run, run_input)
         try:
-            async with aclosing(_ensure_closeable(cached.adapter.run(run_input))) as events:
+            async with aclosing(await open_events(cached.adapter, run_input)) as events:
                 yield events
         finally:
             cached.is_running = False
@@ -122,7 +123,7 @@ class AgentHost:
             await self._close_adapter(slot)
             cached = None
         if cached is None:
-            adapter = self.bridge.create_adapter(dataclasses.replace(context, is_continuation=run.is_continuation))
+            adapter = self.create_adapter(dataclasses.replace(context, is_continuation=run.is_continuation))
             cached = self._adapters[slot] = _CachedAdapter(
                 adapter=adapter, config_digest=digest, last_used=time.monotonic()
             )
@@ -130,6 +131,20 @@ class AgentHost:
         self._adapters.move_to_end(slot)
         await self._evict_excess()
         return cached
+
+    def create_adapter(self, context: PlatformContext) -> Adapter:
+        """Return a new adapter. Raises: TypeError if the bridge returns something else."""
+        adapter, method = self.bridge.create_adapter(context), f"{type(self.bridge).__name__}.create_adapter"
+        if inspect.iscoroutine(adapter):
+            adapter.close()
+            raise TypeError(
+                f"{method} is a coroutine function. Write `def create_adapter`, and await in the adapter's `run`."
+            )
+        if not callable(getattr(adapter, "run", None)):
+            raise TypeError(
+                f"{method} returned {_type_name(adapter)}, which has no method `run(input)`. Return an adapter."
+            )
+        return adapter
 
     async def _evict_excess(self) -> None:
         excess = max(len(self._adapters) - self._max_adapters, 0)
@@ -148,16 +163,38 @@ def _waits_for(adapter: Any, run_input: RunAgentInput) -> bool:
     return isinstance(adapter, AwaitsAnswer) and adapter.waits_for(run_input)
 
 
-def _ensure_closeable(events: AsyncIterator[Any] | Iterator[Any]) -> AsyncGenerator[Any, None]:
-    """Return the events as a generator that can be closed. A plain iterator is stepped in a thread: it may block."""
+async def open_events(adapter: Adapter, run_input: RunAgentInput) -> AsyncGenerator[Any, None]:
+    """Return the events of `adapter.run` as a generator that can be closed. A plain iterator is stepped in a thread: it may block.
+
+    Raises: TypeError if `run` returns no events.
+    """
+    events: Any = adapter.run(run_input)
+    if inspect.iscoroutine(events):
+        events = await events
     if isinstance(events, Iterator):
-        return iterate_in_thread(events)
-    return cast("AsyncGenerator[Any, None]", events) if hasattr(events, "aclose") else _iterate_events(events)
+        return iterate_in_thread(cast("Iterator[Any]", events))
+    if isinstance(events, AsyncIterable):
+        stream = cast("AsyncGenerator[Any, None]", events)
+        return stream if hasattr(stream, "aclose") else _iterate_events(stream)
+    if isinstance(events, list | tuple):
+        return _iterate_list(cast("Sequence[Any]", events))
+    raise TypeError(
+        f"{type(adapter).__name__}.run returned {_type_name(events)}. Write `async def run(self, input)` that yields AG-UI events."
+    )
 
 
-async def _iterate_events(events: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+async def _iterate_events(events: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
     async for event in events:
         yield event
+
+
+async def _iterate_list(events: Sequence[Any]) -> AsyncGenerator[Any, None]:
+    for event in events:
+        yield event
+
+
+def _type_name(value: object) -> str:
+    return "None" if value is None else type(value).__name__
 
 
 def default_context(run: Run) -> PlatformContext:

@@ -63,7 +63,7 @@ class AGUIAdapter:
         self._agent = agent
         self._owns_agent = own
 
-    async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the ADR's name
+    async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         reader = EventReader()
         async with aclosing(stream_hook(_start_run, await self._run_function(), input)) as pieces:
             async for piece in pieces:
@@ -108,7 +108,7 @@ class StoppableAdapter(AGUIAdapter):
 
     _thread_id = ""
 
-    async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the ADR's name
+    async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         self._thread_id = input.thread_id
         async with aclosing(super().run(input)) as events:
             async for event in events:

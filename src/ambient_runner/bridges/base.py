@@ -1,4 +1,4 @@
-"""The bridge contract: how a framework plugs in. Two methods, as the ADR says; everything else is optional.
+"""The bridge contract: how a framework plugs in. Two methods are required; everything else is optional.
 
 A bridge creates one adapter per thread and configuration; the adapter handles one run after another. What a bridge needs from the platform
 arrives as data: `PlatformContext` when the adapter is created, `current_run()` while it runs. Nothing here imports a framework.
@@ -16,7 +16,7 @@ from ambient_runner.projections.private_entries import MEMORY_EVENT
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
     from ag_ui.core import RunAgentInput
 
@@ -60,8 +60,11 @@ class Adapter(Protocol):
     `def waits_for(self, input: RunAgentInput) -> bool` (see `AwaitsAnswer`).
     """
 
-    def run(self, input: RunAgentInput) -> AsyncIterator[Any] | Iterator[Any]:  # noqa: A002  the ADR's name
-        """Yield the events of one run. An async generator must not block; a plain generator is stepped in a thread."""
+    def run(self, input: RunAgentInput) -> AsyncIterator[Any] | Iterator[Any]:  # noqa: A002  the adapter contract's name
+        """Yield the events of one run. An async generator must not block; a plain generator is stepped in a thread.
+
+        A coroutine function that returns either of them, or a list of events, is accepted too.
+        """
         ...
 
 
@@ -84,7 +87,7 @@ class AwaitsAnswer(Protocol):
     """An adapter that keeps a turn open until its interrupt is answered. The run that answers gets this adapter even if the configuration
     has changed meanwhile."""
 
-    def waits_for(self, input: RunAgentInput) -> bool: ...  # noqa: A002  the ADR's name
+    def waits_for(self, input: RunAgentInput) -> bool: ...  # noqa: A002  the adapter contract's name
 
 
 @runtime_checkable
@@ -113,6 +116,9 @@ class PlatformBridge(ABC):
 
     default_prompt: str = ""
     """User message for a request that has none. If empty, such a request is refused with 422."""
+
+    hidden_state: Collection[str] = ()
+    """Names of state keys that are never sent to clients and never accepted from them."""
 
     def middleware(self) -> Sequence[Middleware]:
         """Return the middleware for this bridge's runs, outermost first. It runs inside the server's middleware, which sees its events."""

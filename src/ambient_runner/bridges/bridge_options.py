@@ -31,12 +31,15 @@ class BridgeOptions:
     source: str = ""
 
     def create(self, factory: Callable[..., Any], *args: Any) -> Any:
-        """Call a bridge's constructor with these options. Raises: ConfigError, naming the wrong option and the nearest known one."""
-        if not self.values:
-            return factory(*args)
-        keywords = self._to_keywords(factory, skipped=len(args))
+        """Call a bridge's constructor with these options, and with the agent object or URL in `args` if there is one.
+
+        Raises: ConfigError, naming the wrong option and the nearest known one, or what the constructor raised.
+        """
+        self._check_takes_agent(factory, args)
+        keywords = self._to_keywords(factory, skipped=len(args)) if self.values else {}
         self._check_required(factory, len(args), keywords)
-        with missing_package_as_config_error(), user_code_errors(f"{self.source}: {_name_of(factory)} failed"):
+        agent = f" with a {type(args[0]).__name__}" if args else ""
+        with missing_package_as_config_error(), user_code_errors(f"{self._prefix}{_name_of(factory)} failed{agent}"):
             return factory(*args, **keywords)
 
     def require_none(self, target: str) -> None:
@@ -73,6 +76,18 @@ class BridgeOptions:
                 keywords |= values
         return keywords
 
+    @property
+    def _prefix(self) -> str:
+        return f"{self.source}: " if self.source else ""
+
+    def _check_takes_agent(self, factory: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            inspect.signature(factory).bind_partial(*args)
+        except TypeError as error:
+            raise ConfigError(
+                f"{self._prefix}{_name_of(factory)} takes no agent. Remove `use`, or name a bridge that takes one."
+            ) from error
+
     def _check_required(self, factory: Callable[..., Any], given: int, keywords: Mapping[str, Any]) -> None:
         required = [
             parameter.name
@@ -83,7 +98,7 @@ class BridgeOptions:
         ]
         if required:
             raise ConfigError(
-                f"{self.source}: {_name_of(factory)} requires {', '.join(required)}. Add it to the table; "
+                f"{self._prefix}{_name_of(factory)} requires {', '.join(required)}. Add it to the table; "
                 "an agent object is named by `use`."
             )
 

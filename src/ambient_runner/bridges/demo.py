@@ -10,12 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import RunInterrupted
 from ambient_runner.protocol.events import Event, Interrupt, TextMessageContent, TextMessageEnd, TextMessageStart
 
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from ag_ui.core import ResumeEntry, RunAgentInput
 
+__all__ = ["DemoBridge"]
+
 NewId = Callable[[str], str]
 MAX_COUNT = 1_000_000
-FRONTEND_TOOL = "change_background"
+CLIENT_TOOL = "change_background"
 _COUNT = re.compile(r"(\d{1,7})(?:\s+every\s+(\d{1,6})\s*ms)?", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"\s*(\S*)\s?(.*)", re.DOTALL)
 _WORD = re.compile(r"\s*\S+|\s+")
@@ -55,7 +58,7 @@ class DemoTurn:
     """Text after the command, with its whitespace."""
     composer: Composer
     new_id: NewId
-    is_stopped: bool = False
+    is_stopping: bool = False
     """True after `interrupt`. Long commands check it."""
 
 
@@ -66,7 +69,7 @@ Command = Callable[[DemoTurn], Iterator[Step]]
 class DemoBridge(PlatformBridge):
     """The demo agent. `new_id` returns an id for a kind (message, call, interrupt); tests pass a counter."""
 
-    def __init__(self, new_id: NewId = random_id) -> None:
+    def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
 
     def capabilities(self) -> FrameworkCapabilities:
@@ -84,7 +87,7 @@ class DemoAdapter:
         self._turn: DemoTurn | None = None
         self._stop = anyio.Event()
 
-    async def run(self, input: RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+    async def run(self, input: RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
         command, turn = _parse_command(input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()
         for step in command(turn):
@@ -98,7 +101,7 @@ class DemoAdapter:
     async def interrupt(self) -> None:
         """End the current command early: it closes its message and the run finishes."""
         if self._turn:
-            self._turn.is_stopped = True
+            self._turn.is_stopping = True
         self._stop.set()
 
     async def _pause(self, seconds: float | None) -> None:
@@ -133,10 +136,6 @@ def _message_text(content: Any) -> str:
     return "".join(part.text for part in content if part.type == "text")
 
 
-def _as_object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _stream_words(turn: DemoTurn, text: str) -> Iterator[Event]:
     for word in _WORD.findall(text):
         yield from turn.composer.text(word)
@@ -155,7 +154,7 @@ def _run_count(turn: DemoTurn) -> Iterator[Step]:
     for number in range(1, int(match[1]) + 1):
         if pause is not None:
             yield pause
-        if turn.is_stopped:
+        if turn.is_stopping:
             break
         yield TextMessageContent(message_id=message_id, delta=f"{number} ")
     yield TextMessageEnd(message_id=message_id)
@@ -196,10 +195,10 @@ def _split_text(text: str, size: int) -> list[str]:
 
 def _run_color(turn: DemoTurn) -> Iterator[Step]:
     color = turn.argument.strip() or "teal"
-    if not any(tool.name == FRONTEND_TOOL for tool in turn.run_input.tools or ()):
-        yield from _stream_words(turn, f"Your client has no tool {FRONTEND_TOOL}, so I cannot turn it {color}.")
+    if not any(tool.name == CLIENT_TOOL for tool in turn.run_input.tools or ()):
+        yield from _stream_words(turn, f"Your client has no tool {CLIENT_TOOL}, so I cannot turn it {color}.")
         return
-    yield from _stream_tool_call(turn, turn.new_id("call"), FRONTEND_TOOL, {"background": color})
+    yield from _stream_tool_call(turn, turn.new_id("call"), CLIENT_TOOL, {"background": color})
 
 
 def _continue_after_tool(turn: DemoTurn) -> Iterator[Step]:
@@ -229,7 +228,7 @@ def _resume_approve(turn: DemoTurn) -> Iterator[Step]:
 
 
 def _describe_decision(entry: ResumeEntry, what: str) -> str:
-    payload = _as_object(entry.payload)
+    payload = as_object(entry.payload)
     comment = f" You said: {payload['comment']}" if payload.get("comment") else ""
     if entry.status == "cancelled":
         return f"Cancelled: I will not {what}."
@@ -240,7 +239,7 @@ def _describe_decision(entry: ResumeEntry, what: str) -> str:
 
 def _run_state(turn: DemoTurn) -> Iterator[Step]:
     plan = [{"task": task, "done": False} for task in ("mix", "bake", "serve")]
-    yield from turn.composer.state({**_as_object(turn.run_input.state), "plan": plan})
+    yield from turn.composer.state({**as_object(turn.run_input.state), "plan": plan})
     for index in range(len(plan)):
         yield from turn.composer.state_delta([{"op": "replace", "path": f"/plan/{index}/done", "value": True}])
     yield from _stream_words(turn, "The plan in our shared state is done.")
@@ -281,7 +280,7 @@ def _run_subagent(turn: DemoTurn) -> Iterator[Step]:
     composer = turn.composer
     helper = turn.new_id("subagent")
     yield from composer.start_subagent(helper, "researcher")
-    yield from composer.text("I am the researcher, and I found it.", lane=helper)
+    yield from composer.text("I am the researcher, and I found it.", subagent_id=helper)
     yield from composer.end_text(helper)
     yield from composer.end_subagent(helper)
     yield from _stream_words(turn, "My researcher has found it.")
@@ -320,7 +319,7 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("think", "reasoning, then an answer", _run_think),
         CommandEntry("weather CITY", "a backend tool call with its result", _run_weather),
         CommandEntry("two", "two tool calls at once", _run_two),
-        CommandEntry("color NAME", f"a frontend tool call, if your client has {FRONTEND_TOOL}", _run_color),
+        CommandEntry("color NAME", f"a client tool call, if your client has {CLIENT_TOOL}", _run_color),
         CommandEntry("approve TEXT", "an interrupt that asks for approval; your answer resumes the run", _run_approve),
         CommandEntry("state", "shared state: a snapshot, then patches", _run_state),
         CommandEntry("steps", "named steps", _run_steps),

@@ -91,19 +91,23 @@ def _import_module(name: str) -> object:
 
 def _missing_module_error(missing: str) -> ConfigError:
     parent = missing.rpartition(".")[0]
-    folders = (
-        [str(folder) for folder in getattr(sys.modules.get(parent), "__path__", ())] if parent else [str(Path.cwd())]
+    directories = (
+        [str(directory) for directory in getattr(sys.modules.get(parent), "__path__", ())]
+        if parent
+        else [str(Path.cwd())]
     )
-    known = [f"{parent}.{name}" if parent else name for folder in folders for name in _modules_in(Path(folder))]
-    searched = " or ".join(folders) or parent
+    known = [
+        f"{parent}.{name}" if parent else name for directory in directories for name in _modules_in(Path(directory))
+    ]
+    searched = " or ".join(directories) or parent
     hint = did_you_mean(missing, known, _SIMILARITY) or (
-        "" if parent else " Start `ambient` in the folder that contains it."
+        "" if parent else " Start `ambient` in the directory that contains it."
     )
     return ConfigError(f"There is no module {missing} in {searched}{'' if parent else ', nor is it installed'}.{hint}")
 
 
-def _modules_in(folder: Path) -> list[str]:
-    paths = folder.iterdir() if folder.is_dir() else ()
+def _modules_in(directory: Path) -> list[str]:
+    paths = directory.iterdir() if directory.is_dir() else ()
     return sorted(path.stem for path in paths if path.stem.isidentifier() and (path.suffix == ".py" or path.is_dir()))
 
 

@@ -37,6 +37,8 @@ _LIST_TYPES = (
 )
 _TABLE_TYPES = (dict, collections.abc.Mapping)
 _CALLABLE: Any = collections.abc.Callable
+_DURATION_SUFFIX = "_timeout"
+"""End of the names of numbers that are durations, also where they are written without a unit."""
 _TYPE_NAMES = {str: "a string", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -88,9 +90,10 @@ def convert_value(value: Any, kind: Any, path: str) -> Any:
 
 
 def _check_simple(value: Any, kind: Any, path: str) -> Any:
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+        is_duration = isinstance(value, str) or path.endswith(_DURATION_SUFFIX)
         try:
-            return parse_seconds(value) if isinstance(value, str) else value
+            return parse_seconds(value) if is_duration else value
         except ValueError as error:
             raise ConfigError(f"{path} must be a number, or {error}.") from error
     is_wrong_bool = isinstance(value, bool) and kind is not bool

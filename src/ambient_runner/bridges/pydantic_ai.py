@@ -36,7 +36,7 @@ class PydanticAIBridge(AGUIBridge):
                     f"AGUIAdapter.run_stream of pydantic-ai has no option {name!r}.{did_you_mean(name, known)}"
                 )
 
-        async def run(input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the ADR's name
+        async def run(input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the adapter contract's name
             adapter = AGUIAdapter(agent=agent, run_input=input)
             stream = cast("AsyncGenerator[BaseEvent, None]", adapter.run_stream(**options))
             async with aclosing(stream) as events:

@@ -1,7 +1,7 @@
 """Load agents: specs (a registered name, `name=package.module:attribute` or `name=http://host:port/`) and tables `[agents.NAME]`.
 
 Built-in bridges and those of other packages are found the same way: by the entry-point group `ambient_runner.bridges`. An agent object of a
-framework needs no bridge of the user's: the group `ambient_runner.objects` maps its package to a bridge. Other AG-UI agents are recognised
+framework needs no bridge of the user's: the group `ambient_runner.objects` maps its package to a bridge. Other AG-UI agents are recognized
 by their `run`, and AG-UI servers by their URL. `import_string.py` imports the named object.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from starlette.applications import Starlette
 
 from ambient_runner.bridges.agui import AGUIBridge, is_agui_agent
-from ambient_runner.bridges.base import PlatformBridge, check_agent_name
+from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, check_agent_name
 from ambient_runner.bridges.bridge_options import BridgeOptions
 from ambient_runner.bridges.import_string import (
     import_object,
@@ -24,11 +24,11 @@ from ambient_runner.bridges.import_string import (
     user_code_errors,
 )
 from ambient_runner.bridges.toolkit.callbacks import required_parameters
-from ambient_runner.config.loader import did_you_mean
+from ambient_runner.config.loader import agent_name, did_you_mean
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ambient_runner.config import AgentSettings
 
@@ -37,17 +37,22 @@ OBJECT_GROUP = "ambient_runner.objects"
 """Entry points named after a package. Each names the bridge that is called with an object whose class comes from that package."""
 
 
+_SIMILARITY = 0.6
+"""Lowest similarity of two names at which one is suggested for the other."""
+_PLUGIN_ADVICE = "Update or uninstall the package that registers it."
 _URL_PREFIXES = ("http://", "https://", "remote+http://", "remote+https://")
 
 
-def load_agents(agents: Iterable[str | AgentSettings]) -> dict[str, PlatformBridge]:
-    """Return the bridges of these specs and tables by agent name, in their order.
+def load_agents(
+    agents: Iterable[str | AgentSettings], configured: Sequence[str | AgentSettings] = ()
+) -> dict[str, PlatformBridge]:
+    """Return the bridges of these specs and tables by agent name, in their order. `configured` is as for `load_agent`.
 
     Raises: ConfigError as `load_agent` does, and for a duplicate name.
     """
     bridges: dict[str, PlatformBridge] = {}
     for agent in agents:
-        name, bridge = load_agent(agent)
+        name, bridge = load_agent(agent, configured)
         if name in bridges:
             target = agent.rpartition("=")[2] if isinstance(agent, str) else agent.use or agent.bridge
             raise ConfigError(f"Two agents are named {name}. Rename one of them: other={target}")
@@ -56,7 +61,7 @@ def load_agents(agents: Iterable[str | AgentSettings]) -> dict[str, PlatformBrid
 
 
 def load_agent(
-    agent: str | AgentSettings, configured: Iterable[str | AgentSettings] = ()
+    agent: str | AgentSettings, configured: Sequence[str | AgentSettings] = ()
 ) -> tuple[str, PlatformBridge]:
     """Return the name and the bridge of an agent.
 
@@ -65,9 +70,9 @@ def load_agent(
     a bridge, an AG-UI agent, or a function without arguments that returns one of these. The URL is that of another AG-UI server.
     Raises: ConfigError, naming the wrong part of the spec or table.
     """
-    agent = next((found for found in configured if agent == _agent_name(found)), agent)
+    agent = next((found for found in configured if agent == agent_name(found)), agent)
     if not isinstance(agent, str):
-        return check_agent_name(agent.name), _load_table(agent)
+        return check_agent_name(agent.name), _check_capabilities(agent.name, _load_table(agent))
     name, has_name, target = ("", "", agent) if _is_url(agent) else agent.partition("=")
     target = target.strip() if has_name or not name else name.strip()
     name = name.strip()
@@ -76,11 +81,21 @@ def load_agent(
         raise ConfigError(f"{target} needs a name. Write mine={corrected}")
     if corrected != target:
         raise ConfigError(f"{target} is neither package.module:attribute nor a URL. Write {name}={corrected}")
-    return check_agent_name(name), _load_bridge(target, BridgeOptions())
+    known = () if has_name else [agent_name(found) for found in configured]
+    return check_agent_name(name), _check_capabilities(name, _load_bridge(target, BridgeOptions(), known))
 
 
-def _agent_name(agent: str | AgentSettings) -> str:
-    return agent.partition("=")[0].strip() if isinstance(agent, str) else agent.name
+def _check_capabilities(name: str, bridge: PlatformBridge) -> PlatformBridge:
+    """Return the bridge if it declares its capabilities. Raises: ConfigError. The server would fail on every request otherwise."""
+    kind = type(bridge).__name__
+    with user_code_errors(f"The agent {name} cannot be served: capabilities() of {kind} failed"):
+        declared = cast("object", bridge.capabilities())
+    if not isinstance(declared, FrameworkCapabilities):
+        raise ConfigError(
+            f"The agent {name} cannot be served: capabilities() of {kind} must return FrameworkCapabilities, "
+            f"not {type(declared).__name__}."
+        )
+    return bridge
 
 
 def _load_table(agent: AgentSettings) -> PlatformBridge:
@@ -99,6 +114,9 @@ def _bridge_from_table(agent: AgentSettings, options: BridgeOptions) -> Platform
     if target and not _is_url(target) and (corrected := suggest_target(target)) != target:
         raise ConfigError(f"{options.source}: use cannot be {target!r}. Write use = {corrected!r}")
     if not agent.bridge and not target:
+        for key in agent.options:
+            if hint := did_you_mean(key, ["bridge", "use"], _SIMILARITY):
+                raise ConfigError(f"{options.source} has an unknown key {key}.{hint}")
         raise ConfigError(
             f'{options.source} has neither bridge nor use. Write bridge = "claude" for a registered bridge, '
             'or use = "package.module:attribute" for an agent of your own.'
@@ -111,16 +129,19 @@ def _bridge_from_table(agent: AgentSettings, options: BridgeOptions) -> Platform
         return _load_bridge(target, options)
     if not target:
         return _load_bridge(agent.bridge, options)
-    factory = _registered_object(agent.bridge)
+    factory = _registered_object(agent.bridge, is_table=True)
     if not _is_bridge_class(factory):
         raise ConfigError(f"{options.source}: the bridge {agent.bridge} takes no agent. Remove `use`.")
     return options.create(factory, target if _is_url(target) else import_object(target))
 
 
-def _load_bridge(target: str, options: BridgeOptions) -> PlatformBridge:
+def _load_bridge(target: str, options: BridgeOptions, configured: Sequence[str] = ()) -> PlatformBridge:
+    """Return the bridge of a target. `configured` are the agent names that could have been meant instead of a registered name."""
     if _is_url(target):
         return _remote_bridge(target, options)
-    return _bridge_for(target, import_object(target) if ":" in target else _registered_object(target), options)
+    if ":" in target:
+        return _bridge_for(target, import_object(target), options)
+    return _bridge_for(target, _registered_object(target, configured, is_table=bool(options.source)), options)
 
 
 def _is_url(target: str) -> bool:
@@ -133,14 +154,26 @@ def _remote_bridge(target: str, options: BridgeOptions) -> PlatformBridge:
     return options.create(RemoteBridge, target.removeprefix("remote+"))
 
 
-def _registered_object(name: str) -> object:
-    known: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=BRIDGE_GROUP)}
+def _registered_object(name: str, configured: Sequence[str] = (), *, is_table: bool) -> object:
+    points = entry_points(group=BRIDGE_GROUP)
+    known = {point.name for point in points}
     if name not in known:
+        missing = "agent or bridge" if configured else "bridge"
+        agents = f" Agents in your settings: {', '.join(configured)}." if configured else ""
+        own = 'use = "package.module:attribute"' if is_table else "name=package.module:attribute"
         raise ConfigError(
-            f"There is no bridge {name!r}.{did_you_mean(name, list(known), 0.6)} Known: {', '.join(sorted(known)) or 'none'}. "
-            "For your own, write name=package.module:attribute."
+            f"There is no {missing} {name!r}.{did_you_mean(name, [*configured, *known], _SIMILARITY)}{agents} "
+            f"Registered bridges: {', '.join(sorted(known)) or 'none'}. For your own agent, write {own}"
         )
-    return import_object(known[name].value)
+    return import_object(find_target(points, name, "a bridge named"))
+
+
+def find_target(points: Iterable[EntryPoint], name: str, what: str) -> str:
+    """Return the import string of the entry points of this name. Raises: ConfigError if they name different objects."""
+    targets = sorted({point.value for point in points if point.name == name})
+    if len(targets) > 1:
+        raise ConfigError(f"Several packages install {what} {name}: {', '.join(targets)}. Uninstall all but one.")
+    return targets[0]
 
 
 def _bridge_for(target: str, candidate: object, options: BridgeOptions) -> PlatformBridge:
@@ -162,7 +195,7 @@ def _bridge_for(target: str, candidate: object, options: BridgeOptions) -> Platf
     if isinstance(agent, Starlette):
         raise ConfigError(
             f"{target} is a web app, not an agent. Add your agent to it with add_ambient_endpoints(app, bridge) and run the app itself; "
-            "or, if it is an AG-UI server, start it and use its URL: mine=http://127.0.0.1:PORT/"
+            "or, if it is an AG-UI server, start it and use its URL: http://127.0.0.1:PORT/"
         )
     raise ConfigError(
         f"{target} is not an agent but {type(agent).__name__}. It must be a PlatformBridge, a subclass of it, an agent of a framework "
@@ -186,19 +219,32 @@ def _create_bridge(target: str, factory: type[PlatformBridge], options: BridgeOp
 def _adopt_object(target: str, candidate: object, options: BridgeOptions) -> PlatformBridge | None:
     """Return the bridge itself, or the bridge for an agent object of a framework; None for anything else.
 
-    Agent objects may be callable, so they are recognised before anything is called.
+    Agent objects may be callable, so they are recognized before anything is called.
     """
     if isinstance(candidate, PlatformBridge):
         options.require_none(target)
         return candidate
     packages = {kind.__module__ for kind in type(candidate).__mro__}
-    for point in entry_points(group=OBJECT_GROUP):
-        if any(f"{package}.".startswith(f"{point.name}.") for package in packages):
-            make = import_object(point.value)
-            assert callable(make)
-            bridge = options.create(make, candidate)
-            return bridge if isinstance(bridge, PlatformBridge) else None
+    points = entry_points(group=OBJECT_GROUP)
+    for name in dict.fromkeys(point.name for point in points):
+        if any(f"{package}.".startswith(f"{name}.") for package in packages):
+            return _bridge_for_object(name, find_target(points, name, "a bridge for agents of"), candidate, options)
     return None
+
+
+def _bridge_for_object(package: str, target: str, agent: object, options: BridgeOptions) -> PlatformBridge:
+    """Return the bridge that the entry point of a package makes of an agent. Raises: ConfigError, naming the entry point."""
+    label = f"The bridge {target} for agents of {package}"
+    try:
+        make = import_object(target)
+    except ConfigError as error:
+        raise ConfigError(f"{label} cannot be imported. {error.message}") from error
+    if not callable(make):
+        raise ConfigError(f"{label} is not a class or function but {type(make).__name__}. {_PLUGIN_ADVICE}")
+    bridge = options.create(make, agent)
+    if not isinstance(bridge, PlatformBridge):
+        raise ConfigError(f"{label} returned {type(bridge).__name__} instead of a PlatformBridge. {_PLUGIN_ADVICE}")
+    return bridge
 
 
 def _is_factory(candidate: object) -> bool:

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import cast
 
-__all__ = ["describe_error", "unwrap_group"]
+__all__ = ["describe_error", "is_user_code", "shorten_path", "unwrap_group"]
 
 _NOT_USER_CODE = [
     Path(__file__).parents[1],
@@ -19,7 +19,7 @@ def describe_error(error: BaseException) -> str:
     """Return the error in one line, with the innermost line of the user's code if there is one: `ValueError: x (agent.py, line 2)`."""
     error = unwrap_group(error)
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{type(error).__name__}: {error.msg} ({_short_path(error.filename)}, line {error.lineno})"
+        return f"{type(error).__name__}: {error.msg} ({shorten_path(error.filename)}, line {error.lineno})"
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' if text else ''}{text}{_user_line(error)}"
 
@@ -33,15 +33,16 @@ def unwrap_group(error: BaseException) -> BaseException:
 
 
 def _user_line(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_code(frame.filename)]
-    return f" ({_short_path(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_code(frame.filename)]
+    return f" ({shorten_path(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
 
 
-def _is_user_code(file: str) -> bool:
-    return not file.startswith("<") and not any(Path(file).is_relative_to(folder) for folder in _NOT_USER_CODE)
+def is_user_code(file: str) -> bool:
+    """Return True if the file belongs neither to Python, nor to an installed package, nor to this one."""
+    return not file.startswith("<") and not any(Path(file).is_relative_to(directory) for directory in _NOT_USER_CODE)
 
 
-def _short_path(file: str) -> str:
+def shorten_path(file: str) -> str:
     """Return the path relative to the current directory if the file is below it."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

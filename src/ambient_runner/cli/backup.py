@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ambient_runner.cli.arguments import require_store_file
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.sqlite.backup import backup_database
-from ambient_runner.ledger.sqlite.connection import database_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +20,8 @@ _MIB = 1024 * 1024
 
 def backup_store(settings: Settings, target: Path) -> None:
     """Copy the database of the store to a new file. Raises: ConfigError, LedgerError."""
-    source = database_path(settings.store)
+    source = require_store_file(settings)
     if source is None:
         raise ConfigError(f"{settings.store_label} is not a SQLite store. Use the backup tools of its database.")
-    if not source.is_file():
-        raise ConfigError(f"{source} does not exist. Name the store with --store, or run this where the server runs.")
     backup_database(source, target)
     typer.echo(f"Wrote {target} ({target.stat().st_size / _MIB:.1f} MiB). Serve it with --store sqlite:///{target}")

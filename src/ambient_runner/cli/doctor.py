@@ -13,18 +13,24 @@ from typing import TYPE_CHECKING
 
 import anyio
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
+from ambient_runner.bridges.registry import load_agent
+from ambient_runner.bridges.user_errors import describe_error
+from ambient_runner.cli.render import align_columns, strip_control_chars
 from ambient_runner.cli.serve import bind_socket, format_url, try_store
 from ambient_runner.config import named_environment
+from ambient_runner.config.loader import agent_name
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger.sqlite.connection import database_path
+from ambient_runner.runs.isolate import reraise_as
+from ambient_runner.server.middleware_loader import load_middleware
 from ambient_runner.services.bounded_http import send_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from ambient_runner.config import Settings
+    from ambient_runner.config import AgentSettings, Settings
 
 _PACKAGE = "ambient-runner"
 _CORE = (_PACKAGE, "ag-ui-protocol", "fastapi", "uvicorn", "msgspec", "anyio")
@@ -32,6 +38,7 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([a-z0-9,-]+)\])?.*extra == ['
 _ALL = "all"
 _CLAUDE_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 _STATUS_TIMEOUT = 2.0
+"""Seconds to wait for the health route of a running server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +60,27 @@ def run_checks(settings: Settings) -> int:
         *claude,
         check_git(),
         check_node(),
+        *(check_agent(agent) for agent in settings.agents),
+        *(check_middleware(entry) for entry in settings.middleware),
         check_store(settings),
         check_port(settings),
     ]
-    table = Table.grid(padding=(0, 2))
-    for finding in findings:
-        mark = (
-            "[green]ok[/]" if finding.is_good else "[yellow]optional[/]" if finding.is_optional else "[red]problem[/]"
-        )
-        table.add_row(mark, finding.subject, finding.detail.replace("[", "\\["))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    for line in align_columns([_finding_row(finding) for finding in findings]):
+        console.print(line, soft_wrap=True)
     return 0 if all(finding.is_good or finding.is_optional for finding in findings) else 1
+
+
+def _finding_row(finding: Finding) -> list[Text]:
+    optional = Text("optional", style="yellow")
+    mark = (
+        Text("ok", style="green")
+        if finding.is_good
+        else optional
+        if finding.is_optional
+        else Text("problem", style="red")
+    )
+    return [mark, *(Text(" ".join(strip_control_chars(cell).split())) for cell in (finding.subject, finding.detail))]
 
 
 def check_versions() -> list[Finding]:
@@ -123,6 +140,30 @@ def check_node() -> Finding:
     return Finding(
         "node", bool(found), found or "only needed for the tests with the official clients", is_optional=True
     )
+
+
+def check_agent(agent: str | AgentSettings) -> Finding:
+    """Check that a configured agent can be loaded. This imports its module."""
+    return _check_loading(f"agent {agent_name(agent)}", lambda: type(load_agent(agent)[1]).__name__)
+
+
+def check_middleware(entry: str) -> Finding:
+    """Check that a configured middleware can be loaded. This imports its module."""
+
+    def load() -> str:
+        load_middleware([entry])
+        return "loaded"
+
+    return _check_loading(f"middleware {entry}", load)
+
+
+def _check_loading(subject: str, load: Callable[[], str]) -> Finding:
+    """Return the finding with the text that `load` returns, or with the error it raises."""
+    try:
+        with reraise_as(lambda error: ConfigError(describe_error(error))):
+            return Finding(subject, True, load())
+    except RunnerError as error:
+        return Finding(subject, False, error.message)
 
 
 def check_store(settings: Settings) -> Finding:

@@ -1,14 +1,22 @@
 """An interrupt as a form in the terminal. Pure: `run.py` prints the prompts and reads the lines.
 
 The interrupt's JSON Schema defines the fields: one line per property of an object, one line for any other schema. Without a schema, an
-approval is answered with yes or no, and any other interrupt with one line: JSON if it parses as a JSON object or array, else text.
+approval is answered with yes or no, and any other interrupt with one line: a JSON object, array or string, else text.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.cli.arguments import is_utf8
+from ambient_runner.errors import InvalidInput
+from ambient_runner.protocol import strict_json
+from ambient_runner.protocol.limits import MAX_MESSAGE_DEPTH
+from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +35,9 @@ _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
     "array": list,
     "integer": int,
     "number": (int, float),
+    "string": str,
 }
+_NUMBERS = {"integer", "number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,8 @@ class FormField:
     def parse_line(self, line: str) -> Any:
         """Return the value of the line; None if it is empty and not required. Raises: ValueError if the line is not valid."""
         text = line.strip()
+        if not is_utf8(text):
+            raise ValueError("That is not valid UTF-8 text.")
         if not text:
             return self._accept_empty()
         if self.choices:
@@ -78,12 +90,45 @@ class FormField:
 
 
 def describe_interrupt(interrupt: Interrupt) -> str:
-    """Return the text to show for an interrupt: its message, and its metadata as indented JSON if it has no message or no schema."""
+    """Return the text to show for an interrupt: its message, and its metadata as indented JSON if it has no message or no schema.
+
+    A request of LangChain's HumanInTheLoopMiddleware comes with an example answer.
+    """
     value = (interrupt.metadata or {}).get("value", interrupt.metadata)
     if not value or value == interrupt.message or (interrupt.message and interrupt.response_schema is not None):
         return interrupt.message or interrupt.reason
     details = json.dumps(value, ensure_ascii=False, indent=2)
-    return f"{interrupt.message}\n{details}" if interrupt.message else details
+    example = _example_answer(value) if interrupt.response_schema is None else ""
+    return "\n".join(part for part in (interrupt.message, details, example) if part)
+
+
+def _example_answer(value: Any) -> str:
+    """Return a line with an answer to a request with `action_requests`: one decision for each. Empty for any other value."""
+    request = as_object(value)
+    actions = _objects_in(request.get("action_requests"))
+    if not actions:
+        return ""
+    configs = _objects_in(request.get("review_configs"))
+    allowed = {str(config.get("action_name")): config.get("allowed_decisions") for config in configs}
+    decisions = [_example_decision(action, allowed.get(str(action.get("name")))) for action in actions]
+    return f"For example: {json.dumps({'decisions': decisions}, ensure_ascii=False)}"
+
+
+def _objects_in(value: Any) -> list[dict[str, Any]]:
+    """Return the items of a list of objects; none for any other value."""
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
+
+
+def _example_decision(action: dict[str, Any], allowed: Any) -> dict[str, Any]:
+    """Return the simplest decision among the `allowed` types, a list of names."""
+    if not isinstance(allowed, list) or not allowed or "approve" in allowed:
+        return {"type": "approve"}
+    types = cast("list[Any]", allowed)
+    if "reject" in types or "edit" not in types:
+        return {"type": "reject" if "reject" in types else types[0], "message": "…"}
+    arguments = action.get("args", action.get("arguments", {}))
+    return {"type": "edit", "edited_action": {"name": action.get("name"), "args": arguments}}
 
 
 def build_answer(interrupt: Interrupt, read: Callable[[FormField], Any]) -> Any:
@@ -93,22 +138,27 @@ def build_answer(interrupt: Interrupt, read: Callable[[FormField], Any]) -> Any:
 
 
 def _build_value(name: str, schema: dict[str, Any], required: bool, read: Callable[[FormField], Any]) -> Any:
-    properties = cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
+    """Read a value by its schema. Parts of the schema that JSON Schema does not allow, and boolean schemas, are ignored."""
+    properties = as_object(schema.get("properties"))
     if not properties:
-        return read(FormField(name, _schema_type(schema), required, tuple(schema.get("enum") or ())))
-    needed = cast("list[str]", schema.get("required") or [])
-    answers = {inner: _build_value(inner, shape, inner in needed, read) for inner, shape in properties.items()}
+        return read(FormField(name, _schema_type(schema), required, tuple(_list_of(schema.get("enum")))))
+    needed = _list_of(schema.get("required"))
+    answers = {
+        inner: _build_value(inner, as_object(shape), inner in needed, read) for inner, shape in properties.items()
+    }
     values = {inner: value for inner, value in answers.items() if value is not None}
     return values if values or required else None
 
 
+def _list_of(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def _schema_type(schema: dict[str, Any]) -> str:
     """Return the type to parse: string if it is one of several types, any if the schema has no type."""
-    kind = schema.get("type", _ANY)
-    if not isinstance(kind, list):
-        return str(kind)
-    kinds = cast("list[str]", kind)
-    return "string" if "string" in kinds else next((name for name in kinds if name != "null"), "string")
+    declared = schema.get("type")
+    kinds = [kind for kind in _list_of(declared) or [declared] if isinstance(kind, str)]
+    return "string" if "string" in kinds else next((kind for kind in kinds if kind != "null"), _ANY)
 
 
 def _parse_boolean(text: str) -> bool:
@@ -118,15 +168,31 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_object_or_text(text: str) -> Any:
-    """Return a typed JSON object or array as such, and anything else as text. Raises: ValueError for a broken object or array."""
-    return _parse_json("object or array", text) if text[0] in "{[" else text
+    """Return a typed JSON object, array or string as such, and anything else as text.
+
+    Raises: ValueError for a broken object or array: it is far more often mistyped JSON than text. A JSON string can have any text.
+    """
+    if text[0] == '"':
+        with suppress(ValueError):
+            return _parse_json("string", text)
+    if text[0] not in "{[":
+        return text
+    try:
+        return _parse_json("object or array", text)
+    except ValueError as error:
+        raise ValueError(f"{error} To send it as text, write it as a JSON string, in double quotes.") from error
 
 
 def _parse_json(kind: str, text: str) -> Any:
+    """Return the JSON value, which must be of this type. The rules are those of a request over HTTP. Raises: ValueError."""
+    body = text.encode()
+    if is_too_deep(body, MAX_MESSAGE_DEPTH):
+        raise ValueError(f"That is nested more than {MAX_MESSAGE_DEPTH} levels deep.")
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"That is not valid JSON of type {kind}: {error}.") from error
-    if not isinstance(value, _PYTHON_TYPES.get(kind, object)):
-        raise ValueError(f"That is not JSON of type {kind}.")  # noqa: TRY004
+        value = strict_json.loads(body)
+    except InvalidInput as error:
+        raise ValueError(f"That is not valid JSON of type {kind}. {error.message}") from error
+    is_wrong_bool = isinstance(value, bool) and kind in _NUMBERS
+    if is_wrong_bool or not isinstance(value, _PYTHON_TYPES.get(kind, object)):
+        raise ValueError(f"That is not JSON of type {kind}.")
     return value

@@ -13,9 +13,12 @@ from typing import Annotated
 import typer
 
 from ambient_runner.cli import threads as stored
+from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id
 from ambient_runner.cli.backup import backup_store
 from ambient_runner.cli.doctor import run_checks
-from ambient_runner.cli.run import run_conversation
+from ambient_runner.cli.errors import find_error
+from ambient_runner.cli.render import strip_control_chars
+from ambient_runner.cli.run import EXIT_STOPPED, run_conversation
 from ambient_runner.cli.serve import serve_agents
 from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError, RunnerError
@@ -36,9 +39,13 @@ StoreOption = Annotated[
 HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [default: 127.0.0.1]")]
 OwnerOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whose threads: the owner that `authorize=` returns. [default: local]"),
+    typer.Option(
+        metavar="NAME",
+        help="Whose threads: the owner that `authorize=` returns. [default: local]",
+        callback=check_owner,
+    ),
 ]
-ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="Id of the thread.")]
+ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="Id of the thread.", callback=check_thread_id)]
 
 app = typer.Typer(
     name="ambient",
@@ -56,11 +63,16 @@ app.add_typer(threads_app, name="threads")
 
 
 def main() -> None:
-    """Run the command line. Exits with 2 for an invalid configuration and with 1 for any other error."""
+    """Run the command line. Exits with 2 for an invalid configuration, with 1 for any other error, and with 130 after Ctrl-C."""
     try:
         app()
-    except RunnerError as error:
-        typer.secho(error.message, err=True, fg=typer.colors.RED)
+    except (RunnerError, BaseExceptionGroup) as raised:
+        error = find_error(raised)
+        if error is None:
+            raise
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(EXIT_STOPPED)
+        typer.secho(strip_control_chars(error.message), err=True, fg=typer.colors.RED)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
@@ -83,7 +95,9 @@ def serve(
     agents: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[AGENT]...", help="Registered names, or name=package.module:attribute. [default: demo]"
+            metavar="[AGENT]...",
+            help="Names from ambient.toml, registered names, name=package.module:attribute or name=URL. "
+            "[default: the agents in ambient.toml, or demo]",
         ),
     ] = None,
     host: HostOption = None,
@@ -111,12 +125,21 @@ def serve(
 
 @app.command()
 def run(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A registered name, or name=package.module:attribute.")],
+    agent: Annotated[
+        str,
+        typer.Argument(
+            metavar="AGENT",
+            help="A name from ambient.toml, a registered name, name=package.module:attribute or name=URL.",
+        ),
+    ],
     prompt: Annotated[
         str, typer.Argument(metavar="MESSAGE", help="The message to send; - reads it from standard input.")
     ],
     thread: Annotated[
-        str | None, typer.Option(metavar="THREAD", help="Continue this thread instead of starting a new one.")
+        str | None,
+        typer.Option(
+            metavar="THREAD", help="Continue this thread instead of starting a new one.", callback=check_thread_id
+        ),
     ] = None,
     store: StoreOption = None,
     config: ConfigOption = None,
@@ -131,10 +154,10 @@ def run(
       ambient run demo "approve deploy" --thread t1     answer an interrupt in the terminal
       git diff | ambient run mine=my_project.agent:graph -   read the message from a pipe
     """
-    words = _read_stdin() if prompt == "-" else prompt
+    message = _read_stdin() if prompt == "-" else check_text(prompt, "The message")
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
-    settings = read_settings(config, store=store, history="server")
-    raise typer.Exit(run_conversation(settings, agent, words, thread))
+    settings = read_settings(config, store=store, history="server", agents=[agent])
+    raise typer.Exit(run_conversation(settings, agent, message, thread))
 
 
 @threads_app.command("list")
@@ -142,7 +165,10 @@ def threads_list(
     owner: OwnerOption = None,
     everyone: Annotated[bool, typer.Option("--all", help="List the threads of every owner.")] = False,
     limit: Annotated[
-        int, typer.Option(metavar="N", help="List at most N threads. [default: 50]", show_default=False)
+        int,
+        typer.Option(
+            metavar="N", min=1, max=1_000_000, help="List at most N threads. [default: 50]", show_default=False
+        ),
     ] = 50,
     store: StoreOption = None,
     config: ConfigOption = None,
@@ -208,12 +234,15 @@ def doctor(
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Check this machine: versions, extras, the store and the port. Exit code 1 if something needs attention."""
+    """Check this machine: versions, extras, configured agents and middleware, the store and the port.
+
+    Exit code 1 if something required is missing.
+    """
     raise typer.Exit(run_checks(read_settings(config, host=host, port=port, store=store)))
 
 
 def _read_stdin() -> str:
     try:
-        return sys.stdin.read()
+        return check_text(sys.stdin.read(), "Standard input")
     except UnicodeDecodeError as error:
-        raise ConfigError("Standard input is not valid text. Send UTF-8.") from error
+        raise ConfigError("Standard input is not valid UTF-8 text.") from error

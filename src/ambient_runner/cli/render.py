@@ -17,12 +17,15 @@ from rich.text import Text
 from ambient_runner.protocol import events as ev
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from rich.console import RenderableType
 
 MAX_SHOWN = 2000
 NO_RESULT = "no result"
 _LOG_HINT = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
 """The hint that clients of a server get. In the terminal there is no server log; the cause is shown instead."""
+_COLUMN_GAP = 2
 _CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
@@ -86,8 +89,14 @@ class Screen:
     """Folds the events of a run into pieces. A tool call is shown once, with its result, or at the end without one."""
 
     _calls: dict[str, _Call] = field(default_factory=dict[str, _Call])
+    _earlier_calls: dict[str, _Call] = field(default_factory=dict[str, _Call])
+    """Calls of earlier runs. Only the result of one is shown."""
     _setup_messages: dict[str, str] = field(default_factory=dict[str, str])
     """Text of set-up messages by message id. They are not part of the answer."""
+
+    def add_earlier_calls(self, calls: Iterable[ev.ToolCall]) -> None:
+        """Add tool calls of earlier runs of the thread, whose results may come now."""
+        self._earlier_calls |= {call.id: _Call(call.function.name, [call.function.arguments]) for call in calls}
 
     def render_event(self, event: ev.Event) -> list[Piece]:
         match event:
@@ -119,7 +128,8 @@ class Screen:
             case ev.ToolCallArgs():
                 self._calls[event.tool_call_id].arguments.append(event.delta)
             case ev.ToolCallResult():
-                call = self._calls.pop(event.tool_call_id, _Call("tool"))
+                earlier = self._earlier_calls.pop(event.tool_call_id, _Call("tool"))
+                call = self._calls.pop(event.tool_call_id, earlier)
                 return [ToolCallPiece(call.name, "".join(call.arguments), ev.content_as_text(event.content))]
         return []
 
@@ -127,6 +137,7 @@ class Screen:
         """Render the calls without a result. Those that wait stay known: the run that resumes brings their results."""
         pieces = [ToolCallPiece(call.name, "".join(call.arguments), None, pending) for call in self._calls.values()]
         if pending == NO_RESULT:
+            self._earlier_calls |= self._calls
             self._calls.clear()
         return [*pieces]
 
@@ -186,6 +197,20 @@ def compact_json(value: Any) -> str:
     """Return the value as JSON on one line, truncated if it is very long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+
+
+def align_columns(rows: Sequence[Sequence[Text]]) -> list[Text]:
+    """Return one line per row. No cell is cut or wrapped: ids and paths are there to be copied. Print the lines with `soft_wrap`."""
+    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+    return [_join_cells(row, widths) for row in rows]
+
+
+def _join_cells(row: Sequence[Text], widths: Sequence[int]) -> Text:
+    line = Text()
+    for cell, width in zip(row, widths, strict=True):
+        line.append_text(cell).append(" " * (width - cell.cell_len + _COLUMN_GAP))
+    line.rstrip()
+    return line
 
 
 def strip_control_chars(text: str) -> str:

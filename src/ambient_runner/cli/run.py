@@ -18,10 +18,18 @@ from anyio.from_thread import start_blocking_portal
 from rich.console import Console
 
 from ambient_runner.bridges.registry import load_agent
+from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.bridges.user_errors import describe_error
 from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
 from ambient_runner.cli.render import EndPiece, Piece, Screen, strip_control_chars, to_plain_text, to_renderable
-from ambient_runner.errors import BridgeError, LedgerError, NoActiveRun, RunnerError
+from ambient_runner.errors import (
+    BridgeError,
+    LedgerError,
+    NoActiveRun,
+    PendingInterrupts,
+    RunnerError,
+    ThreadBusy,
+)
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import (
     Interrupt,
@@ -40,14 +48,15 @@ from ambient_runner.server.app import build_runtime
 from ambient_runner.telemetry.log_format import log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
     from anyio.from_thread import BlockingPortal
 
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import ThreadKey
-    from ambient_runner.protocol.events import Event, Message
+    from ambient_runner.projections.thread_view import ThreadView
+    from ambient_runner.protocol.events import Event, Message, ToolCall
     from ambient_runner.runs.run import Middleware, Run, RunHandler
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.runtime import ServerRuntime
@@ -62,50 +71,66 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
     """Send `prompt` to the agent, prompt for answers to its interrupts, and return the exit code."""
     # The terminal shows how the run ends; a log line about it would repeat that.
     secrets = log_to_stderr(replace(settings, log_level="warning") if settings.log_level == "info" else settings)
-    name, bridge = load_agent(agent, settings.agents)
+    name, bridge = load_agent(agent, settings.configured_agents)
     terminal = Terminal(Console(highlight=False))
-    service = build_runtime(
+    runtime = build_runtime(
         settings, {name: bridge}, secrets=secrets, middleware=[report_failures(terminal.set_failure_reason)]
     )
     with start_blocking_portal("asyncio") as portal:
-        opened = portal.wrap_async_context_manager(_open_session(service, name, thread or f"cli-{uuid4().hex[:12]}"))
-        with opened as talk:
-            code = _run_turns(portal, talk, prompt, terminal)
+        opened = portal.wrap_async_context_manager(_open_session(runtime, name, thread or f"cli-{uuid4().hex[:12]}"))
+        with opened as session:
+            code = _run_turns(portal, session, prompt, terminal)
             if thread is None and settings.is_durable:
-                typer.secho(f"Continue with --thread {talk.key.id}", err=True, dim=True)
+                typer.secho(f"Continue with --thread {session.key.id}", err=True, dim=True)
             return code
 
 
-def _run_turns(portal: BlockingPortal, talk: TerminalSession, prompt: str, terminal: Terminal) -> int:
-    _answer_interrupts(portal, talk, terminal, portal.call(talk.open_interrupts))
+def _run_turns(portal: BlockingPortal, session: TerminalSession, prompt: str, terminal: Terminal) -> int:
+    view = portal.call(session.load_view)
+    terminal.add_earlier_calls(unanswered_tool_calls(view.transcript.messages()))
+    _answer_interrupts(portal, session, terminal, _open_interrupts(view))
     message = UserMessage(id=f"user-{uuid4().hex}", content=prompt)
-    _answer_interrupts(portal, talk, terminal, _run_turn(portal, talk, terminal, [message], []))
+    _answer_interrupts(portal, session, terminal, _run_turn(portal, session, terminal, [message], []))
     return _EXIT_CODES[terminal.outcome]
 
 
 def _answer_interrupts(
-    portal: BlockingPortal, talk: TerminalSession, terminal: Terminal, asked: list[Interrupt]
+    portal: BlockingPortal, session: TerminalSession, terminal: Terminal, interrupts: list[Interrupt]
 ) -> None:
-    """Prompt for answers and resume until no interrupt is open or the input has ended. An agent may interrupt repeatedly."""
-    while asked and not terminal.is_closed:
-        asked = _run_turn(portal, talk, terminal, [], terminal.ask_for_answers(asked))
+    """Prompt for answers and resume until no interrupt is open or the input has ended. An agent may interrupt repeatedly.
+
+    If the run fails on the answers and the interrupts are still open, they are prompted for again.
+    """
+    is_retry = False
+    while interrupts and not terminal.is_closed:
+        answers = terminal.ask_for_answers(interrupts, is_retry=is_retry)
+        if is_retry and terminal.is_closed:
+            return
+        interrupts = _run_turn(portal, session, terminal, [], answers)
+        is_retry = terminal.outcome == "error" and all(answer.status == "resolved" for answer in answers)
+        if is_retry:
+            interrupts = _open_interrupts(portal.call(session.load_view))
+
+
+def _open_interrupts(view: ThreadView) -> list[Interrupt]:
+    return [waiting.interrupt for waiting in view.open_interrupts.values()]
 
 
 def _run_turn(
     portal: BlockingPortal,
-    talk: TerminalSession,
+    session: TerminalSession,
     terminal: Terminal,
     messages: list[Message],
     resume: list[ResumeEntry],
 ) -> list[Interrupt]:
     """Show one run and return the interrupts it ended with. Ctrl-C stops the run; a second Ctrl-C exits without waiting."""
     with terminal.show_spinner():
-        playing = portal.start_task_soon(talk.stream_run, messages, resume, terminal.show_event)
+        run_future = portal.start_task_soon(session.stream_run, messages, resume, terminal.show_event)
         try:
-            return playing.result()
+            return run_future.result()
         except KeyboardInterrupt:
-            portal.call(talk.stop)
-            return playing.result()
+            portal.call(session.stop)
+            return run_future.result()
 
 
 @dataclass(slots=True)
@@ -122,16 +147,16 @@ class TerminalSession:
     ) -> list[Interrupt]:
         """Start a run, pass every event to `show`, and return the interrupts it leaves open."""
         started = await self._start_run(messages, resume)
-        asked: list[Interrupt] = []
+        interrupts: list[Interrupt] = []
         async with aclosing(follow_run(self.ledger, started)) as events:
             async for event in events:
                 show(event)
                 if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted):
-                    asked = event.outcome.interrupts
-        return asked
+                    interrupts = event.outcome.interrupts
+        return interrupts
 
     async def _start_run(self, messages: list[Message], resume: list[ResumeEntry]) -> Started:
-        posted = RunAgentInput(
+        run_input = RunAgentInput(
             thread_id=self.key.id,
             run_id=f"run-{uuid4().hex}",
             messages=messages,
@@ -139,28 +164,38 @@ class TerminalSession:
             resume=resume or None,
         )
         actor = Actor(tenant=self.key.tenant, owner=self.key.owner)
-        return await self.runner.start(StartRequest(agent=self.agent, actor=actor, input=posted))
+        try:
+            return await self.runner.start(StartRequest(agent=self.agent, actor=actor, input=run_input))
+        except ThreadBusy as error:
+            waiting = ", or set AMBIENT_ON_BUSY=queue to wait here" if self.runner.settings.on_busy == "reject" else ""
+            raise ThreadBusy(
+                f"Thread {self.key.id} already has a run. Wait for it to end, choose another thread with --thread{waiting}."
+            ) from error
+        except PendingInterrupts as error:
+            raise PendingInterrupts(
+                f"Thread {self.key.id} still waits for an answer, so your message was not sent. "
+                "Run the command again to answer first."
+            ) from error
 
     async def stop(self) -> None:
         with suppress(NoActiveRun):
             await self.runner.stop(self.key, reason="Stopped in the terminal.")
 
-    async def open_interrupts(self) -> list[Interrupt]:
-        """Return the open interrupts of earlier runs on this thread."""
-        view = await load_view(self.ledger, self.key)
-        return [waiting.interrupt for waiting in view.open_interrupts.values()]
+    async def load_view(self) -> ThreadView:
+        """Return the thread as of its last entry."""
+        return await load_view(self.ledger, self.key)
 
 
 @asynccontextmanager
-async def _open_session(service: ServerRuntime, name: str, thread: str) -> AsyncGenerator[TerminalSession]:
+async def _open_session(runtime: ServerRuntime, name: str, thread: str) -> AsyncGenerator[TerminalSession]:
     actor = Actor()
-    async with service.running():
-        runner = await service.ensure_runner()
+    async with runtime.running():
+        runner = await runtime.ensure_runner()
         yield TerminalSession(runner.ledger, runner, name, actor.thread_key(thread))
 
 
 class Terminal:
-    """The screen and the keyboard. Colours and panels on a terminal, plain text in a pipe."""
+    """The screen and the keyboard. Colors and panels on a terminal, plain text in a pipe."""
 
     def __init__(self, console: Console) -> None:
         self.outcome = "success"
@@ -185,6 +220,10 @@ class Terminal:
             if isinstance(piece, EndPiece):
                 self._print_failure_reason()
 
+    def add_earlier_calls(self, calls: Iterable[ToolCall]) -> None:
+        """Add tool calls of earlier runs, so that a result has the name of its call."""
+        self._screen.add_earlier_calls(calls)
+
     def set_failure_reason(self, reason: str) -> None:
         """Set the cause of a failure. It is printed after the terminal event."""
         self._reason = reason
@@ -205,17 +244,19 @@ class Terminal:
         if rendered is not None:
             self._console.print(rendered, end="" if getattr(rendered, "end", "\n") == "" else "\n", soft_wrap=True)
 
-    def ask_for_answers(self, asked: Sequence[Interrupt]) -> list[ResumeEntry]:
-        """Return an answer to every interrupt. End of input and Ctrl-C cancel it."""
-        return [self._ask_for_answer(interrupt) for interrupt in asked]
+    def ask_for_answers(self, interrupts: Sequence[Interrupt], *, is_retry: bool = False) -> list[ResumeEntry]:
+        """Return an answer to every interrupt. End of input and Ctrl-C cancel it; in a retry, the end of input leaves it open."""
+        if is_retry:
+            typer.echo("The interrupt is still open. Answer again; Ctrl-C cancels it, the end of input leaves it open.")
+        return [self._ask_for_answer(interrupt, is_retry) for interrupt in interrupts]
 
-    def _ask_for_answer(self, interrupt: Interrupt) -> ResumeEntry:
+    def _ask_for_answer(self, interrupt: Interrupt, is_retry: bool) -> ResumeEntry:
         typer.echo(strip_control_chars(describe_interrupt(interrupt)))
         try:
             payload = build_answer(interrupt, _read_field)
         except (EOFError, KeyboardInterrupt, typer.Abort) as error:
             self.is_closed = isinstance(error, EOFError)
-            typer.echo("No answer: cancelled.")
+            typer.echo("No answer: still open." if is_retry and self.is_closed else "No answer: cancelled.")
             return ResumeEntry(interrupt_id=interrupt.id, status="cancelled")
         return ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=payload)
 

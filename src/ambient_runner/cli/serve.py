@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
 import signal
 import socket
 import sys
+import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import uvicorn
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from ambient_runner.bridges.registry import load_agents
+from ambient_runner.cli.errors import find_error
+from ambient_runner.cli.render import align_columns, strip_control_chars
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger import open_ledger
+from ambient_runner.runs.containment import run_of_task
+from ambient_runner.runs.worker_threads import find_busy_threads
 from ambient_runner.server.app import create_app
 from ambient_runner.server.direct_send import expose_server_send
 from ambient_runner.server.home_page import curl_command
@@ -31,10 +37,16 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ambient_runner.config import Settings
+    from ambient_runner.runs.containment import UncancellableTasks
+    from ambient_runner.runs.run import Run
     from ambient_runner.server.runtime import ServerRuntime
 
 _BACKLOG = 2048
 _PORTS = 65535
+_MAX_LOGGED_RUNS = 5
+"""Runs that the log names if they did not end."""
+_EXIT_TIMEOUT = 2.0
+"""Seconds that the process waits for threads after the server has stopped."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +57,12 @@ def serve_agents(settings: Settings) -> None:
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
     require_loopback(settings.host)
     anyio.run(try_store, settings)
-    bridges = load_agents(settings.agents or ("demo",))
+    bridges = load_agents(settings.agents or ("demo",), settings.configured_agents)
     app = create_app(settings, bridges, secrets=secrets)
     with bind_socket(settings.host, settings.port) as listener, _raise_startup_errors(app), suppress(KeyboardInterrupt):
         url = format_url(*listener.getsockname()[:2])
         _freeze_gc()
-        _Server(app, settings, lambda: _print_banner(url, settings, bridges)).run(sockets=[listener])
+        _Server(app, settings, lambda: print_banner(url, settings, bridges)).run(sockets=[listener])
 
 
 def _freeze_gc() -> None:
@@ -125,13 +137,36 @@ class _Server(uvicorn.Server):
         uncancellable = self._ambient.uncancellable_tasks
         await super().shutdown(sockets)
         logger.info("The server stopped. Its threads are stored; start it again to continue them.")
+        _report_unended_runs(uncancellable)
         if uncancellable:
-            # The event loop would wait for them forever.
-            logger.error(
-                "Exiting although %d agent tasks ignored their cancellation. Their agents must not swallow CancelledError.",
-                len(uncancellable),
-            )
-            os._exit(0)
+            os._exit(0)  # The event loop would wait for them forever.
+        _limit_exit_time()
+
+
+def _report_unended_runs(uncancellable: UncancellableTasks) -> None:
+    """Log the runs whose agents still execute code: in tasks that ignored their cancellation, or in threads."""
+    found = [f"{_name_run(run_of_task(task))} in a task" for task in uncancellable]
+    found += [f"{_name_run(busy.run)} in a thread, at {busy.location}" for busy in find_busy_threads()]
+    if not found:
+        return
+    if len(found) > _MAX_LOGGED_RUNS:
+        found[_MAX_LOGGED_RUNS:] = [f"{len(found) - _MAX_LOGGED_RUNS} more"]
+    logger.error(
+        "Exiting although agents did not end: %s. Agents must not swallow CancelledError, and their blocking calls need a timeout.",
+        "; ".join(found),
+    )
+
+
+def _name_run(run: Run | None) -> str:
+    return f"run {run.key} of agent {run.agent} on thread {run.thread.id}" if run else "an unknown run"
+
+
+def _limit_exit_time() -> None:
+    """End the process if it still waits for threads after `_EXIT_TIMEOUT`: the event loop and the interpreter wait without a limit."""
+    timer = threading.Timer(_EXIT_TIMEOUT, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    atexit.register(timer.cancel)  # Called when all threads have ended. Other exit functions have their time.
 
 
 def _uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -158,9 +193,11 @@ def _raise_startup_errors(app: FastAPI) -> Generator[None]:
         try:
             async with start(served) as state:
                 yield state
-        except RunnerError as error:
-            failures.append(error)
-            log.disabled = True
+        except (RunnerError, ExceptionGroup) as raised:
+            error = find_error(raised)
+            if isinstance(error, RunnerError):
+                failures.append(error)
+                log.disabled = True
             raise
 
     app.router.lifespan_context = recording_lifespan
@@ -175,13 +212,14 @@ def _raise_startup_errors(app: FastAPI) -> Generator[None]:
         raise failures[0]
 
 
-def _print_banner(url: str, settings: Settings, agents: Iterable[str]) -> None:
+def print_banner(url: str, settings: Settings, agents: Iterable[str]) -> None:
+    """Print the address, the agents, the store and a request to try. Values of the user are never interpreted as markup."""
     console = Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_row("[dim]agents[/]", ", ".join(agents))
-    table.add_row("[dim]store[/]", settings.store_label)
-    console.print(f"Listening on {url}", style="bold green", soft_wrap=True)
-    console.print(table)
+    facts = {"agents": ", ".join(agents), "store": settings.store_label}
+    console.print(f"Listening on {url}", style="bold green", soft_wrap=True, markup=False)
+    rows = [[Text(label, style="dim"), Text(strip_control_chars(value))] for label, value in facts.items()]
+    for line in align_columns(rows):
+        console.print(line, soft_wrap=True)
     console.print("\nTry it:\n", style="dim")
     default, *others = agents
     console.print(curl_command(url, default), soft_wrap=True, markup=False)

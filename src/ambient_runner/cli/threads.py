@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import anyio
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from ambient_runner.cli.render import compact_json, strip_control_chars
+from ambient_runner.cli.arguments import require_store_file
+from ambient_runner.cli.render import align_columns, compact_json, strip_control_chars
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME
-from ambient_runner.ledger.sqlite.connection import database_path
 from ambient_runner.projections.private_entries import is_private_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import Batch, ThreadInfo, ThreadKey
 
 _IDLE_POLL_INTERVAL = 0.1
+"""Seconds between checks if the thread has become idle, with `--until-idle`."""
 Answer = TypeVar("Answer")
 
 
 def list_threads(settings: Settings, owner: str | None, everyone: bool, limit: int) -> None:
-    """Print a table of threads, newest first: those of one owner, or of everyone in every tenant."""
+    """Print a table of threads, newest first: those of one owner, or of everyone in every tenant. Raises: ConfigError, LedgerError."""
+    if everyone and owner is not None:
+        raise ConfigError("--owner lists the threads of one owner, --all those of every owner. Use one of them.")
     actor = _actor(owner)
 
     async def read_threads(ledger: Ledger) -> list[ThreadInfo]:
@@ -51,23 +54,27 @@ def list_threads(settings: Settings, owner: str | None, everyone: bool, limit: i
             return await ledger.list_all_threads(limit=limit)
         return await ledger.list_threads(actor.tenant, actor.owner, limit=limit)
 
-    threads = [] if _is_missing(settings) else _with_ledger(settings, read_threads)
+    threads = _with_ledger(settings, read_threads)
     console = Console(highlight=False)
     if not threads:
         searched = "any owner" if everyone else f"owner {actor.owner}; --all lists those of every owner"
-        console.print(f"No threads of {searched}.", markup=False)
+        console.print(strip_control_chars(f"No threads of {searched}."), markup=False)
         return
-    table = Table("thread", "owner", "agent", "entries", "updated", "", box=None, header_style="dim")
-    for info in threads:
-        table.add_row(
-            strip_control_chars(info.key.id),
-            strip_control_chars(_owner_label(info.key)),
-            info.agent,
-            str(info.last),
-            _format_time(info.updated),
-            "running" if info.active else "",
-        )
-    console.print(table)
+    header = [Text(name, style="dim") for name in ("thread", "owner", "agent", "entries", "updated", "")]
+    for line in align_columns([header, *(_thread_row(info) for info in threads)]):
+        console.print(line, soft_wrap=True)
+
+
+def _thread_row(info: ThreadInfo) -> list[Text]:
+    cells = (
+        info.key.id,
+        _owner_label(info.key),
+        info.agent,
+        str(info.last),
+        _format_time(info.updated),
+        "running" if info.active else "",
+    )
+    return [Text(strip_control_chars(cell)) for cell in cells]
 
 
 def show_thread(settings: Settings, thread: str, owner: str | None) -> None:
@@ -86,7 +93,7 @@ def show_thread(settings: Settings, thread: str, owner: str | None) -> None:
             ),
         ]
 
-    for line in _with_existing_ledger(settings, thread, owner, read_lines):
+    for line in _with_ledger(settings, read_lines):
         sys.stdout.write(f"{strip_control_chars(line)}\n")
 
 
@@ -105,7 +112,7 @@ def tail_thread(settings: Settings, thread: str, owner: str | None, after: str |
                         _print_batch(batch, info.epoch)
 
     with suppress(KeyboardInterrupt):
-        _with_existing_ledger(settings, thread, owner, print_entries)
+        _with_ledger(settings, print_entries)
 
 
 def export_thread(settings: Settings, thread: str, owner: str | None, output: Path | None) -> None:
@@ -120,7 +127,7 @@ def export_thread(settings: Settings, thread: str, owner: str | None, output: Pa
                     file.writelines(f"{line}\n" for line in entry_lines(batch))
                 after = batches[-1].last
 
-    _with_existing_ledger(settings, thread, owner, write_entries)
+    _with_ledger(settings, write_entries)
 
 
 def entry_lines(batch: Batch) -> Iterator[str]:
@@ -144,25 +151,13 @@ def message_lines(message: Message) -> Iterator[str]:
 
 
 def _with_ledger(settings: Settings, read: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    require_store_file(settings)
+
     async def open_and_read() -> Answer:
         async with open_ledger(settings.store, lease=settings.lease) as ledger:
             return await read(ledger)
 
     return anyio.run(open_and_read)
-
-
-def _with_existing_ledger(
-    settings: Settings, thread: str, owner: str | None, read: Callable[[Ledger], Awaitable[Answer]]
-) -> Answer:
-    if _is_missing(settings):
-        raise _unknown_thread(thread, owner)
-    return _with_ledger(settings, read)
-
-
-def _is_missing(settings: Settings) -> bool:
-    """Return True if the store is a SQLite file that does not exist. Reading must not create it."""
-    file = database_path(settings.store)
-    return file is not None and not file.exists()
 
 
 def _actor(owner: str | None) -> Actor:

@@ -67,7 +67,8 @@ def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[st
 
 def _agent_secrets(settings: Settings) -> set[str]:
     """Return the secrets in the tables of agents: strings at any level whose name suggests a credential."""
-    tables: list[Mapping[str, object]] = [agent.options for agent in settings.agents if not isinstance(agent, str)]
+    agents = (*settings.agents, *settings.configured_agents)
+    tables: list[Mapping[str, object]] = [agent.options for agent in agents if not isinstance(agent, str)]
     found: set[str] = set()
     while tables:
         for name, value in tables.pop().items():

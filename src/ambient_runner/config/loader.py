@@ -40,9 +40,13 @@ def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.en
 
     Raises: ConfigError, saying where the wrong value is and what is allowed.
     """
-    configured = _from_file(config, environ) | _from_environment(environ)
-    values = configured | _from_arguments(overrides)
-    values["agents"] = _select_agents(_agents_of(values), _agents_of(configured))
+    layers = (_from_file(config, environ), _from_environment(environ), _from_arguments(overrides))
+    values = layers[0] | layers[1] | layers[2]
+    in_file, in_environment, in_arguments = (_agents_of(layer) for layer in layers)
+    from_environment = _select_agents(in_environment, in_file)
+    configured = _merge_agents(in_file, from_environment)
+    values["agents"] = _select_agents(in_arguments, configured) or from_environment or in_file
+    values["configured_agents"] = configured
     names = cast("tuple[str, ...]", values.pop("secret_names", ()))
     timeouts = {part: values.pop(name) for name, part in _TIMEOUTS.items() if name in values}
     values["tracing"] = pop_tracing_settings(values, environ)
@@ -60,9 +64,22 @@ def _agents_of(values: Mapping[str, object]) -> tuple[str | AgentSettings, ...]:
 def _select_agents(
     chosen: tuple[str | AgentSettings, ...], configured: tuple[str | AgentSettings, ...]
 ) -> tuple[str | AgentSettings, ...]:
-    """Return the chosen agents. A command line may choose configured agents by their name."""
-    by_name = {agent.partition("=")[0] if isinstance(agent, str) else agent.name: agent for agent in configured}
+    """Return the chosen agents. The environment and the command line may choose configured agents by their name."""
+    by_name = {agent_name(agent): agent for agent in configured}
     return tuple(by_name.get(agent, agent) if isinstance(agent, str) else agent for agent in chosen)
+
+
+def _merge_agents(
+    in_file: tuple[str | AgentSettings, ...], from_environment: tuple[str | AgentSettings, ...]
+) -> tuple[str | AgentSettings, ...]:
+    """Return all configured agents. The environment may redefine an agent of the file."""
+    by_name = {agent_name(agent): agent for agent in (*in_file, *from_environment)}
+    return tuple(by_name.values())
+
+
+def agent_name(agent: str | AgentSettings) -> str:
+    """Return the name of an agent as the user wrote it. It may not be a valid one."""
+    return agent.partition("=")[0].strip() if isinstance(agent, str) else agent.name
 
 
 def _from_arguments(overrides: Mapping[str, object]) -> dict[str, object]:
@@ -128,8 +145,14 @@ def _flatten_table(table: Mapping[str, Any], path: Path) -> list[tuple[tuple[str
 
 def _agent_entry(name: str, entry: object, path: Path) -> str | AgentSettings:
     """Return an agent of `[agents]`: a spec for `name = "target"`, else the table `[agents.NAME]`."""
+    name = name.strip()
+    if isinstance(entry, str) and entry.strip():
+        return f"{name}={entry.strip()}"
     if not isinstance(entry, dict):
-        return f"{name}={entry}"
+        raise ConfigError(
+            f"agents.{name} in {path} must be a registered name, package.module:attribute or a URL, "
+            f"or one table with options: [agents.{name}]."
+        )
     options = dict(cast("dict[str, object]", entry))
     timeouts = options.pop("timeouts", {})
     if not isinstance(timeouts, dict):
@@ -139,8 +162,11 @@ def _agent_entry(name: str, entry: object, path: Path) -> str | AgentSettings:
     limits = cast("dict[str, object]", timeouts)
     for key in limits:
         if key not in _AGENT_TIMEOUTS:
-            hint = did_you_mean(key, list(_AGENT_TIMEOUTS))
-            raise ConfigError(f"agents.{name}.timeouts in {path} has an unknown key {key}.{hint}")
+            hint = did_you_mean(key, list(_AGENT_TIMEOUTS), 0.6)
+            allowed = " and ".join(_AGENT_TIMEOUTS)
+            raise ConfigError(
+                f"agents.{name}.timeouts in {path} has an unknown key {key}.{hint} Only {allowed} can be set per agent."
+            )
     seconds = {
         _AGENT_TIMEOUTS[key]: _parse_value(parse_seconds, limit, f"agents.{name}.timeouts.{key} in {path}")
         for key, limit in limits.items()

@@ -150,7 +150,8 @@ def parse_web_url(value: object) -> str:
 
 def parse_store_url(value: object) -> str:
     text = parse_text(value)
+    scheme, colon, rest = text.partition(":")
     with suppress(ValueError):
         if urlsplit(text).scheme:
-            return text
+            return f"{scheme.lower()}{colon}{rest}"  # a scheme is case-insensitive
     raise ValueError("a URL such as sqlite:///.ambient/ambient.db or memory://")

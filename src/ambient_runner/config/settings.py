@@ -109,6 +109,8 @@ class Settings:
     """Names of request headers, in lower case, that agents may see (`current_run().headers`)."""
     agents: tuple[str | AgentSettings, ...] = ()
     """Agents: specs (`name` or `name=package.module:attribute`) and tables, as `load_agents` takes them."""
+    configured_agents: tuple[str | AgentSettings, ...] = field(default=(), repr=False, compare=False)
+    """Agents of the file and the environment, also those that the command line or the environment did not choose."""
     middleware: tuple[str, ...] = ()
     """Middleware of every run, outermost first: names of installed middleware, or `package.module:function`."""
     log_level: LogLevel = "info"

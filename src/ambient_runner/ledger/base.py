@@ -79,7 +79,7 @@ class Writer(Protocol):
     token: int
     last: int
     """The newest committed seq of the thread when the lease was acquired."""
-    ended: bool
+    has_ended: bool
     """True if this run already had its terminal entry when the lease was acquired: nothing can be appended then."""
 
     @property

@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import Fact, IdempotencyClaim, TextRun, ThreadKey
 
 MAX_QUEUED_ENTRIES = 4096
+"""Uncommitted entries of a writer from which on its producer must wait."""
 MAX_QUEUED_BYTES = 1 << 20
+"""Bytes of uncommitted entries from which on its producer must wait."""
 _FIRST_BATCH_LINES = 16
+"""Lines of the first batch that is submitted of a producer that does not pause."""
 _MAX_BATCH_LINES = 256
+"""Lines up to which those batches grow."""
 _LINE_BREAK = ord("\n")  # An int: searching bytes for one costs a tenth of searching for b"\n".
 
 
 class Append(NamedTuple):
-    """Lines that one writer submits to the store; `ended` marks the run's end at the last of them."""
+    """Lines that one writer submits to the store; `ends_run` marks the run's end at the last of them."""
 
     writer: BufferedWriter
     lines: list[bytes]
@@ -39,7 +43,7 @@ class Append(NamedTuple):
     """Bytes of all lines."""
     text: TextRun | None
     """The joined text of the lines, if it is known."""
-    ended: bool
+    ends_run: bool
 
 
 class WriterBackend(Protocol):
@@ -57,38 +61,38 @@ class FlushScheduler:
 
     def __init__(self, submit: Callable[[list[Append]], None]) -> None:
         self._submit = submit
-        self._dirty: list[BufferedWriter] = []
+        self._dirty_writers: list[BufferedWriter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def add_writer(self, writer: BufferedWriter) -> None:
-        self._dirty.append(writer)
-        if len(self._dirty) == 1:
+        self._dirty_writers.append(writer)
+        if len(self._dirty_writers) == 1:
             # Looked up once: asyncio checks for a fork each time, which is a system call.
             self._loop = self._loop or asyncio.get_running_loop()
             self._loop.call_soon(self._flush_paused_writers)
 
     def flush(self) -> None:
         """Submit everything now, because a caller waits for it."""
-        dirty, self._dirty = self._dirty, []
+        dirty, self._dirty_writers = self._dirty_writers, []
         self._submit_nonempty([writer.take_queued() for writer in dirty])
 
     def _flush_paused_writers(self) -> None:
         """Run once per loop iteration. A writer that queued more since the last check is still producing, until it has a full batch."""
         appends: list[Append] = []
         busy: list[BufferedWriter] = []
-        for writer in self._dirty:
+        for writer in self._dirty_writers:
             if writer.has_paused():
                 appends.append(writer.take_queued())
             else:
                 busy.append(writer)
-        self._dirty = busy
+        self._dirty_writers = busy
         if busy and self._loop:
             self._loop.call_soon(self._flush_paused_writers)
         self._submit_nonempty(appends)
 
     def _submit_nonempty(self, appends: list[Append]) -> None:
         """Submit the appends that have lines: what was appended lazily may have turned out to be empty."""
-        nonempty = [append for append in appends if append.lines or append.ended]
+        nonempty = [append for append in appends if append.lines or append.ends_run]
         if nonempty:
             self._submit(nonempty)
 
@@ -106,25 +110,25 @@ class BufferedWriter:
         epoch: str,
         token: int,
         last: int,
-        begun: bool,
-        ended: bool,
+        has_begun: bool,
+        has_ended: bool,
     ) -> None:
         self.thread = thread
         self.run = run
         self.epoch = epoch
         self.token = token
         self.last = last
-        self.ended = ended
+        self.has_ended = has_ended
         self._backend = backend
         self._scheduler = scheduler
-        self._begun = begun
-        self._refusal = _first_refusal(begun, ended)
+        self._has_begun = has_begun
+        self._refusal = _first_refusal(has_begun, has_ended)
         self._lines: list[bytes] = []
         self._text: TextRun | None = None
         self._deferred: DeferredEncoder | None = None
         """Called back by `_encode_deferred` before the lines are needed."""
-        self._dirty = False
-        self._ended = False
+        self._is_dirty = False
+        self._is_end_queued = False
         self._newest = 0
         self._queued = 0
         self._queued_at_last_check = 0
@@ -153,7 +157,7 @@ class BufferedWriter:
             await self._backend.release_lease(self)
 
     async def begin_run(self, facts: Iterable[Fact], *, run_id: str, agent: str, claim: IdempotencyClaim | None) -> int:
-        if self._begun or isinstance(self._refusal, RunnerError):
+        if self._has_begun or isinstance(self._refusal, RunnerError):
             raise copy_error(self._refusal or RuntimeError("This run has already begun."))
         listed = list(facts)
         if not listed:
@@ -161,7 +165,7 @@ class BufferedWriter:
         for fact in listed:
             check_line(fact.body)
         first = await self._backend.begin_run(self, listed, run_id, agent, claim)
-        self._begun = True
+        self._has_begun = True
         self._newest = first + len(listed) - 1
         if isinstance(self._refusal, RuntimeError):
             self._refusal = None
@@ -180,8 +184,8 @@ class BufferedWriter:
         size = len(line)
         self._uncommitted_bytes += size
         self._buffered_bytes += size
-        if not self._dirty:
-            self._dirty = True
+        if not self._is_dirty:
+            self._is_dirty = True
             self._queued_at_last_check = self._queued
             self._scheduler.add_writer(self)
 
@@ -191,8 +195,8 @@ class BufferedWriter:
         if self._deferred is not None:
             self._encode_deferred()
         self._deferred = encode
-        if not self._dirty:
-            self._dirty = True
+        if not self._is_dirty:
+            self._is_dirty = True
             self._queued_at_last_check = self._queued + 1
             self._scheduler.add_writer(self)
 
@@ -210,12 +214,12 @@ class BufferedWriter:
     async def finish_run(self) -> None:
         if self._refusal is not None:
             raise copy_error(self._refusal)
-        self._ended = True
+        self._is_end_queued = True
         self._encode_deferred()
         # The end mark counts as one more entry, so that `_wait_committed` waits for it too.
         self._queued += 1
-        if not self._dirty:
-            self._dirty = True
+        if not self._is_dirty:
+            self._is_dirty = True
             self._scheduler.add_writer(self)
         self._refusal = RuntimeError("This run has ended.")
         await self._wait_committed()
@@ -247,9 +251,9 @@ class BufferedWriter:
         text, self._text = self._text, None
         if len(lines) >= self._batch_lines:
             self._batch_lines = min(_MAX_BATCH_LINES, self._batch_lines * 4)
-        ended, self._ended = self._ended, False
-        self._dirty = False
-        return Append(self, lines, size, text, ended)
+        ends_run, self._is_end_queued = self._is_end_queued, False
+        self._is_dirty = False
+        return Append(self, lines, size, text, ends_run)
 
     def mark_committed(self, count: int, size: int, newest: int) -> None:
         """For the store: record that `count` queued entries of `size` bytes are on disk and published."""
@@ -301,7 +305,7 @@ class BufferedWriter:
 
     async def _wait_committed(self, behind: int = 0) -> None:
         """Wait until everything queued is on disk except the last `behind` entries; all of it if that exceeds the byte limit."""
-        if self._dirty:
+        if self._is_dirty:
             self._scheduler.flush()
         target = self._queued if self._uncommitted_bytes >= MAX_QUEUED_BYTES else self._queued - behind
         if self._committed < target and not isinstance(self._refusal, RunnerError):
@@ -321,10 +325,10 @@ class BufferedWriter:
         self._commit_waiters = remaining
 
 
-def _first_refusal(begun: bool, ended: bool) -> RunnerError | RuntimeError | None:
-    if ended:
+def _first_refusal(has_begun: bool, has_ended: bool) -> RunnerError | RuntimeError | None:
+    if has_ended:
         return RuntimeError("This run has ended.")
-    return None if begun else RuntimeError("Call begin_run first.")
+    return None if has_begun else RuntimeError("Call begin_run first.")
 
 
 def check_facts(facts: Sequence[Fact]) -> None:

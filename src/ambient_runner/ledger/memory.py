@@ -28,7 +28,7 @@ from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.buffered_writer import Append, BufferedWriter, FlushScheduler, batch_key, check_facts
 from ambient_runner.ledger.fanout import ChannelRegistry, ReleaseNotifier, live_tail, slice_batch
 from ambient_runner.ledger.records import (
-    KEY_AGE,
+    IDEMPOTENCY_KEY_TTL_MS,
     RUNTIME,
     Batch,
     Checkpoint,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import TextRun, ThreadKey
 
 _RELEASE_CHECK_INTERVAL = 3600.0
+"""Seconds between checks if a lease is free. Every release is notified here, so they find nothing."""
 
 
 def open_memory_store(url: str, settings: StoreSettings) -> Ledger:
@@ -129,8 +130,8 @@ class MemoryLedger:
             epoch=thread.epoch if thread else secrets.token_urlsafe(9),
             token=next(self._numbers),
             last=thread.last if thread else 0,
-            begun=known is not None,
-            ended=bool(known and known.last),
+            has_begun=known is not None,
+            has_ended=bool(known and known.last),
         )
         self._leases[key] = _HeldLease(writer, claim, self._channels.open_channel(key))
         if thread:
@@ -242,7 +243,7 @@ class MemoryLedger:
 
     async def find_idempotency_record(self, claim: IdempotencyClaim) -> IdempotencyRecord | None:
         use = self._keys.get(claim.scope)
-        if use is None or use.used <= _now_ms() - KEY_AGE:
+        if use is None or use.used <= _now_ms() - IDEMPOTENCY_KEY_TTL_MS:
             return None
         return IdempotencyRecord(digest=use.digest, thread=use.thread, run=await self.get_run(use.thread, use.run))
 
@@ -295,16 +296,16 @@ class MemoryLedger:
         return True
 
     def _append_lines(self, append: Append) -> None:
-        writer, lines, ended = append.writer, append.lines, append.ended
+        writer, lines, ends_run = append.writer, append.lines, append.ends_run
         thread = self._threads[writer.thread]
         info = thread.runs[writer.run]
         if lines:
             self._store_batch(writer.thread, thread, RUNTIME, "", writer.run, lines, append.text)
         newest = thread.last if lines else _newest_seq_of_run(thread, writer.run)
-        if ended:
+        if ends_run:
             thread.runs[writer.run] = replace(info, last=newest)
             self._touch_thread(writer.thread, thread)
-        writer.mark_committed(len(lines) + ended, append.size, newest)
+        writer.mark_committed(len(lines) + ends_run, append.size, newest)
 
     def _write_facts(self, key: ThreadKey, thread: _StoredThread, run: str, facts: Sequence[Fact]) -> None:
         for (owner, kind), group in groupby(facts, batch_key):
@@ -330,7 +331,7 @@ class MemoryLedger:
 
     def _claim_key(self, writer: BufferedWriter, claim: IdempotencyClaim) -> None:
         now = _now_ms()
-        self._keys = {scope: use for scope, use in self._keys.items() if use.used > now - KEY_AGE}
+        self._keys = {scope: use for scope, use in self._keys.items() if use.used > now - IDEMPOTENCY_KEY_TTL_MS}
         if claim.scope in self._keys:
             raise IdempotencyConflict
         self._keys[claim.scope] = _UsedKey(claim.digest, now, writer.thread, writer.run)

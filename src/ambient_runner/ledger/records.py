@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-KEY_AGE = 24 * 3600 * 1000
+IDEMPOTENCY_KEY_TTL_MS = 24 * 3600 * 1000
 """Milliseconds for which an Idempotency-Key is remembered."""
 
 RUNTIME = "runtime"

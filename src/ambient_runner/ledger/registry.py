@@ -6,15 +6,16 @@ Built-in stores and those of other packages are found the same way. An entry poi
 
 from __future__ import annotations
 
+import inspect
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError
-from ambient_runner.ledger.base import StoreSettings
+from ambient_runner.ledger.base import Ledger, StoreSettings
 
 if TYPE_CHECKING:
-    from ambient_runner.ledger.base import Ledger, OpenStore
+    from ambient_runner.ledger.base import OpenStore
 
 __all__ = ["STORE_GROUP", "open_ledger"]
 
@@ -27,6 +28,11 @@ _BUILT_IN = (
 )
 _SIMILARITY = 0.6
 """Similarity, from 0 to 1, from which on a known scheme is suggested."""
+_LEDGER_METHODS = sorted(
+    name
+    for name, member in vars(Ledger).items()
+    if inspect.isfunction(member) and (not name.startswith("_") or name in {"__aenter__", "__aexit__"})
+)
 
 
 def open_ledger(url: str, *, lease: float | None = None) -> Ledger:
@@ -42,7 +48,8 @@ def open_ledger(url: str, *, lease: float | None = None) -> Ledger:
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ConfigError("A store is named by a URL, such as sqlite:///.ambient/ambient.db or memory://.")
-    return _load_store(_find_entry_point(scheme))(url, settings)
+    point = _find_entry_point(scheme)
+    return _check_ledger(point, _load_store(point)(url, settings))
 
 
 def _find_entry_point(scheme: str) -> EntryPoint:
@@ -65,9 +72,44 @@ def _load_store(point: EntryPoint) -> OpenStore:
     try:
         opener = point.load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"The store for {point.name}:// URLs, {point.value}, cannot be imported: {error}.") from error
-    if not callable(opener):
+        raise ConfigError(f"{_describe_store(point)} cannot be imported: {error}.") from error
+    if not _accepts_settings(opener):
         raise ConfigError(
-            f"The store for {point.name}:// URLs, {point.value}, is not a function of a URL and settings."
+            f"{_describe_store(point)} must be a function of two arguments: the URL and the StoreSettings."
         )
     return cast("OpenStore", opener)
+
+
+def _accepts_settings(opener: Any) -> bool:
+    """Return True if the object can be called with a URL and settings."""
+    if not callable(opener):
+        return False
+    try:
+        inspect.signature(opener).bind("", StoreSettings())
+    except TypeError:
+        return False
+    except ValueError:  # a callable of an extension module that does not tell its signature
+        return True
+    return True
+
+
+def _check_ledger(point: EntryPoint, opened: object) -> Ledger:
+    """Return what a store's function returned. Raises: ConfigError if it is not a Ledger."""
+    if inspect.iscoroutine(opened):
+        opened.close()  # or Python warns that it was never awaited
+        raise ConfigError(
+            f"{_describe_store(point)} is a coroutine function. Make it a plain function that returns a Ledger."
+        )
+    if isinstance(opened, type):
+        raise ConfigError(f"{_describe_store(point)} returned the class {opened.__name__}. Return an object of it.")
+    missing = [name for name in _LEDGER_METHODS if not callable(getattr(opened, name, None))]
+    if missing:
+        raise ConfigError(
+            f"{_describe_store(point)} returned {type(opened).__name__}, which is not a Ledger: it has no {', '.join(missing[:3])}"
+            f"{' …' if len(missing) > 3 else ''}."
+        )
+    return cast("Ledger", opened)
+
+
+def _describe_store(point: EntryPoint) -> str:
+    return f"The store for {point.name}:// URLs, {point.value},"

@@ -2,10 +2,10 @@
 
 Rules. A value under 8 characters is not a secret; nor is one that is part of the replacement. A long value is searched in pieces, because a
 key file of ten thousand characters must not cost quadratic time. Each value is also found in its JSON-escaped spellings, because tool
-arguments and results are JSON source. Overlapping occurrences become one replacement, so no rest of a longer secret remains. Text is
-replaced in every JSON string, member names and JSON pointers included, but not in enumerated values (types, roles). Ids are strings like
-others: the replacement is always the same, so references stay equal. Only `threadId` and `runId` stay: the client chose them, and they
-address the thread.
+arguments and results are JSON source, and as Python's `repr` spells it, because agents print and log values. Overlapping occurrences become
+one replacement, so no rest of a longer secret remains. Text is replaced in every JSON string, member names and JSON pointers included, but
+not in enumerated values (types, roles). Ids are strings like others: the replacement is always the same, so references stay equal. Only
+`threadId` and `runId` stay: the client chose them, and they address the thread.
 
 Streams. Of an open message or call, only the longest suffix that is a proper prefix of a secret (or of a piece) is held back: less
 than 512 characters, or their escaped form. It is released before END of that message or call, a MESSAGES_SNAPSHOT
@@ -94,7 +94,7 @@ class Secrets:
         candidates = {form for value in self._values for form in (value, value.strip())}
         known = {value for value in candidates if len(value) >= MIN_SECRET_LENGTH and value not in REDACTED}
         secrets = {piece for value in known for piece in _split_long_value(value)}
-        self.needles = tuple(sorted({form for secret in secrets for form in _json_spellings(secret)}))
+        self.needles = tuple(sorted({form for secret in secrets for form in _spellings(secret)}))
         self.shortest_needle = min(map(len, self.needles), default=0)
         self._encoded_needles = _encode_needles(self.needles)
         self._first_chars = frozenset(needle[0] for needle in self.needles)
@@ -147,9 +147,12 @@ def _split_long_value(value: str) -> list[str]:
     return [value[start : start + _PIECE_LENGTH] for start in starts]
 
 
-def _json_spellings(secret: str) -> set[str]:
-    """Return the value and its spellings by JSON encoders: Python, JavaScript, PHP's slashes, Go's angle brackets, and JSON inside JSON."""
-    once = {secret, *_escaped_variants(secret)}
+def _spellings(secret: str) -> set[str]:
+    """Return the value, its spellings by `repr` and by JSON encoders, and these inside JSON.
+
+    The JSON encoders are those of Python and JavaScript, PHP's with its slashes, and Go's with its angle brackets.
+    """
+    once = {secret, *_repr_variants(secret), *_escaped_variants(secret)}
     return {*once, *(twice for form in once for twice in _escaped_variants(form))}
 
 
@@ -158,6 +161,20 @@ def _escaped_variants(text: str) -> set[str]:
     go = plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     forms = {ascii_only, plain, go, _escape_upper_hex(text)}
     return forms | {form.replace("/", "\\/") for form in forms}
+
+
+def _repr_variants(text: str) -> set[str]:
+    """Return the value as it appears in the `repr` and `ascii` of a string, and in the `repr` of UTF-8 bytes.
+
+    Quotes are escaped or not, depending on the text around the value.
+    """
+    # With both quotes in front, `repr` always escapes the single quotes, and only those.
+    escaped = {
+        repr("'\"" + text)[4:-1],
+        ascii("'\"" + text)[4:-1],
+        repr(b"'\"" + text.encode("utf-8", "surrogatepass"))[5:-1],
+    }
+    return escaped | {form.replace("\\'", "'") for form in escaped}
 
 
 def _escape_upper_hex(text: str) -> str:

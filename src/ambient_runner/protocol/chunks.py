@@ -28,7 +28,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from ambient_runner.protocol.open_items import OwnerId
+    from ambient_runner.protocol.open_items import SubagentId
 
 Chunk = TextMessageChunk | ToolCallChunk | ReasoningMessageChunk
 _StreamKind = Literal["text", "tool", "reasoning"]
@@ -45,7 +45,7 @@ class ChunkExpander:
     """Expands the chunks of one run. An owner streams one message, or several tool calls; the last one is its current stream."""
 
     def __init__(self) -> None:
-        self._streams_by_owner: dict[OwnerId, list[ChunkStream]] = {}
+        self._streams_by_owner: dict[SubagentId, list[ChunkStream]] = {}
 
     def expand(self, chunk: Chunk) -> list[Event] | None:
         """Return the explicit events for a chunk, or None if it names no stream and its owner has none to continue."""
@@ -82,7 +82,7 @@ class ChunkExpander:
             case _:
                 return []
 
-    def _stream_owner(self, kind: _StreamKind, stream_id: str | None, claimed_owner: OwnerId) -> OwnerId:
+    def _stream_owner(self, kind: _StreamKind, stream_id: str | None, claimed_owner: SubagentId) -> SubagentId:
         if stream_id is not None:
             holders = [
                 owner for owner, streams in self._streams_by_owner.items() if ChunkStream(kind, stream_id) in streams
@@ -93,7 +93,7 @@ class ChunkExpander:
         candidates = [owner for owner, streams in self._streams_by_owner.items() if streams[-1].kind == kind]
         return candidates[0] if len(candidates) == 1 else None
 
-    def _close_streams(self, owner: OwnerId) -> list[Event]:
+    def _close_streams(self, owner: SubagentId) -> list[Event]:
         return [_end_event(stream, owner) for stream in self._streams_by_owner.pop(owner, ())]
 
 
@@ -153,7 +153,7 @@ def _content_events(chunk: Chunk, stream: ChunkStream) -> list[Event]:
     return [event]
 
 
-def _end_event(stream: ChunkStream, owner: OwnerId) -> Event:
+def _end_event(stream: ChunkStream, owner: SubagentId) -> Event:
     match stream.kind:
         case "text":
             return TextMessageEnd(message_id=stream.id, subagent_run_id=owner)

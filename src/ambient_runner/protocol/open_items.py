@@ -38,9 +38,9 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
 )
 
-OwnerId = str | None
-OwnersById = dict[str, OwnerId]
-_OwnerFilter = Callable[[OwnerId], bool]
+SubagentId = str | None
+OwnersById = dict[str, SubagentId]
+_OwnerFilter = Callable[[SubagentId], bool]
 
 _OPENERS = {TextMessageStart, ToolCallStart, ReasoningMessageStart, ReasoningStart, StepStarted, SubagentStarted}
 _CLOSERS = {
@@ -63,8 +63,8 @@ class OpenItems:
         self.tool_calls: dict[str, ToolCallStart] = {}
         self.reasoning_messages: dict[str, ReasoningMessageStart] = {}
         self.reasoning_spans: dict[str, ReasoningStart] = {}
-        self.steps: dict[tuple[OwnerId, str], StepStarted] = {}
-        self.step_owners: dict[str, set[OwnerId]] = {}
+        self.steps: dict[tuple[SubagentId, str], StepStarted] = {}
+        self.step_owners: dict[str, set[SubagentId]] = {}
         """Owners of the open steps, by step name."""
         self.subagents: dict[str, SubagentStarted] = {}
         self.finished_subagents: set[str] = set()
@@ -105,7 +105,7 @@ class OpenItems:
             case _:
                 pass
 
-    def _call_owner(self, event: ToolCallStart) -> OwnerId:
+    def _call_owner(self, event: ToolCallStart) -> SubagentId:
         if event.subagent_run_id is None and event.parent_message_id is not None:
             return self.message_owners.get(event.parent_message_id)
         return event.subagent_run_id

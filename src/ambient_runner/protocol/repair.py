@@ -28,7 +28,7 @@ from ambient_runner.protocol.events import (
     ToolCallArgs,
 )
 from ambient_runner.protocol.ids import IdAllocator, MessageKind, with_client_safe_ids
-from ambient_runner.protocol.open_items import OpenItems, OwnerId, OwnersById
+from ambient_runner.protocol.open_items import OpenItems, OwnersById, SubagentId
 from ambient_runner.protocol.verify import encrypted_value_owners, is_json_patch
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Repairer:
 
     Attributes:
         repairs: Number of repairs by rule.
+        first_repaired_types: Type of the first repaired event by rule.
         call_names: Tool names of the calls started in this run, by call id.
         answered_call_ids: Ids of the calls that have a result in this run.
     """
@@ -65,6 +66,7 @@ class Repairer:
         self, thread_id: str, run_id: str, known_ids: Collection[str] = (), *, user_message_ids: Collection[str] = ()
     ) -> None:
         self.repairs: Counter[str] = Counter()
+        self.first_repaired_types: dict[str, str] = {}
         self.call_names: dict[str, str] = {}
         self.answered_call_ids: set[str] = set()
         self._thread_id = thread_id
@@ -82,6 +84,8 @@ class Repairer:
         self._started = False
         self._ended = False
         self._emitted: list[Event] = []
+        self._fed: Event | None = None
+        """The event that is being repaired."""
 
     @property
     def has_started(self) -> bool:
@@ -134,6 +138,7 @@ class Repairer:
         if handle is None:
             raise ProtocolViolation(f"The agent sent a {type(event).__name__}, which is not an AG-UI event.")
         self._emitted = []
+        self._fed = event
         if self._ended:
             self._count_repair("after-terminal")
             return ()
@@ -157,10 +162,12 @@ class Repairer:
         for event in events:
             self._emit(event)
 
-    def _count_repair(self, rule: str) -> None:
-        self.repairs[rule] += 1
+    def _count_repair(self, rule: str, times: int = 1) -> None:
+        if times:
+            self.repairs[rule] += times
+            self.first_repaired_types.setdefault(rule, e.type_of(self._fed) if self._fed else "")
 
-    def _with_owner(self, event: _Tagged, owner: OwnerId) -> _Tagged:
+    def _with_owner(self, event: _Tagged, owner: SubagentId) -> _Tagged:
         """Return the event with the owner of the entity it continues. An event without an owner stays as it is."""
         if event.subagent_run_id is None or event.subagent_run_id == owner:
             return event
@@ -190,7 +197,7 @@ class Repairer:
 
     def _end_run(self, event: Terminal) -> None:
         ends = self._open_items.closing_events(event)
-        self.repairs.update(["left-open"] * len(ends))
+        self._count_repair("left-open", len(ends))
         self._emit_all(ends)
         self._ended = True
         self._emit(event)
@@ -361,7 +368,7 @@ class Repairer:
         if event.subagent_run_id not in self._open_items.subagents:
             return self._count_repair("subagent-not-open")
         ends = self._open_items.closing_events_of(event.subagent_run_id)
-        self.repairs.update(["left-open"] * len(ends))
+        self._count_repair("left-open", len(ends))
         self._emit_all([*ends, event])
         return None
 

@@ -48,6 +48,8 @@ def parse_input(body: bytes) -> ParsedInput:
         raise InvalidInput("The body must be an object.")
     warnings = Warnings()
     members = _add_missing_ids(cast("dict[str, Any]", body_value))
+    if members.get("resume"):
+        members.setdefault("messages", [])
     if "messages" not in members:
         raise InvalidInput(f"messages is missing. Send at least {_EXAMPLE}.")
     if isinstance(members.get("messages"), list):

@@ -40,7 +40,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
     type_of,
 )
-from ambient_runner.protocol.open_items import OpenItems, OwnerId, OwnersById
+from ambient_runner.protocol.open_items import OpenItems, OwnersById, SubagentId
 
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
 
@@ -160,7 +160,7 @@ def _check_content(open_items: OpenItems, event: Event) -> None:
             pass
 
 
-def _check_owner(claimed_owner: OwnerId, owners: OwnersById, entity_id: str) -> None:
+def _check_owner(claimed_owner: SubagentId, owners: OwnersById, entity_id: str) -> None:
     """Check the event's `subagentRunId`. An event without one always passes; one that opens an entity belongs to the agent itself."""
     if claimed_owner is not None and owners.get(entity_id, claimed_owner) != claimed_owner:
         raise Violation(

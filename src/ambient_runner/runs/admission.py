@@ -171,7 +171,7 @@ class Admission:
         thread = await self._ledger.get_thread(info.thread)
         if thread is None or info.first < thread.first:
             raise RunGone
-        return Started(thread=info.thread, run=info.key, epoch=thread.epoch, after=info.first - 1, joined=True)
+        return Started(thread=info.thread, run=info.key, epoch=thread.epoch, after=info.first - 1, is_joined=True)
 
 
 def _is_same_scope(mine: IdempotencyClaim | None, theirs: IdempotencyClaim | None) -> bool:

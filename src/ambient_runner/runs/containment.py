@@ -12,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from ambient_runner.errors import BridgeError
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
-__all__ = ["install_task_guard"]
+if TYPE_CHECKING:
+    from ambient_runner.runs.run import Run
+
+__all__ = ["install_task_guard", "run_of_task"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +91,12 @@ def _retrieve_exception(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
+def run_of_task(task: asyncio.Task[Any] | None) -> Run | None:
+    """Return the run that started the task, or None. Safe to call from any thread."""
+    work = task.get_coro() if task is not None else None
+    return work.ambient_run if isinstance(work, _GuardedCoroutine) else None
+
+
 _Factory = Callable[..., asyncio.Future[Any]]
 
 
@@ -106,8 +115,9 @@ class _GuardedTaskFactory:
         self._previous = previous
 
     def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Future[Any]:
-        if current_run_or_none() is not None:
-            work = _GuardedCoroutine(work)
+        run = current_run_or_none()
+        if run is not None:
+            work = _GuardedCoroutine(work, run)
         if self._previous is not None:
             return self._previous(loop, work, **options)
         return asyncio.Task(work, loop=loop, **options)
@@ -116,8 +126,10 @@ class _GuardedTaskFactory:
 class _GuardedCoroutine(Coroutine[Any, Any, Any]):
     """A proxy of a coroutine. An `async def` wrapper would leave it unawaited if it is cancelled before it begins."""
 
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], run: Run) -> None:
         self._work = work
+        self.ambient_run = run
+        """The run that started the task."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)

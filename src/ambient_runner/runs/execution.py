@@ -10,24 +10,26 @@ import logging
 import time
 import traceback
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 
-from ambient_runner.errors import BridgeError, LeaseLost, LedgerError, RunnerError
+from ambient_runner.errors import BridgeError, ConfigError, LeaseLost, LedgerError, RunnerError
 from ambient_runner.projections.redaction import Redactor
-from ambient_runner.protocol.events import RunError, RunFinished, Terminal
+from ambient_runner.protocol.events import EVENT_TYPES, RunError, RunFinished, Terminal, outcome_name
 from ambient_runner.runs.active import ActiveRun, Deadlines
 from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
 from ambient_runner.runs.framing import frame_agent, run_finished
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.middleware import MiddlewareEventCoercer, apply_middleware
 from ambient_runner.runs.pipeline import CONDITIONALLY_WRITTEN, is_written
 from ambient_runner.runs.run import describe_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ambient_runner.runs.run import Middleware, RunHandler
+    from ambient_runner.protocol.events import Event
+    from ambient_runner.runs.run import Middleware, Run, RunHandler
 
 __all__ = ["FINALIZE_TIMEOUT", "execute_run"]
 
@@ -35,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 FINALIZE_TIMEOUT = 10.0
 """Seconds a run has to write its terminal event."""
-_TERMINALS = frozenset({RunFinished, RunError})
+_ALWAYS_WRITTEN = frozenset(EVENT_TYPES) - CONDITIONALLY_WRITTEN - {RunFinished, RunError}
+"""Types of which every event of an agent's stream is written."""
 _YIELD_EVERY = 256
 """Events of an agent that never awaits after which other tasks get a turn."""
 
@@ -59,14 +62,34 @@ async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncan
 
 def _log_end(active: ActiveRun, terminal: Terminal, started_at: float) -> None:
     run, seconds = active.run, time.monotonic() - started_at
-    outcome = f"error {terminal.code}" if isinstance(terminal, RunError) else _outcome_name(terminal)
+    _log_repairs(active)
+    outcome = f"error {terminal.code}" if isinstance(terminal, RunError) else outcome_name(terminal)
     logger.info(
-        "Agent %s of %s on thread %s: %s after %.1f s", run.agent, run.thread.owner, run.thread.id, outcome, seconds
+        "Run %s of agent %s on thread %s of %s ended: %s after %.1f s (runId %r)",
+        run.key,
+        run.agent,
+        run.thread.id,
+        run.thread.owner,
+        outcome,
+        seconds,
+        run.input.run_id,
     )
 
 
-def _outcome_name(terminal: RunFinished) -> str:
-    return "success" if terminal.outcome is None else str(terminal.outcome.__struct_config__.tag)
+def _log_repairs(active: ActiveRun) -> None:
+    """Log each rule that the agent's events violated. What is closed for a run that was stopped or failed is not counted."""
+    run, pipeline = active.run, active.pipeline
+    for rule, count in pipeline.repair_counts.items():
+        logger.warning(
+            "Run %s of agent %s on thread %s: invalid events were repaired or dropped (rule %s, count %d, first event %s). "
+            "Clients got a valid stream; the contract of ambient_runner.testing shows what to fix in the agent.",
+            run.key,
+            run.agent,
+            run.thread.id,
+            rule,
+            count,
+            pipeline.first_repaired_types[rule],
+        )
 
 
 async def _execute_with_stop_watch(
@@ -111,7 +134,9 @@ async def _drive_run(
     terminal: Terminal | None = None
     try:
         with Deadlines(active):
-            work = consume_events(active, _wrap_handler(active, middleware))
+            applied = (*middleware, *active.agent.middleware)
+            handler = apply_middleware(frame_agent(active.agent, active.pipeline.store_private), applied)
+            work = _consume_events(active, handler, MiddlewareEventCoercer(applied))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
     except LedgerError:
         raise
@@ -127,46 +152,67 @@ def _failure_event(error: Exception, active: ActiveRun) -> RunError:
 
     A RUN_ERROR that middleware yielded before the failure passed it takes precedence.
     """
-    known = error if isinstance(error, RunnerError) else BridgeError()
-    level, lines = (
-        (logging.WARNING, traceback.format_exception_only(error.__cause__ or error))
-        if known.is_expected
-        else (logging.ERROR, traceback.format_exception(error))
-    )
-    reason = Redactor(active.run.secrets).redact_text("".join(lines))
-    logger.log(level, "Run %s on thread %s failed (%s)\n%s", active.run.key, active.run.thread.id, known.code, reason)
+    match error:
+        case ConfigError():  # Its text is for operators.
+            known = BridgeError()
+        case RunnerError():
+            known = error
+        case _:
+            known = BridgeError()
+    _log_failure(error, known, active.run)
     if isinstance(active.reported_terminal, RunError):
         return active.reported_terminal
     return RunError(message=known.message, code=known.code)
 
 
-async def consume_events(active: ActiveRun, handler: RunHandler) -> Terminal | None:
-    """Push every event of the handler into the pipeline. `loop_monitor.py` recognises this frame and reads its `active`."""
+def _log_failure(error: Exception, known: RunnerError, run: Run) -> None:
+    """Log the failure with its traceback, or with its cause alone if it is expected.
+
+    The exception is the record's text and not its `exc_info`: any formatter of the app prints it, and it is redacted for all of them.
+    """
+    level, lines = (
+        (logging.WARNING, traceback.format_exception_only(error.__cause__ or error))
+        if known.is_expected
+        else (logging.ERROR, traceback.format_exception(error))
+    )
+    if not logger.isEnabledFor(level):
+        return
+    message = "Run %s of agent %s on thread %s failed (%s)"
+    values = (run.key, run.agent, run.thread.id, known.code)
+    path, line, function, _ = logger.findCaller()
+    record = logger.makeRecord(logger.name, level, path, line, message, values, None, function)
+    record.exc_text = Redactor(run.secrets).redact_text("".join(lines)).rstrip()
+    logger.handle(record)
+
+
+async def _consume_events(active: ActiveRun, handler: RunHandler, coerce: Callable[[object], Event]) -> Terminal | None:
+    """Push every event of the handler into the pipeline."""
     writer, pipeline = active.writer, active.pipeline
     push, full = pipeline.push, writer.is_full
     count = 0
     async with aclosing(handler(active.run)) as events:
         async for event in events:
-            kind = type(event)
-            if kind in _TERMINALS:
-                active.reported_terminal = active.reported_terminal or cast("Terminal", event)
-            elif kind not in CONDITIONALLY_WRITTEN or is_written(event):
-                if push(event) and full():
-                    await writer.wait_for_capacity()
-            else:
-                pipeline.touch()
+            if (
+                (type(event) in _ALWAYS_WRITTEN or (event := _select_written(active, coerce(event))) is not None)
+                and push(event)
+                and full()
+            ):
+                await writer.wait_for_capacity()
             count += 1
             if not count % _YIELD_EVERY:
                 await (writer.wait_for_capacity() if full() else asyncio.sleep(0))
     return active.reported_terminal
 
 
-def _wrap_handler(active: ActiveRun, middleware: Sequence[Middleware]) -> RunHandler:
-    """Return the agent's handler inside its own middleware, inside the server's."""
-    handler = frame_agent(active.agent, active.pipeline.store_private)
-    for wrap in reversed((*middleware, *active.agent.middleware)):
-        handler = wrap(handler)
-    return handler
+def _select_written(active: ActiveRun, event: Event) -> Event | None:
+    """Return the event if it must be pushed. The first terminal event is recorded instead: the Runner writes it."""
+    if isinstance(event, RunFinished | RunError):
+        active.reported_terminal = active.reported_terminal or event
+        return None
+    if type(event) in CONDITIONALLY_WRITTEN and not is_written(event):
+        active.pipeline.touch()
+        return None
+    return event
 
 
 async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:

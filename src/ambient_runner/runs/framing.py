@@ -18,6 +18,7 @@ from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
     Custom,
+    Interrupt,
     Interrupted,
     MessagesSnapshot,
     RunAgentInput,
@@ -38,7 +39,7 @@ from ambient_runner.runs.run import current_run_or_none, describe_run
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from ambient_runner.protocol.events import Event, Interrupt, Outcome
+    from ambient_runner.protocol.events import Event, Outcome
     from ambient_runner.runs.run import Agent, Run, RunHandler
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
                             store_private(known)
                         yield visible_event(known, agent.hidden_state)
         except* RunInterrupted as raised:
-            ending.outcome = Interrupted(interrupts=_collect_interrupts(raised))
+            ending.outcome = Interrupted(interrupts=[_coerce_interrupt(each) for each in _collect_interrupts(raised)])
         yield _CLOSING
         yield ending.terminal_event(run)
 
@@ -109,6 +110,17 @@ def _collect_interrupts(group: BaseExceptionGroup[RunInterrupted]) -> list[Inter
         for error in group.exceptions
         for interrupt in (_collect_interrupts(error) if isinstance(error, BaseExceptionGroup) else error.interrupts)
     ]
+
+
+def _coerce_interrupt(interrupt: object) -> Interrupt:
+    """Return our Interrupt for a model of `ag_ui.core`, which adapters may raise as they may yield its events."""
+    if isinstance(interrupt, Interrupt):
+        return interrupt
+    outcome = {"type": "interrupt", "interrupts": [interrupt]}
+    event = _coerce_event(EventCoercer(), {"type": "RUN_FINISHED", "threadId": "", "runId": "", "outcome": outcome})
+    assert isinstance(event, RunFinished)
+    assert isinstance(event.outcome, Interrupted)
+    return event.outcome.interrupts[0]
 
 
 def _coerce_event(coerce: EventCoercer, event: object) -> Event:

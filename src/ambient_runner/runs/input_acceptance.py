@@ -38,9 +38,9 @@ class AcceptedInput:
     """Everything the agent sees, the accepted ones included."""
     rewind_to: str = ""
     """Id of the message the thread is rewound to first; empty for none."""
-    replaces: bool = False
+    is_replacement: bool = False
     """True if the input's messages replace the thread's (history `client`)."""
-    cut_off: int = 0
+    removed_count: int = 0
     """Number of messages that are no longer part of the thread."""
     imported: tuple[str, ...] = ()
     """Ids adopted from the client on the first run of an unknown thread."""
@@ -118,8 +118,8 @@ def _accept_client_history(
     return AcceptedInput(
         accepted=tuple(message for message in run_input.messages if message.id not in known),
         conversation=_visible_to_agent(run_input.messages),
-        replaces=not grows,
-        cut_off=len(known.difference(ids)),
+        is_replacement=not grows,
+        removed_count=len(known.difference(ids)),
         answers=answers,
     )
 
@@ -196,7 +196,7 @@ def _retry_input(stored: list[Message], run_input: RunAgentInput, prompt: UserMe
         accepted=(),
         conversation=_visible_to_agent(stored[: index + 1]),
         rewind_to="" if index == len(stored) - 1 else target,
-        cut_off=len(stored) - 1 - index,
+        removed_count=len(stored) - 1 - index,
     )
 
 

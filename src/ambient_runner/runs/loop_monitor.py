@@ -1,26 +1,24 @@
 """Report agents that block the event loop: all streams of the server wait while they do.
 
-A thread schedules a callback on the loop and waits for it. If the callback is late, the stack of the loop's thread shows which run is
-executing. The hot path is not touched.
+A thread schedules a callback on the loop and waits for it. If the callback is late, the run of the task that is executing is reported:
+also if it is a task that the agent's framework started. The hot path is not touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ambient_runner.runs.execution import consume_events
+from ambient_runner.runs.containment import run_of_task
+from ambient_runner.runs.run import log_context
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from types import FrameType
 
-    from ambient_runner.runs.active import ActiveRun
     from ambient_runner.runs.run import Run
 
 __all__ = ["report_blocking_agents"]
@@ -29,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _THRESHOLD = 1.0
 """Seconds after which a blocked event loop is reported."""
-_LONG_BLOCK = 30.0
+_LONG_BLOCK = 5.0
 """Seconds after which a block is also reported while it lasts: it may never end."""
 
 
@@ -48,7 +46,6 @@ class _LoopMonitor(threading.Thread):
     def __init__(self, loop: asyncio.AbstractEventLoop, threshold: float) -> None:
         super().__init__(name="ambient-loop-monitor", daemon=True)
         self._loop = loop
-        self._loop_thread = threading.get_ident()
         self._threshold = threshold
         self._stopped = threading.Event()
 
@@ -81,14 +78,8 @@ class _LoopMonitor(threading.Thread):
             _log_block("blocked", run, time.monotonic() - started)
 
     def _executing_run(self) -> Run | None:
-        """Return the run whose agent the loop is executing now."""
-        frame: FrameType | None = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
-        while frame is not None:
-            if frame.f_code is consume_events.__code__:
-                active: ActiveRun | None = frame.f_locals.get("active")
-                return active.run if active is not None else None
-            frame = frame.f_back
-        return None
+        """Return the run that started the task the loop is executing now."""
+        return run_of_task(asyncio.current_task(self._loop))
 
 
 def _log_block(verb: str, run: Run, seconds: float) -> None:
@@ -100,4 +91,5 @@ def _log_block(verb: str, run: Run, seconds: float) -> None:
         seconds,
         run.key,
         run.thread.id,
+        extra=log_context(run.key, run.thread.id, run.agent),
     )

@@ -34,7 +34,7 @@ async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:
     except ThreadBusy:
         return False
     async with writer:
-        if writer.ended:
+        if writer.has_ended:
             return False
         repairer = Repairer(info.thread.id, info.run_id)
         async with aclosing(read_run_events(ledger, info)) as events:

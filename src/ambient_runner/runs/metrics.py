@@ -1,4 +1,4 @@
-"""The metrics of `GET /metrics`. A thread, run or user is never a label."""
+"""Metrics of runs, for `GET /metrics`. Those of requests are in `server/metrics.py`. A thread, run or user is never a label."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ RUN_SECONDS = Histogram(
 EVENTS = Counter("ambient_events_appended", "Events written to the ledger")
 REPAIRS = Counter("ambient_repairs", "Repaired events of agents, by rule", ["rule"])
 REDACTIONS = Counter("ambient_redactions", "Secrets redacted before writing, by event type", ["type"])
-REFUSALS = Counter("ambient_refusals", "Requests refused, by code", ["code"])
 RECOVERED = Counter("ambient_runs_recovered", "Abandoned runs closed by this process")
 REPLAYS = Counter("ambient_idempotent_replays", "Requests answered with an earlier run")
-STREAMS = Gauge("ambient_streams_open", "Event streams open now")
-RESUMES = Counter("ambient_stream_resumes", "Streams opened with a cursor, by result", ["result"])
-SLOW_CUT = Counter("ambient_stream_slow_clients_closed", "Streams closed because the client stopped reading")
 
 # Created at zero, so that rate() sees the first increment.
 for _outcome in OUTCOMES:
     RUNS.labels(_outcome)
-for _result in ("exact", "gap", "refused"):
-    RESUMES.labels(_result)

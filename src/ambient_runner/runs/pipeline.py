@@ -40,6 +40,7 @@ from ambient_runner.runs.storable import (
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Mapping
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
@@ -69,7 +70,7 @@ def is_written(event: Event) -> bool:
 
 
 class Pipeline:
-    """Turns the events of one run into stored lines. `ended` is the terminal event once it is written."""
+    """Turns the events of one run into stored lines. `terminal_event` is set once it is written."""
 
     def __init__(self, writer: Writer, repairer: Repairer, redactor: Redactor, state: Any = msgspec.UNSET) -> None:
         """`state` is the one the run begins with."""
@@ -86,11 +87,16 @@ class Pipeline:
         self._deferred_deltas: list[TextMessageContent] = []
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deltas count when they are encoded."""
-        self.ended: Terminal | None = None
+        self.terminal_event: Terminal | None = None
 
     @property
     def repair_counts(self) -> Counter[str]:
         return self._repairer.repairs
+
+    @property
+    def first_repaired_types(self) -> Mapping[str, str]:
+        """The type of the first event that was repaired, by rule."""
+        return self._repairer.first_repaired_types
 
     @property
     def redaction_counts(self) -> Counter[str]:
@@ -169,7 +175,7 @@ class Pipeline:
     def store_private(self, event: Custom) -> None:
         """Store an entry that only the adapter reads (`projections.private_entries`)."""
         self._write_deferred_deltas()
-        if self.ended is None:
+        if self.terminal_event is None:
             self._write(self._encode_private(Custom(name=event.name, value=event.value)))
 
     def _encode_private(self, event: Custom) -> bytes:
@@ -184,14 +190,14 @@ class Pipeline:
 
     def end_run(self, terminal: Terminal) -> None:
         """Close everything that is open, and append the snapshot marker and the one terminal event."""
-        if self.ended is not None:
+        if self.terminal_event is not None:
             return
         self._write_deferred_deltas()
         for closing in self._repairer.close():
             self._write_redacted(closing)
         self.push(SNAPSHOT_MARKER)
         self.push(terminal)
-        self.ended = terminal
+        self.terminal_event = terminal
 
     def _write_redacted(self, event: Event) -> None:
         """Redact a legal event and append it."""

@@ -19,6 +19,7 @@ from ambient_runner.projections.redaction import Secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+    from contextvars import Context
 
     from ambient_runner.config import OnBusy
     from ambient_runner.ledger.records import IdempotencyClaim
@@ -76,13 +77,13 @@ class StartRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """The position of a run in the ledger: its entries begin after `after`. `joined` is True if it was already running."""
+    """The position of a run in the ledger: its entries begin after `after`. `is_joined` is True if it was already running."""
 
     thread: ThreadKey
     run: str
     epoch: str
     after: int
-    joined: bool = False
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,20 +94,20 @@ class ResumedRun:
     trace_id: str
 
 
-class RunVar(Generic[T]):
+class RunAttribute(Generic[T]):
     """A typed value that one part of the server leaves on a Run for another, as ContextVar does for a context. It is not stored."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def set(self, run: Run, value: T) -> None:
-        run.variables[self] = value
+        run.attributes[self] = value
 
     def get(self, run: Run) -> T | None:
-        return run.variables.get(self)
+        return run.attributes.get(self)
 
     def clear(self, run: Run) -> None:
-        run.variables.pop(self, None)
+        run.attributes.pop(self, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,8 +134,8 @@ class Run:
     """The runs of other servers that wait for this one (`loop_detection.py`)."""
     environment: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     """Environment variables for child processes of this run. The platform's set-up fills it before the agent begins; it is not stored."""
-    variables: dict[RunVar[Any], Any] = field(default_factory=dict["RunVar[Any]", Any], repr=False)
-    """The values of RunVars: what middleware prepares for code that gets the same Run."""
+    attributes: dict[RunAttribute[Any], Any] = field(default_factory=dict["RunAttribute[Any]", Any], repr=False)
+    """The values of RunAttributes: what middleware prepares for code that gets the same Run."""
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False)
     """Secrets redacted from everything this run writes. Code that fetches a credential for the run adds it here first."""
     resumes: ResumedRun | None = None
@@ -205,9 +206,19 @@ def current_run_or_none() -> Run | None:
     return _current_run.get(None)
 
 
+def run_of_context(context: Context) -> Run | None:
+    """Return the run that code in this context is part of, or None."""
+    return context.get(_current_run)
+
+
 def describe_run(run: Run | None) -> str:
     """Return the run's key and thread for log messages."""
     return f"run {run.key} on thread {run.thread.id}" if run else "a run outside of the server"
+
+
+def log_context(run: str, thread: str, agent: str) -> dict[str, str]:
+    """Return the `extra` of a log line about a run that is written outside of the run's task (`telemetry/log_format.py`)."""
+    return {"ambient_run": run, "ambient_thread": thread, "ambient_agent": agent}
 
 
 def enter_run(run: Run) -> None:

@@ -37,7 +37,17 @@ from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
 from ambient_runner.runs.pipeline import Pipeline
-from ambient_runner.runs.run import Actor, Agent, Announce, Middleware, Started, StartRequest, describe_run, enter_run
+from ambient_runner.runs.run import (
+    Actor,
+    Agent,
+    Announce,
+    Middleware,
+    Started,
+    StartRequest,
+    describe_run,
+    enter_run,
+    log_context,
+)
 from ambient_runner.runs.start import prepare_run
 from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache
 
@@ -51,6 +61,9 @@ if TYPE_CHECKING:
     from ambient_runner.runs.containment import UncancellableTasks
 
 logger = logging.getLogger(__name__)
+
+_MAX_LOGGED_RUNS = 5
+"""Runs that the log names when the server waits for them."""
 
 
 class Runner:
@@ -77,7 +90,7 @@ class Runner:
         self.settings = settings
         self.views = ViewCache(ledger)
         """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
-        self.draining = False
+        self.is_draining = False
         self._middleware = tuple(middleware)
         self._secrets = secrets or Secrets(settings.secrets)
         self._on_erase = tuple(on_erase)
@@ -113,7 +126,7 @@ class Runner:
 
         Raises: any Refused; Draining; LedgerError.
         """
-        if self.draining:
+        if self.is_draining:
             raise Draining
         agent = self.agents.get(request.agent)
         if agent is None:
@@ -210,13 +223,27 @@ class Runner:
 
     async def drain(self) -> None:
         """Refuse new runs, give the active ones their grace period, then cancel them."""
-        self.draining = True
+        if self._active and not self.is_draining:
+            self._log_wait()
+        self.is_draining = True
         with anyio.move_on_after(self.settings.timeouts.grace):
             await self._wait_all_done()
         for active in list(self._active.values()):
             active.cancel("shutdown")
         with anyio.move_on_after(FINALIZE_TIMEOUT):
             await self._wait_all_done()
+
+    def _log_wait(self) -> None:
+        runs = [active.run for active in self._active.values()]
+        names = [f"run {run.key} of agent {run.agent} on thread {run.thread.id}" for run in runs[:_MAX_LOGGED_RUNS]]
+        if len(runs) > len(names):
+            names.append(f"{len(runs) - len(names)} more")
+        logger.info(
+            "Waiting up to %g s for %s to end, then cancelling: %s",
+            self.settings.timeouts.grace,
+            "1 run" if len(runs) == 1 else f"{len(runs)} runs",
+            ", ".join(names),
+        )
 
     async def _call_on_erase(self, key: ThreadKey) -> None:
         """Call every `on_erase`, whatever the others raise. Raises: the first RunnerError of theirs."""
@@ -251,7 +278,7 @@ class Runner:
         """Write the run's first entries and start its task. Return None after closing an abandoned run that blocked the thread."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
-            if self.draining:
+            if self.is_draining:
                 raise Draining
             view = await self._view_at_lease(writer)
             if view.last_run is None or view.last_run.status != "running":
@@ -274,8 +301,14 @@ class Runner:
         first = await writer.begin_run(
             start.facts, run_id=start.run.input.run_id, agent=request.agent, claim=request.claim
         )
-        if start.cut_off:
-            logger.info("Run %s rewinds thread %s by %d messages", writer.run, writer.thread.id, start.cut_off)
+        if start.removed_count:
+            logger.info(
+                "Run %s rewinds thread %s by %d messages",
+                writer.run,
+                writer.thread.id,
+                start.removed_count,
+                extra=log_context(writer.run, writer.thread.id, request.agent),
+            )
         pipeline = Pipeline(writer, start.repairer, start.redactor, start.run.input.state)
         active = ActiveRun(
             run=start.run,
@@ -298,7 +331,16 @@ class Runner:
     async def _run_task(self, active: ActiveRun, stack: AsyncExitStack) -> None:
         """The run's task: execute it, write its end, release the lease."""
         started_at = time.monotonic()
-        enter_run(active.run)
+        run = active.run
+        enter_run(run)
+        logger.debug(
+            "Run %s of agent %s on thread %s of %s started (runId %r)",
+            run.key,
+            run.agent,
+            run.thread.id,
+            run.thread.owner,
+            run.input.run_id,
+        )
         try:
             async with stack:
                 # An error in one run must not reach the others: they share a task group.
@@ -331,16 +373,29 @@ class Runner:
                     await self._recover_run(info)
 
     async def _recover_run(self, info: RunInfo) -> None:
-        if await close_abandoned(self.ledger, info):
-            metrics.RECOVERED.inc()
-            metrics.RUNS.labels("abandoned").inc()
+        if not await close_abandoned(self.ledger, info):
+            return
+        metrics.RECOVERED.inc()
+        metrics.RUNS.labels("abandoned").inc()
+        thread = await self.ledger.get_thread(info.thread)
+        agent = thread.agent if thread else "unknown"
+        logger.warning(
+            "Run %s of agent %s on thread %s of %s was abandoned: its process ended or lost its lease. It is now closed with the error "
+            "run_abandoned, and its output so far is stored; send the message again (runId %r)",
+            info.key,
+            agent,
+            info.thread.id,
+            info.thread.owner,
+            info.run_id,
+            extra=log_context(info.key, info.thread.id, agent),
+        )
 
     def _record_metrics(self, active: ActiveRun, seconds: float) -> None:
         metrics.RUNS_ACTIVE.dec()
         metrics.RUN_SECONDS.observe(seconds)
         metrics.EVENTS.inc(active.writer.queued_count)
-        ended = active.pipeline.ended
-        metrics.RUNS.labels(outcome_name(ended) if ended else "lost").inc()
+        terminal = active.pipeline.terminal_event
+        metrics.RUNS.labels(outcome_name(terminal) if terminal else "lost").inc()
         for rule, times in active.pipeline.repair_counts.items():
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redaction_counts.items():

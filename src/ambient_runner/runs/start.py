@@ -46,7 +46,7 @@ class RunStart:
     facts: list[Fact]
     repairer: Repairer
     redactor: Redactor
-    cut_off: int = 0
+    removed_count: int = 0
     """Number of messages this run removes from the thread by rewinding."""
 
 
@@ -71,7 +71,7 @@ def prepare_run(
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
     first: list[Event] = [run_started(run), *announce(run)]
-    if accepted.replaces and accepted.conversation:
+    if accepted.is_replacement and accepted.conversation:
         first.append(MessagesSnapshot(messages=list(accepted.conversation)))
     if sends_state:
         first.append(StateSnapshot(snapshot=state))
@@ -83,7 +83,7 @@ def prepare_run(
         facts=[*_initial_facts(request, accepted, redactor), *events],
         repairer=repairer,
         redactor=redactor,
-        cut_off=accepted.cut_off,
+        removed_count=accepted.removed_count,
     )
 
 
@@ -145,7 +145,7 @@ def _resumed_run(view: ThreadView, accepted: AcceptedInput) -> ResumedRun | None
 
 def _adapter_memory(view: ThreadView, accepted: AcceptedInput) -> Any:
     """Return the adapter's memory, without what this run's own rewind removes."""
-    rewinds = accepted.rewind_to or accepted.replaces
+    rewinds = accepted.rewind_to or accepted.is_replacement
     return (view.rewound_to(accepted.rewind_to) if rewinds else view).memory
 
 
@@ -157,7 +157,7 @@ def _initial_facts(request: StartRequest, accepted: AcceptedInput, redactor: Red
         "imported": list(accepted.imported),
     }
     facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(redactor.redact_value(body)))]
-    if accepted.rewind_to or accepted.replaces:
+    if accepted.rewind_to or accepted.is_replacement:
         rewind = msgspec.json.encode({"to": accepted.rewind_to})
         facts.append(Fact(owner=THREAD_OWNER, kind=REWOUND, body=rewind))
     return facts

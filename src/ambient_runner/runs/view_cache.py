@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadKey
 
 _MAX_VIEWS = 64
+"""Views that are cached."""
 _FOLD_LINES = 512
+"""Lines of one run that are collected before they are folded into a view."""
 
 
 class ThreadEpoch(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.config import Settings, read_settings
@@ -16,7 +17,7 @@ from ambient_runner.server.cors import Cors
 from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
 from ambient_runner.server.home_page import home_page_routes
-from ambient_runner.server.middleware import load_middleware
+from ambient_runner.server.middleware_loader import load_middleware
 from ambient_runner.server.platform import Platform
 from ambient_runner.server.routes.feedback import feedback_routes
 from ambient_runner.server.routes.platform import platform_routes
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from ambient_runner.services.mcp.config import ThreadServers
 
 __all__ = ["add_ambient_endpoints", "build_runtime", "create_app"]
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def add_ambient_endpoints(
@@ -159,9 +162,22 @@ def create_app(
 
     @app.exception_handler(HTTPException)
     async def handle_http_error(request: Request, error: HTTPException) -> Response:
-        return http_error_response(error)
+        response = http_error_response(error)
+        if error.status_code == 405:
+            response.headers["Allow"] = ", ".join(_allowed_methods(app, request))
+        return response
 
     return app
+
+
+def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
+    """Return the methods of a path. Starlette lists only those of the first route that has the path."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in app.router.routes)
+    ]
 
 
 def wrap_lifespan(app: FastAPI, runtime: ServerRuntime) -> None:

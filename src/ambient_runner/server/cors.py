@@ -37,12 +37,16 @@ class Cors:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers=self._cors_headers(origin))(scope, receive, send)
+            await Response(status_code=204, headers={**self._cors_headers(origin), "Vary": "Origin"})(
+                scope, receive, send
+            )
             return
 
         async def send_with_cors(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._cors_headers(origin))
+                headers = MutableHeaders(scope=message)
+                headers.update(self._cors_headers(origin))
+                headers.add_vary_header("Origin")
             await send(message)
 
         await self._app(scope, receive, send_with_cors)
@@ -54,5 +58,4 @@ class Cors:
             "Access-Control-Allow-Methods": _ALLOWED_METHODS,
             "Access-Control-Expose-Headers": "X-Ambient-Run, X-Ambient-Thread",
             "Access-Control-Max-Age": "600",
-            "Vary": "Origin",
         }

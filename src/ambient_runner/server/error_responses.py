@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ambient_runner.errors import RunnerError
-from ambient_runner.runs import metrics
+from ambient_runner.server import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -18,7 +18,7 @@ from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
 from ambient_runner.projections.frames import snapshot_seqs
 from ambient_runner.protocol.encode import PING
 from ambient_runner.protocol.events import MessagesSnapshot
-from ambient_runner.runs import metrics
+from ambient_runner.server import metrics
 from ambient_runner.server.direct_send import SERVER_SEND, start_send
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 _MEDIA_TYPES = {"sse": b"text/event-stream; charset=utf-8", "ndjson": b"application/x-ndjson"}
 _IDLE_POLL_INTERVAL = 0.05
-_CHUNK_SIZE = 1 << 20
+"""Seconds between checks of an end condition that has to be polled."""
+_CHUNK_BYTES = 1 << 20
+"""Bytes of frames that are sent in one piece, at least, while more batches are available."""
 
 
 class EventStream(Response):
@@ -72,7 +74,7 @@ class EventStream(Response):
         self._is_finishing = False
         self._sent_at = 0.0
         self._is_sending = False
-        self._client_gone = False
+        self._is_client_gone = False
         self._server_send: Send | None = None
         self._suspended_send: SuspendedSend | None = None
 
@@ -93,7 +95,7 @@ class EventStream(Response):
         finally:
             metrics.STREAMS.dec()
             self._runtime.streams.discard(self)
-        if not self._client_gone:
+        if not self._is_client_gone:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif self._on_disconnect is not None:
             await self._on_disconnect()
@@ -195,7 +197,7 @@ class EventStream(Response):
             frames.append(frame)
             size += len(frame)
             is_over = self._until.ends_with(batch)
-            if size >= _CHUNK_SIZE or is_over:
+            if size >= _CHUNK_BYTES or is_over:
                 await self._send_body(send, b"".join(frames))
                 frames, size = [], 0
             if is_over:
@@ -228,17 +230,17 @@ class EventStream(Response):
         """Detect a disconnect; send a ping when nothing else was sent; drop a client that does not read."""
         settings, now = self._runtime.settings, time.monotonic
         self._sent_at = now()
-        while not self._client_gone:
+        while not self._is_client_gone:
             timeout = settings.slow_reader if self._is_sending else settings.heartbeat
             with anyio.move_on_after(self._sent_at + timeout - now()):
                 message = await receive()
-                self._client_gone = message["type"] == "http.disconnect"
+                self._is_client_gone = message["type"] == "http.disconnect"
                 continue
             if now() - self._sent_at < timeout:
                 continue
             if self._is_sending or not await self._send_ping(send):
-                metrics.SLOW_CUT.inc()
-                self._client_gone = True
+                metrics.SLOW_CLIENTS_CLOSED.inc()
+                self._is_client_gone = True
 
     async def _send_ping(self, send: Send) -> bool:
         """Return True if the ping was sent in time: a server may hold it back until the client has read what was sent before."""

@@ -1,6 +1,6 @@
 """The platform services of one server, created from the settings and opened and closed together.
 
-This module connects services and bridges: the environment that set-up prepared for a run becomes the PlatformContext of its adapter.
+This module connects services and bridges: what set-up prepared for a run becomes the PlatformContext of its adapter.
 Servers without file agents pay nothing: git, workspaces and their locks are not imported.
 """
 
@@ -128,17 +128,17 @@ class Platform:
 
     def build_context(self, run: Run) -> PlatformContext:
         """Return the PlatformContext of a run's adapter. A run without set-up gets only the settings."""
-        ready, settings = self.setup.environment_of(run), self._settings
-        space = ready.workspace
+        prepared, settings = self.setup.prepared_run(run), self._settings
+        workspace = prepared.workspace
         return PlatformContext(
-            workspace_path=str(space.path) if space else "",
-            cwd_path=str(space.cwd_path) if space else "",
-            add_dirs=[str(folder) for folder in space.add_dirs] if space else [],
+            workspace_path=str(workspace.path) if workspace else "",
+            cwd_path=str(workspace.cwd_path) if workspace else "",
+            add_dirs=[str(directory) for directory in workspace.add_dirs] if workspace else [],
             model=settings.model,
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
-            system_prompt_append=ready.system_prompt,
-            mcp_servers=ready.mcp.configs,
+            system_prompt_append=prepared.system_prompt,
+            mcp_servers=prepared.mcp.configs,
             custom_tools=list(self._tools),
             session_id=run.thread.id,
         )
@@ -153,11 +153,11 @@ class Platform:
     async def mcp_status(self, scope: RequestScope) -> list[dict[str, Any]]:
         """Return the status of a thread's MCP servers, each probed now. Raises: ServiceError, Draining."""
         grants = await self.grants_for_request(scope, {})
-        space = await self.file_services.workspaces.snapshot(scope.thread) if self.file_services else None
-        folder = space.cwd_path if space else None
-        servers = await self._mcp_config.resolve_for_thread(scope.thread, folder, grants.environment)
+        workspace = await self.file_services.workspaces.snapshot(scope.thread) if self.file_services else None
+        directory = workspace.cwd_path if workspace else None
+        servers = await self._mcp_config.resolve_for_thread(scope.thread, directory, grants.environment)
         clean = grants.redactor.redact_value
-        return clean(await self._mcp_status.probe(servers, folder, subject=scope.thread, redact=clean))
+        return clean(await self._mcp_status.probe(servers, directory, subject=scope.thread, redact=clean))
 
     async def append_fact(self, thread: ThreadKey, fact: PlatformFact) -> None:
         """Store a fact for the readers of the thread. Before the first run there is no thread: that run's set-up reports the state."""
@@ -169,8 +169,8 @@ class Platform:
         """Return the workflow's prompt for a first run without user message; empty if there is none. Raises: ServiceError."""
         if self.file_services is None or agent not in self._agents or not self._agents[agent].file_system:
             return ""
-        space = await self.file_services.workspaces.snapshot(thread)
-        return space.workflow.config.startup_prompt if space and space.workflow else ""
+        workspace = await self.file_services.workspaces.snapshot(thread)
+        return workspace.workflow.config.startup_prompt if workspace and workspace.workflow else ""
 
     async def erase_thread(self, thread: ThreadKey) -> None:
         """Erase a thread's workspace with everything in it. Raises: ServiceError if something remains."""
@@ -211,9 +211,9 @@ def _create_file_services(settings: Settings) -> FileServices:
 
 def _mcp_config_file(settings: Settings) -> Path | None:
     file = Path(settings.mcp_config) if settings.mcp_config else None
-    if file is not None and (fault := config_file_problem(file)):
+    if file is not None and (problem := config_file_problem(file)):
         raise ConfigError(
-            f"`mcp.config` names {file}, which {fault}. Correct the file or its path, or remove the setting."
+            f"`mcp.config` names {file}, which {problem}. Correct the file or its path, or remove the setting."
         )
     return file
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["forwarded_headers", "parse_thread_id", "read_object", "read_text", "request_git_tokens", "request_scope"]
 
-_MAX_BODY = 1 << 16
+_MAX_BODY_BYTES = 1 << 16
 _NO_THREAD = "`threadId` is missing. A server with a single thread can name it in the setting `default_thread`."
 _MIN_TOKEN_LENGTH, _MAX_TOKEN_LENGTH = 8, 4096
 _TOKEN_HEADERS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TOKEN"}
@@ -28,7 +28,7 @@ _TOKEN_HEADERS = {"x-github-token": "GITHUB_TOKEN", "x-gitlab-token": "GITLAB_TO
 
 async def read_object(request: Request) -> dict[str, Any]:
     """Return the body, which must be a JSON object. Raises: UnsupportedMediaType, PayloadTooLarge, InvalidInput."""
-    value = strict_json.loads(await read_body(request, _MAX_BODY))
+    value = strict_json.loads(await read_body(request, _MAX_BODY_BYTES))
     if not isinstance(value, dict):
         raise InvalidInput("The body must be a JSON object.")
     return cast("dict[str, Any]", value)
@@ -48,7 +48,7 @@ async def request_scope(
 
 
 def parse_thread_id(*sources: Mapping[str, Any], default: str = "") -> str:
-    """Return the first thread id, under `threadId` or the ADR's `thread_id`; else the default. Raises: InvalidInput."""
+    """Return the first thread id, under `threadId` or `thread_id`; else the default. Raises: InvalidInput."""
     thread_ids = [source[name] for source in sources for name in ("threadId", "thread_id") if source.get(name)]
     thread = thread_ids[0] if thread_ids else default
     if not isinstance(thread, str) or not thread:

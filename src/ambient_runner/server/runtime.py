@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EXIT_POLL_INTERVAL = 0.1
+"""Seconds between checks if uvicorn is about to exit."""
 
 
 class ClosableStream(Protocol):
@@ -73,7 +74,7 @@ class ServerRuntime:
 
     @property
     def is_ready(self) -> bool:
-        return self._runner is not None and not self._runner.draining
+        return self._runner is not None and not self._runner.is_draining
 
     @property
     def uncancellable_tasks(self) -> UncancellableTasks:

@@ -1,6 +1,6 @@
 """Set-up: prepares credentials, workspace, MCP servers and system prompt after RUN_STARTED and before the agent starts.
 
-It is a middleware, and reports its stages to clients as they finish. The environment belongs to one run and is dropped with it: a change
+It is a middleware, and reports its stages to clients as they finish. The result belongs to one run and is dropped with it: a change
 of the workspace or of the MCP servers takes effect with the next run. Agents without files and MCP servers are passed through unchanged.
 """
 
@@ -24,7 +24,7 @@ from ambient_runner.protocol.events import (
     TextMessageEnd,
     TextMessageStart,
 )
-from ambient_runner.runs.run import RunVar
+from ambient_runner.runs.run import RunAttribute, describe_run
 from ambient_runner.services.credentials import fetch_credentials
 from ambient_runner.services.mcp.config import ResolvedMcpServers
 from ambient_runner.services.platform_facts import repo_added, setup_error, workflow_changed
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ambient_runner.services.mcp.config import McpConfig
     from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
 
-__all__ = ["RunEnvironment", "Setup"]
+__all__ = ["PreparedRun", "Setup"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _GIT_CEILING = "GIT_CEILING_DIRECTORIES"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunEnvironment:
+class PreparedRun:
     """Everything prepared for one run. It does not change during the run."""
 
     workspace: Workspace | None = None
@@ -58,8 +58,8 @@ class RunEnvironment:
     system_prompt: str = ""
 
 
-_PREPARED: RunVar[RunEnvironment] = RunVar("prepared environment")
-"""Carries the environment on the Run, from set-up to the PlatformContext of the run's adapter. Set before the agent starts."""
+_PREPARED: RunAttribute[PreparedRun] = RunAttribute("prepared run")
+"""Carries the result on the Run, from set-up to the PlatformContext of the run's adapter. Set before the agent starts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,12 +75,12 @@ class _Announcement:
         return hashlib.sha256(msgspec.json.encode(self.subject)).hexdigest()[:16]
 
 
-_Stage = Callable[["Run", RunEnvironment], Awaitable[tuple[RunEnvironment, _Announcement | None]]]
-"""Takes the environment prepared so far; returns it with the stage's own part, and the stage's message."""
+_Stage = Callable[["Run", PreparedRun], Awaitable[tuple[PreparedRun, _Announcement | None]]]
+"""Takes what is prepared so far; returns it with the stage's own part, and the stage's message."""
 
 
 class Setup:
-    """The middleware. It leaves the prepared environment on the Run; `environment_of(run)` returns it during the run."""
+    """The middleware. It leaves a PreparedRun on the Run; `prepared_run(run)` returns it during the run."""
 
     def __init__(
         self,
@@ -103,11 +103,9 @@ class Setup:
         self._operator_prompt = system_prompt
         self._announced: OrderedDict[ThreadKey, dict[str, str]] = OrderedDict()
 
-    def environment_of(self, run: Run) -> RunEnvironment:
-        """Return the environment of this run; only the operator's prompt when set-up did not prepare one."""
-        return _PREPARED.get(run) or RunEnvironment(
-            system_prompt=build_system_prompt(None, extra=self._operator_prompt)
-        )
+    def prepared_run(self, run: Run) -> PreparedRun:
+        """Return what is prepared for this run; only the operator's prompt when set-up did not prepare one."""
+        return _PREPARED.get(run) or PreparedRun(system_prompt=build_system_prompt(None, extra=self._operator_prompt))
 
     def evict_thread(self, thread: ThreadKey) -> None:
         self._announced.pop(thread, None)
@@ -138,22 +136,27 @@ class Setup:
 
     async def _run_stages(self, run: Run) -> AsyncGenerator[Event, None]:
         """Run the stages and yield their messages; after a failure a RUN_ERROR and nothing more."""
-        environment = RunEnvironment()
+        prepared = PreparedRun()
         for name, stage in self._stages_for(run.agent):
             try:
-                environment, announcement = await stage(run, environment)
+                prepared, announcement = await stage(run, prepared)
             except LedgerError:
                 raise
             except RunnerError as error:
-                logger.warning("The set-up stage `%s` failed; the run ends with an error", name, exc_info=error)
+                logger.warning(
+                    "The set-up stage `%s` of %s failed; the run ends with an error",
+                    name,
+                    describe_run(run),
+                    exc_info=error,
+                )
                 yield setup_error(name, error.message).event
                 yield RunError(message=error.message, code=error.code)
                 return
             for event in await self._announce_once(run, name, announcement) if announcement else ():
                 yield event
-        for event in _earlier_facts(run, environment):
+        for event in _earlier_facts(run, prepared):
             yield event
-        _PREPARED.set(run, environment)
+        _PREPARED.set(run, prepared)
 
     def _stages_for(self, agent: str) -> list[tuple[str, _Stage]]:
         """Return the stages for this agent, in order: each may use what earlier stages prepared."""
@@ -167,20 +170,18 @@ class Setup:
             stages.append(("mcp", self._resolve_mcp))
         return [*stages, ("prompt", self._write_prompt)] if stages else []
 
-    async def _add_credentials(
-        self, run: Run, environment: RunEnvironment
-    ) -> tuple[RunEnvironment, _Announcement | None]:
+    async def _add_credentials(self, run: Run, prepared: PreparedRun) -> tuple[PreparedRun, _Announcement | None]:
         run.environment.update(await fetch_credentials(self._credentials, run, run.secrets))
         if not run.environment:
-            return environment, None
+            return prepared, None
         announcement = _Announcement(
             subject=sorted(run.environment),
             first_text="Auth connected",
             changed_text="Auth connected: other credentials",
         )
-        return environment, announcement
+        return prepared, announcement
 
-    async def _prepare_workspace(self, run: Run, environment: RunEnvironment) -> tuple[RunEnvironment, _Announcement]:
+    async def _prepare_workspace(self, run: Run, prepared: PreparedRun) -> tuple[PreparedRun, _Announcement]:
         assert self._workspaces is not None
         workspace = await self._workspaces.prepare(run.thread)
         run.environment[_GIT_CEILING] = str(workspace.path.parent)
@@ -194,29 +195,29 @@ class Setup:
             f"Workspace changed. Repositories: {repos}. Workflow: {_workflow_title(workspace) if workflow else 'none'}."
         )
         announcement = _Announcement(subject=subject, first_text="Workspace validated", changed_text=changed_text)
-        return replace(environment, workspace=workspace), announcement
+        return replace(prepared, workspace=workspace), announcement
 
-    async def _resolve_mcp(self, run: Run, environment: RunEnvironment) -> tuple[RunEnvironment, _Announcement]:
-        folder = environment.workspace.cwd_path if environment.workspace else None
-        resolved = await self._mcp.resolve_for_thread(run.thread, folder, run.environment)
+    async def _resolve_mcp(self, run: Run, prepared: PreparedRun) -> tuple[PreparedRun, _Announcement]:
+        directory = prepared.workspace.cwd_path if prepared.workspace else None
+        resolved = await self._mcp.resolve_for_thread(run.thread, directory, run.environment)
         subject = [
             [[server.name, server.digest] for server in resolved.servers],
             resolved.disabled,
-            [[mistake.name, mistake.message] for mistake in resolved.problems],
+            [[problem.name, problem.message] for problem in resolved.problems],
         ]
         names = ", ".join(server.name for server in resolved.servers) or "none"
-        problems = "".join(f" {mistake.message}" for mistake in resolved.problems)
+        problems = "".join(f" {problem.message}" for problem in resolved.problems)
         announcement = _Announcement(
             subject=subject,
             first_text=f"MCP servers initialised: {names}.{problems}",
             changed_text=f"MCP servers changed: {names}.{problems}",
         )
-        return replace(environment, mcp=resolved), announcement
+        return replace(prepared, mcp=resolved), announcement
 
-    async def _write_prompt(self, run: Run, environment: RunEnvironment) -> tuple[RunEnvironment, None]:
-        workspace = environment.workspace
+    async def _write_prompt(self, run: Run, prepared: PreparedRun) -> tuple[PreparedRun, None]:
+        workspace = prepared.workspace
         uploads = await self._uploads(run.thread) if workspace else ()
-        return replace(environment, system_prompt=build_system_prompt(workspace, uploads, self._operator_prompt)), None
+        return replace(prepared, system_prompt=build_system_prompt(workspace, uploads, self._operator_prompt)), None
 
     async def _announce_once(self, run: Run, stage: str, announcement: _Announcement) -> list[Event]:
         """Return the stage's message as a developer message; nothing if the thread already has it."""
@@ -251,9 +252,9 @@ def _developer_message(message_id: str, text: str) -> list[Event]:
     ]
 
 
-def _earlier_facts(run: Run, environment: RunEnvironment) -> list[Event]:
+def _earlier_facts(run: Run, prepared: PreparedRun) -> list[Event]:
     """Return facts about what was added before the thread's first run, when there was no stream to report them."""
-    workspace = environment.workspace
+    workspace = prepared.workspace
     if run.is_continuation or workspace is None:
         return []
     facts = [repo_added(repo.name, repo.url, repo.branch) for repo in workspace.repos]
@@ -264,4 +265,4 @@ def _earlier_facts(run: Run, environment: RunEnvironment) -> list[Event]:
 
 def _workflow_title(workspace: Workspace) -> str:
     workflow = workspace.workflow
-    return (workflow.config.name or workflow.folder.name) if workflow else ""
+    return (workflow.config.name or workflow.directory.name) if workflow else ""

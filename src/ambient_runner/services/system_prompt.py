@@ -72,5 +72,5 @@ def _describe_workflow(workflow: WorkflowConfig) -> str:
 
 
 def _describe_rubric(rubric: Rubric) -> str:
-    shape = f"Give your judgement in this shape:\n```json\n{json.dumps(rubric.schema, indent=2)}\n```"
+    shape = f"Give your judgment in this shape:\n```json\n{json.dumps(rubric.schema, indent=2)}\n```"
     return "\n\n".join(filter(None, (rubric.activation_prompt, rubric.text, shape if rubric.schema else "")))

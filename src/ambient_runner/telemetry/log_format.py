@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.runs.run import current_run_or_none
+from ambient_runner.telemetry.log_hooks import LogHandler, install_log_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +35,7 @@ _CHATTY_LOGGERS = ("uvicorn.error", "claude_agent_sdk", "google_adk", "google_ge
 """Libraries whose level `info` is for their own developers."""
 _MAX_ADDED_SECRETS = 1000
 _CONTEXT_FIELDS = ("run", "thread", "agent")
+_SECRETS_ATTRIBUTE = "_ambient_secrets"
 _CONTINUATION = "    | "
 """Start of every line of a record but its first: no text can pass for a log line."""
 # C0 and C1 control characters, Unicode line breaks, characters that change the writing direction, and lone surrogates.
@@ -44,7 +46,8 @@ _PLAIN_VALUE = re.compile(r"[\w.:@/+-]+")
 class RunContextFilter(logging.Filter):
     """Sets `ambient_run`, `ambient_thread` and `ambient_agent` on every record; empty strings outside of a run.
 
-    Add it to a handler whose formatter is your own (`%(ambient_run)s`), or to one that formats in another thread, as QueueHandler does.
+    Add it to a handler whose formatter is your own (`%(ambient_run)s`), or to one that formats in another thread, as QueueHandler does:
+    our formatters then redact the secrets of the run there too. For a queue to another process, set our formatter on the QueueHandler.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -52,12 +55,33 @@ class RunContextFilter(logging.Filter):
         return True
 
 
+class _RunSecrets:
+    """The secrets of a record's run, for a formatter in another thread. They are left out when the record is pickled."""
+
+    __slots__ = ("redactor",)
+
+    def __init__(self, secrets: Secrets | None = None) -> None:
+        self.redactor = Redactor(secrets) if secrets else None
+
+    def __reduce__(self) -> tuple[type[_RunSecrets], tuple[()]]:
+        return _RunSecrets, ()
+
+
 def _add_run_context(record: logging.LogRecord) -> None:
+    run = current_run_or_none()
+    if _SECRETS_ATTRIBUTE not in record.__dict__:
+        record.__dict__[_SECRETS_ATTRIBUTE] = _RunSecrets(run.secrets if run else None)
     if "ambient_run" in record.__dict__:
         return
-    run = current_run_or_none()
     values = (run.key, run.thread.id, run.agent) if run else ("", "", "")
     record.__dict__.update({f"ambient_{name}": value for name, value in zip(_CONTEXT_FIELDS, values, strict=True)})
+
+
+def _run_redactor(record: logging.LogRecord) -> Redactor | None:
+    """Return the redactor for the secrets of the run that logged a record; None outside of a run."""
+    _add_run_context(record)
+    secrets: _RunSecrets = record.__dict__[_SECRETS_ATTRIBUTE]
+    return secrets.redactor
 
 
 def _run_context(record: logging.LogRecord) -> dict[str, str]:
@@ -85,12 +109,12 @@ class RedactingFormatter(logging.Formatter):
                 del self._added[oldest]
             self._redactor = None
 
-    def _redact(self, text: str) -> str:
+    def _redact(self, text: str, record: logging.LogRecord) -> str:
         with self._lock:
             redactor = self._redactor = self._redactor or Redactor([*self._secrets, *self._added])
-        run = current_run_or_none()
         redacted = redactor.redact_text(text)
-        return Redactor(run.secrets).redact_text(redacted) if run else redacted
+        of_run = _run_redactor(record)
+        return of_run.redact_text(redacted) if of_run else redacted
 
     def _traceback(self, record: logging.LogRecord) -> str:
         """Return the record's traceback and stack; empty if it has none."""
@@ -103,12 +127,31 @@ class TextFormatter(RedactingFormatter):
     """Lines for people: time, level, logger, `[run=… thread=… agent=…]`, message. Further lines, as of a traceback, start with `|`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        context = " ".join(f"{name}={_quote(self._redact(value))}" for name, value in _run_context(record).items())
-        message, details = _split_message(record)
-        origin = f"{_escape(record.name)} [{context}]" if context else _escape(record.name)
-        first = f"{self.formatTime(record)} {record.levelname} {origin}: {_escape(self._redact(message))}"
-        further = self._redact("\n".join(filter(None, (details, self._traceback(record)))))
+        context = " ".join(
+            f"{name}={_quote(self._redact(value, record))}" for name, value in _run_context(record).items()
+        )
+        level, name = (_escape(self._redact(text, record)) for text in (str(record.levelname), record.name))
+        origin = f"{name} [{context}]" if context else name
+        message, details = self._split_message(record)
+        first = f"{self.formatTime(record)} {level} {origin}: {_escape(message)}"
+        further = "\n".join(filter(None, (details, self._redact(self._traceback(record), record))))
         return "\n".join([first, *(_CONTINUATION + _escape(line) for line in further.split("\n") if line)])
+
+    def _split_message(self, record: logging.LogRecord) -> tuple[str, str]:
+        """Return the record's redacted message, which becomes one line, and the lines after it.
+
+        Lines come from a message without arguments, or from the last argument of a format string that ends in a line break and `%s`. All
+        other arguments are one line: their line breaks are escaped.
+        """
+        if not record.args:
+            message, _, details = self._redact(record.getMessage(), record).partition("\n")
+            return message, details
+        if isinstance(record.msg, str) and record.msg.endswith("\n%s") and isinstance(record.args, tuple):
+            return (
+                self._redact(record.msg[:-3] % record.args[:-1], record),
+                self._redact(str(record.args[-1]), record),
+            )
+        return self._redact(record.getMessage(), record), ""
 
 
 class JsonFormatter(RedactingFormatter):
@@ -116,25 +159,12 @@ class JsonFormatter(RedactingFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields = {"time": time.replace("+00:00", "Z"), "level": record.levelname, "logger": record.name}
+        fields = {"time": time.replace("+00:00", "Z")}
+        fields |= {"level": self._redact(str(record.levelname), record), "logger": self._redact(record.name, record)}
         values = {"message": record.getMessage(), **_run_context(record), "exception": self._traceback(record)}
-        fields |= {name: self._redact(value) for name, value in values.items() if value or name == "message"}
+        fields |= {name: self._redact(value, record) for name, value in values.items() if value or name == "message"}
         line = json.dumps(fields, ensure_ascii=False)
         return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
-
-
-def _split_message(record: logging.LogRecord) -> tuple[str, str]:
-    """Return the record's message, which becomes one line, and the lines after it.
-
-    Lines come from a message without arguments, or from the last argument of a format string that ends in a line break and `%s`. All
-    other arguments are one line: their line breaks are escaped.
-    """
-    if not record.args:
-        message, _, details = record.getMessage().partition("\n")
-        return message, details
-    if isinstance(record.msg, str) and record.msg.endswith("\n%s") and isinstance(record.args, tuple):
-        return record.msg[:-3] % record.args[:-1], str(record.args[-1])
-    return record.getMessage(), ""
 
 
 def _escape(text: str) -> str:
@@ -155,7 +185,9 @@ def configure_logging(
 ) -> None:
     """Log to standard error as `ambient serve` does, with run, thread and agent on every line of a run.
 
-    Like `logging.basicConfig`, it does nothing if the root logger has handlers, unless `force` replaces them. `secrets` are redacted on
+    Like `logging.basicConfig`, it does nothing if the root logger has handlers, unless `force` replaces them. Warnings, uncaught exceptions
+    of the process and its threads, and failed logging calls are log lines too: `sys.excepthook`, `sys.unraisablehook` and
+    `threading.excepthook` are replaced, so set hooks of your own after the call. `secrets` are redacted on
     every line, besides those of the run; `Settings.secrets` has the ones found in the environment. At level `info`, libraries log
     warnings only.
     """
@@ -174,10 +206,12 @@ def _make_formatter(format: LogFormat, secrets: Iterable[str]) -> RedactingForma
 
 
 def _install_handler(formatter: logging.Formatter, level: LogLevel, *, force: bool) -> None:
-    handler = logging.StreamHandler()
+    handler = LogHandler()
     handler.setFormatter(formatter)
     handler.addFilter(RunContextFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=force)
+    if handler in logging.getLogger().handlers:
+        install_log_hooks()
     if level == "info":
         for name in _CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)

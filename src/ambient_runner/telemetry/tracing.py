@@ -6,7 +6,7 @@ this package import OpenTelemetry.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ import anyio
 from anyio import to_thread
 
 from ambient_runner.errors import ConfigError, optional_dependency
+from ambient_runner.protocol.agui_models import coerce_event
+from ambient_runner.protocol.events import EVENT_TYPES
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import enter_run
 from ambient_runner.telemetry.attributes import LangfuseAttributes, SpanAttributes
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Middleware, Run, RunHandler
 
 __all__ = ["Tracing", "tracing"]
+
+_EVENT_TYPES = frozenset(EVENT_TYPES)
 
 
 def tracing(provider: otel.TracerProvider, *, content: bool = False) -> Middleware:
@@ -129,6 +133,10 @@ class _RunTrace:
             if not trace.append_delta(event):
                 break
         else:
+            return
+        if type(event) not in _EVENT_TYPES:
+            with suppress(TypeError, ValueError):  # the Runner names the middleware that yielded it
+                self.feed(coerce_event(event))
             return
         traces, self._spans = self._spans, []
         with isolate("tracing a run"):

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import Scripted, call
-from tests.bridges.adk.world import agent, by_lane, questions, short, talking, yes
+from tests.bridges.adk.world import agent, by_subagent, questions, short, talking, yes
 from tests.world import user
 
 
@@ -22,7 +22,7 @@ def speaker(name: str, *turns: Any, **options: Any) -> tuple[LlmAgent, Scripted]
     return LlmAgent(name=name, description=name, model=model, **options), model
 
 
-async def test_d8_a_transfer_is_a_call_and_the_other_agent_speaks_under_its_name() -> None:
+async def test_a_transfer_is_a_call_and_the_other_agents_messages_have_its_name() -> None:
     helper, helper_model = speaker("helper", ["I can ", "help."], ["Still me."])
     root, model = agent([call("transfer_to_agent", "t1", agent_name="helper")], sub_agents=[helper])
     async with talking(root) as talk:
@@ -48,7 +48,7 @@ async def test_d8_a_transfer_is_a_call_and_the_other_agent_speaks_under_its_name
     assert helper_model.saw == [handed_over, [*handed_over, ("model", "I can help."), ("user", "go on")]]
 
 
-async def test_d8_two_agents_that_say_the_same_are_both_heard() -> None:
+async def test_two_agents_with_the_same_text_send_two_messages() -> None:
     one, first = speaker("one", ["ok"])
     two, second = speaker("two", ["ok"])
     async with talking(SequentialAgent(name="line", sub_agents=[one, two])) as talk:
@@ -57,19 +57,19 @@ async def test_d8_two_agents_that_say_the_same_are_both_heard() -> None:
     assert second.saw == [[("user", "hi"), ("user", ("quoted", "[one] said", "ok"))]]
 
 
-async def test_d8_parallel_agents_have_a_lane_each() -> None:
+async def test_parallel_agents_are_separate_subagents() -> None:
     one, first = speaker("one", ["on", "e"], ["more"])
     two, second = speaker("two", ["tw", "o"], ["more"])
     async with talking(ParallelAgent(name="both", sub_agents=[one, two])) as talk:
         events = await talk.run(user("u1"))
         again = await talk.run(user("u2", "and?"))
         shown = [(m.name, m.content) for m in await talk.messages() if isinstance(m, e.AssistantMessage)]
-    assert by_lane(events) == {
+    assert by_subagent(events) == {
         "": ["RS", "RF"],
         "one": ["AS * one", "TS * one", "TC on", "TC e", "TE", "AF"],
         "two": ["AS * two", "TS * two", "TC tw", "TC o", "TE", "AF"],
     }
-    assert by_lane(again) == {
+    assert by_subagent(again) == {
         "": ["RS", "RF"],
         "one": ["AS * one", "TS * one", "TC more", "TE", "AF"],
         "two": ["AS * two", "TS * two", "TC more", "TE", "AF"],
@@ -79,14 +79,14 @@ async def test_d8_parallel_agents_have_a_lane_each() -> None:
     assert second.saw == [[("user", "hi")], [("user", "hi"), ("model", "two"), ("user", "and?")]]
 
 
-async def test_d8_a_sequence_goes_on_after_its_parallel_part() -> None:
+async def test_a_sequence_continues_after_its_parallel_part() -> None:
     one, first = speaker("one", ["A"])
     two, second = speaker("two", ["B"])
     last, model = speaker("last", ["C"])
     both = ParallelAgent(name="both", sub_agents=[one, two])
     async with talking(SequentialAgent(name="line", sub_agents=[both, last])) as talk:
         events = await talk.run(user("u1"))
-    assert by_lane(events) == {
+    assert by_subagent(events) == {
         "": ["RS", "TS * last", "TC C", "TE", "RF"],
         "one": ["AS * one", "TS * one", "TC A", "TE", "AF"],
         "two": ["AS * two", "TS * two", "TC B", "TE", "AF"],
@@ -98,7 +98,7 @@ async def test_d8_a_sequence_goes_on_after_its_parallel_part() -> None:
     assert sorted(expected[1:]) == [("user", ("quoted", "[one] said", "A")), ("user", ("quoted", "[two] said", "B"))]
 
 
-async def test_d8_a_loop_ends_where_it_is_told_to() -> None:
+async def test_a_loop_ends_when_an_agent_calls_exit_loop() -> None:
     one, model = speaker("one", ["Again."], [call("exit_loop", "x1")], tools=[exit_loop])
     async with talking(LoopAgent(name="loop", max_iterations=5, sub_agents=[one])) as talk:
         assert await talk.say("u1") == [
@@ -128,7 +128,7 @@ async def test_a_branch_that_waits_does_not_hold_up_the_other_one() -> None:
     async with talking(ParallelAgent(name="both", sub_agents=[one, two])) as talk:
         events = await talk.run(user("u1"))
         answered = await talk.answer(("l1", "yes"))
-    assert by_lane(events) == {
+    assert by_subagent(events) == {
         "": ["RS", "RF waits for l1"],
         "one": ["AS * one", "CS l1 ask", 'CA l1 {"question":"?"}', "CE l1", "AF"],
         "two": [
@@ -151,14 +151,14 @@ async def test_a_branch_that_waits_does_not_hold_up_the_other_one() -> None:
     ]
 
 
-async def test_workflow_nodes_that_run_side_by_side_have_lanes_and_those_after_them_speak_up() -> None:
+async def test_parallel_workflow_nodes_are_subagents_and_later_nodes_are_not() -> None:
     one, _ = speaker("one", ["A"])
     two, _ = speaker("two", ["B"])
     last, model = speaker("last", ["C"])
     join = JoinNode(name="join")
     async with talking(Workflow(name="flow", edges=[(START, one, join), (START, two, join), (join, last)])) as talk:
         events = await talk.run(user("u1"))
-    assert by_lane(events) == {
+    assert by_subagent(events) == {
         "": ["RS", "TS * last", "TC C", "TE", "RF"],
         "one": ["AS * one", "TS * one", "TC A", "TE", "AF"],
         "two": ["AS * two", "TS * two", "TC B", "TE", "AF"],
@@ -193,7 +193,7 @@ async def test_an_agent_used_as_a_tool_is_a_call() -> None:
     ]
 
 
-async def test_an_agent_with_a_task_has_a_lane_below_its_call_and_may_ask_back() -> None:
+async def test_an_agent_with_a_task_is_a_subagent_of_its_call_and_may_raise_an_interrupt() -> None:
     tasker, task_model = speaker("tasker", ["What size?"], [call("finish_task", "f1", result="L")], mode="task")
     root, model = agent([call("tasker", "c1", request="Order")], ["Ordered."], sub_agents=[tasker])
     async with talking(root) as talk:
@@ -254,7 +254,7 @@ async def test_a_workflow_node_with_an_output_schema_gives_data() -> None:
     assert model.saw == [[("user", '{"name": "Rome"}')]]
 
 
-async def test_a_confirmation_in_a_branch_is_asked_and_answered() -> None:
+async def test_a_confirmation_in_a_branch_is_raised_and_answered() -> None:
     def pay(amount: int) -> dict[str, Any]:
         """Pay."""
         return {"paid": amount}
@@ -268,7 +268,7 @@ async def test_a_confirmation_in_a_branch_is_asked_and_answered() -> None:
             events = await talk.run(user("u1"))
         async with talking(both, ledger) as talk:
             answered = await talk.resume(yes(questions(events)[0]))
-    assert by_lane(events) == {
+    assert by_subagent(events) == {
         "": ["RS", "RF asks confirmation:p1"],
         "one": ["AS * one", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "AF"],
         "two": ["AS * two", "TS * two", "TC Clear.", "TE", "AF"],

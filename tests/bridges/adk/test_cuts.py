@@ -171,7 +171,7 @@ async def places(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_run_that_is_stopped_leaves_nothing_and_the_thread_goes_on(name: str) -> None:
+async def test_a_run_that_is_stopped_leaves_nothing_and_the_thread_continues(name: str) -> None:
     for at in await places(name):
         await cut_at(name, at)
 

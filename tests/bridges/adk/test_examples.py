@@ -39,19 +39,19 @@ def text_of(response: Any) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("adk_*.py")), ids=lambda path: path.stem)
-def test_every_example_has_an_app_of_its_own(path: Path) -> None:
+def test_every_example_has_its_own_app(path: Path) -> None:
     assert isinstance(example(path.stem).app, FastAPI)
 
 
 async def test_the_basic_app_calls_its_tool_and_answers() -> None:
-    model = Scripted.of([call("weather", "w1", city="Rome")], ["It is ", "clear."])
+    model = Scripted.of([call("get_weather", "w1", city="Rome")], ["It is ", "clear."])
     async with client_of(app_of("adk_basic_sse_app", model)) as client:
         response = await client.post("/", json=run_body("Rome?"), headers={"X-User-ID": "ada"})
     assert text_of(response) == "It is clear."
-    assert model.saw[1][-1] == ("user", ("result", "weather", {"city": "Rome", "sky": "clear"}))
+    assert model.saw[1][-1] == ("user", ("result", "get_weather", {"city": "Rome", "sky": "clear"}))
 
 
-async def test_the_context_example_tells_users_and_teams_apart_and_takes_words_as_an_answer() -> None:
+async def test_the_context_example_separates_users_and_teams_and_answers_a_call_with_text() -> None:
     model = Scripted.of([call("ask_user", "a1", question="Which?")], ["Blue it is."])
     headers = {"X-User-ID": "ada", "X-Team": "red", "Accept-Language": "fr"}
     async with client_of(app_of("adk_custom_context", model)) as client:
@@ -61,26 +61,26 @@ async def test_the_context_example_tells_users_and_teams_apart_and_takes_words_a
     assert frames(first)[-1][1]["outcome"] == {"type": "success", "pendingToolCallIds": ["a1"]}
     assert text_of(second) == "Blue it is."
     assert model.saw[1][-1] == ("user", ("result", "ask_user", {"result": "blue"}))
-    assert "Speak fr." in str(model.requests[0].config.system_instruction)
+    assert "Answer in fr." in str(model.requests[0].config.system_instruction)
 
 
-async def test_the_plugin_example_changes_words_ends_late_runs_and_has_error_codes_of_its_own() -> None:
+async def test_the_plugin_example_changes_text_ends_late_runs_and_replaces_error_codes() -> None:
     module = example("adk_plugins_and_timeouts")
     model = Scripted.of(["Hello!"], [piece(text("Hm")), HANG], RuntimeError("down"))
-    app = module.create(model, SETTINGS, module.Patience(run=5.0, event=1.0))
+    app = module.create(model, SETTINGS, module.TimeoutHandler(run_timeout=5.0, event_timeout=1.0))
     async with client_of(app) as client:
         with unless_hung():
             first, second, third = [
                 await client.post("/", json=run_body("hi", message=f"u{number}")) for number in (1, 2, 3)
             ]
     assert text_of(first) == "Hello."
-    assert {"type": "STATE_SNAPSHOT", "snapshot": {"keys": 0}}.items() <= frames(first)[-3][1].items()
+    assert {"type": "STATE_SNAPSHOT", "snapshot": {"key_count": 0}}.items() <= frames(first)[-3][1].items()
     assert text_of(second) == "HmSorry, that took too long."
     assert frames(third)[-1][1]["code"] == "ACME-500"
 
 
-async def test_the_history_example_lists_threads_by_their_first_words() -> None:
-    model = Scripted.of([call("remember", "r1", fact="7")], ["I will."])
+async def test_the_history_example_lists_threads_by_their_first_message() -> None:
+    model = Scripted.of([call("save_fact", "r1", fact="7")], ["I will."])
     me = {"X-User-ID": "ada"}
     async with client_of(app_of("adk_history_api", model)) as client:
         await client.post("/", json=run_body("Remember 7"), headers=me)
@@ -92,7 +92,7 @@ async def test_the_history_example_lists_threads_by_their_first_words() -> None:
     assert others.json() == {}
 
 
-async def test_the_lock_example_lets_one_run_per_user_in() -> None:
+async def test_the_lock_example_allows_one_run_per_user() -> None:
     model = Scripted.of([piece(text("One")), HANG], ["Two"])
     me = {"X-User-ID": "ada", "X-Ambient-On-Disconnect": "stop"}
     app = app_of("adk_custom_lock", model)
@@ -108,7 +108,7 @@ async def test_the_lock_example_lets_one_run_per_user_in() -> None:
     assert text_of(welcome) == "Two"
 
 
-async def test_the_example_with_people_waits_for_an_expert_and_for_a_yes() -> None:
+async def test_the_human_in_the_loop_example_waits_for_an_expert_and_for_a_confirmation() -> None:
     model = Scripted.of(
         [call("ask_expert", "e1", question="?")], ["It is fine."], [call("refund", "f1", amount=3.0)], ["Refunded."]
     )

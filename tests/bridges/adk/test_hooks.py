@@ -94,7 +94,7 @@ def out(name: str) -> Trace:
     return [f"agui_event {name}", f"output_record {name}", f"output_catch_and_change {name}"]
 
 
-async def test_d18_hooks_are_met_in_their_order_and_see_every_event() -> None:
+async def test_hooks_are_called_in_order_and_see_every_event() -> None:
     trace: Trace = []
     root, model = agent(["A", "B"])
     async with talking(root, handler_context=tracing(trace)) as talk:
@@ -121,13 +121,13 @@ async def test_d18_hooks_are_met_in_their_order_and_see_every_event() -> None:
     assert model.saw == [[("user", "hi")]]
 
 
-async def test_d18_hooks_see_the_failure_of_a_run_and_the_calls_it_leaves_open() -> None:
+async def test_hooks_see_the_failure_of_a_run_and_the_calls_it_leaves_open() -> None:
     trace: Trace = []
     root, model = agent([CALL_ASK], RuntimeError("down"), tools=[ASK])
     async with talking(root, handler_context=tracing(trace)) as talk:
         assert await talk.say("u1") == [*ASKED[:-1], "SS {'final': True}", ASKED[-1]]
         waited, trace[:] = list(trace), []
-        assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
+        assert await talk.answer(("l1", "yes")) == ["RS", "RE adk_error"]
     start, end = ["recorder", "input_record t", *out("RUN_STARTED"), "get_timeout"], out("RUN_FINISHED")
     called = ["adk_event whole", "translate", *out("TOOL_CALL_START"), *out("TOOL_CALL_ARGS")]
     paused = [*out("TOOL_CALL_END"), "state", *out("STATE_SNAPSHOT")]
@@ -208,7 +208,7 @@ async def test_an_agui_handler_may_drop_change_and_add_events() -> None:
         assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TC B", "TE", "RF"]
 
 
-async def test_a_recorder_may_say_an_error_in_its_own_words_and_the_log_has_the_reason_once(
+async def test_a_recorder_may_reword_an_error_and_the_log_has_the_cause_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Recorder:
@@ -224,8 +224,8 @@ async def test_a_recorder_may_say_an_error_in_its_own_words_and_the_log_has_the_
         events = await talk.run(user("u1"))
     assert short(events) == ["RS", "RE E42"]
     assert "it rains" not in repr(events)
-    ours = [record.getMessage() for record in caplog.records if record.name.startswith("ambient_runner")]
-    assert len([line for line in ours if "RuntimeError: it rains" in line]) == 1
+    ours = [record.exc_text or "" for record in caplog.records if record.name.startswith("ambient_runner")]
+    assert len([text for text in ours if "RuntimeError: it rains" in text]) == 1
 
 
 async def test_a_handler_that_swallows_the_failure_does_not_make_a_success_of_it() -> None:
@@ -235,10 +235,10 @@ async def test_a_handler_that_swallows_the_failure_does_not_make_a_success_of_it
 
     root, _ = agent(RuntimeError("down"))
     async with talking(root, handler_context=HandlerContext(agui_event_handler=Handler)) as talk:
-        assert await talk.say("u1") == ["RS", "RE agent_error"]
+        assert await talk.say("u1") == ["RS", "RE adk_error"]
 
 
-async def test_a_handler_cannot_say_what_the_adapter_remembers() -> None:
+async def test_a_handler_cannot_set_the_adapters_memory() -> None:
     class Handler:
         def translate(self, event: Event) -> Any:
             return TranslateEvent(agui_event=CustomEvent(name="ambient:memory", value={"last": "x", "since": "u1"}))
@@ -352,7 +352,7 @@ async def test_a_transformer_that_answers_one_of_two_calls_leaves_the_other_wait
     ]
 
 
-async def test_a_transformer_may_change_the_words_of_the_newest_message_only() -> None:
+async def test_a_transformer_may_change_the_text_of_the_newest_message_only() -> None:
     def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
         changed = [
             message.model_copy(update={"content": f"{message.content}!"}) if message.role == "user" else message

@@ -44,7 +44,7 @@ REJECTED = "This tool call is rejected."
 ASKED = ["RS", "CS p1 pay", 'CA p1 {"amount":3}', "CE p1", "RF asks confirmation:p1"]
 
 
-async def test_d13_a_confirmed_call_is_made() -> None:
+async def test_a_confirmed_call_is_executed() -> None:
     root, model = agent([CALL_PAY], ["Paid."], tools=[PAY])
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
@@ -73,7 +73,7 @@ async def test_d13_a_confirmed_call_is_made() -> None:
     ],
     ids=["no", "cancelled", "word", "string", "nothing"],
 )
-async def test_d13_only_a_plain_yes_confirms(answer: e.ResumeEntry) -> None:
+async def test_only_an_explicit_approval_confirms(answer: e.ResumeEntry) -> None:
     root, model = agent([CALL_PAY], ["As you like."], tools=[PAY])
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
@@ -88,7 +88,7 @@ async def test_d13_only_a_plain_yes_confirms(answer: e.ResumeEntry) -> None:
     ]
 
 
-async def test_d13_a_tool_that_asks_by_itself_gets_the_payload() -> None:
+async def test_a_tool_that_requests_confirmation_itself_gets_the_payload() -> None:
     async def book(tool_context: ToolContext) -> dict[str, Any]:
         """Book."""
         if tool_context.tool_confirmation is None:
@@ -112,7 +112,7 @@ async def test_d13_a_tool_that_asks_by_itself_gets_the_payload() -> None:
     ]
 
 
-async def test_a_call_beside_a_question_gives_its_result_at_once() -> None:
+async def test_a_call_in_the_same_turn_as_an_interrupt_sends_its_result_at_once() -> None:
     root, model = agent([CALL_PAY, call("look", "c1", city="Rome")], ["Done."], tools=[PAY, look])
     async with talking(root) as talk:
         events = await talk.run(user("u1"))
@@ -140,7 +140,7 @@ async def test_a_call_beside_a_question_gives_its_result_at_once() -> None:
     ]
 
 
-async def test_a_waiting_call_beside_a_question_is_asked_for_with_it() -> None:
+async def test_a_pending_call_in_the_same_turn_as_an_interrupt_becomes_an_interrupt_too() -> None:
     root, model = agent(
         [CALL_PAY, call("ask", "l1", question="?")], ["Done."], tools=[PAY, LongRunningFunctionTool(ask)]
     )
@@ -195,7 +195,7 @@ async def test_two_confirmations_are_answered_together() -> None:
     ]
 
 
-async def test_a_new_message_beside_a_no_ends_the_call_and_is_answered() -> None:
+async def test_a_new_message_with_a_declined_interrupt_ends_the_call_and_is_answered() -> None:
     root, model = agent([CALL_PAY], ["Fine."], ["More."], tools=[PAY])
     async with talking(root) as talk:
         [question] = questions(await talk.run(user("u1")))
@@ -209,7 +209,7 @@ async def test_a_new_message_beside_a_no_ends_the_call_and_is_answered() -> None
     assert model.saw == [[("user", "hi")], ended, [*ended, ("model", "Fine."), ("user", "more")]]
 
 
-async def test_a_new_message_beside_a_yes_is_answered_after_the_call_was_made() -> None:
+async def test_a_new_message_with_an_approval_is_answered_after_the_call() -> None:
     root, model = agent([CALL_PAY], ["Paid."], ["You are welcome."], tools=[PAY])
     async with talking(root) as talk:
         [question] = questions(await talk.run(user("u1")))
@@ -219,7 +219,7 @@ async def test_a_new_message_beside_a_yes_is_answered_after_the_call_was_made() 
     assert model.saw == [[("user", "hi")], paid, [*paid, ("model", "Paid."), ("user", "thanks")]]
 
 
-async def test_a_question_stays_open_when_the_answer_could_not_be_acted_on() -> None:
+async def test_an_interrupt_stays_open_when_the_answer_could_not_be_acted_on() -> None:
     tries: list[int] = []
 
     def fragile(amount: int) -> dict[str, Any]:
@@ -234,7 +234,7 @@ async def test_a_question_stays_open_when_the_answer_could_not_be_acted_on() -> 
     )
     async with talking(root) as talk:
         [question] = questions(await talk.run(user("u1")))
-        assert await talk.resume(yes(question)) == ["RS", "RE agent_error"]
+        assert await talk.resume(yes(question)) == ["RS", "RE adk_error"]
         assert await talk.resume(yes(question)) == ["RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
@@ -254,7 +254,7 @@ def _greet(node_input: Any) -> Event:
     return Event(message=f"Hello {node_input}!")
 
 
-async def test_an_input_a_workflow_asks_for_is_a_question() -> None:
+async def test_an_input_request_of_a_workflow_is_an_interrupt() -> None:
     async with talking(Workflow(name="flow", edges=[(START, _asker, _greet)])) as talk:
         events = await talk.run(user("u1"))
         assert short(events) == ["RS", "RF asks input_required:-"]
@@ -274,7 +274,7 @@ def _sign_in() -> AuthConfig:
     return AuthConfig(auth_scheme=OAuth2(flows=OAuthFlows(authorizationCode=flow)), raw_auth_credential=credential)
 
 
-async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> None:
+async def test_a_credential_request_shows_no_secret() -> None:
     config = _sign_in()
     received: list[Any] = []
 
@@ -305,7 +305,7 @@ async def test_d14_a_credential_is_asked_for_without_showing_any_secret() -> Non
     ]
 
 
-async def test_d14_after_a_restart_the_model_is_told_to_ask_again_and_no_secret_is_kept() -> None:
+async def test_after_a_restart_the_model_asks_again_and_no_secret_is_kept() -> None:
     config = _sign_in()
     lost = "The sign-in was interrupted. Ask for it again."
 

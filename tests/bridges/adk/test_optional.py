@@ -34,5 +34,5 @@ def test_nothing_imports_the_sdk_unasked() -> None:
     assert run(UNASKED) == ""
 
 
-def test_a_missing_sdk_says_how_to_get_it() -> None:
+def test_a_missing_sdk_is_reported_with_the_install_command() -> None:
     assert "pip install 'ambient-runner[adk]'" in run(MISSING)

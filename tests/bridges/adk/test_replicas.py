@@ -68,15 +68,15 @@ class Replica(NamedTuple):
 
 
 @asynccontextmanager
-async def replica(folder: Path, store: str = "memory") -> AsyncGenerator[Replica, None]:
-    """A server on the files of this folder. Whatever is not in them it does not share."""
+async def replica(directory: Path, store: str = "memory") -> AsyncGenerator[Replica, None]:
+    """A server on the files of this directory. Whatever is not in them it does not share."""
     root, model = made()
     async with AsyncExitStack() as stack:
         config = RunnerConfig()
         if store == "database":
-            config.session_service = DatabaseSessionService(f"sqlite+aiosqlite:///{folder / 'adk.db'}")
+            config.session_service = DatabaseSessionService(f"sqlite+aiosqlite:///{directory / 'adk.db'}")
             stack.push_async_callback(config.session_service.close)
-        ledger = await stack.enter_async_context(open_ledger(f"sqlite:///{folder / 'ledger.db'}"))
+        ledger = await stack.enter_async_context(open_ledger(f"sqlite:///{directory / 'ledger.db'}"))
         runner = await stack.enter_async_context(served(ADKBridge(root, runner_config=config), ledger))
         yield Replica(Talk(runner), model)
 
@@ -113,7 +113,7 @@ HEARD: list[Seen] = [
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_d24_two_replicas_take_turns_on_one_thread(store: str, tmp_path: Path) -> None:
+async def test_two_replicas_alternate_on_one_thread(store: str, tmp_path: Path) -> None:
     """Neither answers what the other has answered, both have the same history, and the model gets all of it in either process."""
     async with replica(tmp_path, store) as a, replica(tmp_path, store) as b:
         words = [await a.talk.say("u1", "one"), await b.talk.say("u2", "two"), await a.talk.say("u3", "ask blue?")]
@@ -136,7 +136,7 @@ async def test_d24_two_replicas_take_turns_on_one_thread(store: str, tmp_path: P
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_d24_a_result_is_answered_once_whichever_replica_gets_it(store: str, tmp_path: Path) -> None:
+async def test_a_result_is_answered_once_whichever_replica_gets_it(store: str, tmp_path: Path) -> None:
     async with replica(tmp_path, store) as a, replica(tmp_path, store) as b:
         await a.talk.say("u1", "ask red?")
         received = ("l-red?", "yes")
@@ -156,7 +156,7 @@ async def test_d24_a_result_is_answered_once_whichever_replica_gets_it(store: st
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_d24_a_question_is_answered_once_whichever_replica_gets_the_answer(store: str, tmp_path: Path) -> None:
+async def test_an_interrupt_is_answered_once_whichever_replica_gets_the_answer(store: str, tmp_path: Path) -> None:
     async with replica(tmp_path, store) as a, replica(tmp_path, store) as b:
         [question] = questions(await a.talk.run(user("u1", "pay 1")))
         endings = await both(a.talk.resume(yes(question)), b.talk.resume(yes(question)))
@@ -173,7 +173,7 @@ async def test_d24_a_question_is_answered_once_whichever_replica_gets_the_answer
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_d24_what_was_given_up_at_one_replica_is_given_up_at_the_other(store: str, tmp_path: Path) -> None:
+async def test_a_call_abandoned_at_one_replica_is_abandoned_at_the_other(store: str, tmp_path: Path) -> None:
     async with replica(tmp_path, store) as a, replica(tmp_path, store) as b:
         await a.talk.say("u1", "ask red?")
         assert await b.talk.say("u2", "never mind") == ["RS", "TS m1", "TC Heard never mind", "TE", "RF"]

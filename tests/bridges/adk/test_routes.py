@@ -184,7 +184,7 @@ async def asked_from(service: SSEService, peer: str, **headers: str) -> httpx.Re
         return await client.post("/", json=run_body("hi"), headers=headers)
 
 
-async def test_a_fixed_user_identifies_nobody_so_only_this_machine_is_served() -> None:
+async def test_a_fixed_user_identifies_no_client_so_only_this_machine_is_served() -> None:
     root, model = agent(["A"], ["B"])
     fixed = ConfigContext(user_id="ada")
     away = await asked_from(SSEService(root, RunnerConfig(), fixed, settings=SETTINGS), "192.0.2.1")
@@ -205,14 +205,14 @@ def by_token(request: Request) -> Actor | None:
     return Actor() if request.headers.get("authorization") == "sesame" else None
 
 
-async def test_a_function_that_says_who_asks_serves_other_machines_too() -> None:
+async def test_with_an_authorize_function_other_machines_are_served_too() -> None:
     root, _ = agent(["A"])
     service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
     response = await asked_from(service, "192.0.2.1", **{"X-User-ID": "ada"})
     assert words(response) == ["RS", "TS m1", "TC A", "TE", "RF"]
 
 
-async def test_nobody_reaches_the_thread_of_another() -> None:
+async def test_no_user_can_access_the_thread_of_another() -> None:
     root, model = agent(["For ada."], ["For bob."])
     async with serving(root) as client:
         await post(client, "I am ada")
@@ -258,7 +258,7 @@ LOCKED = [
 ]
 
 
-async def test_d19_a_locked_thread_says_so_in_the_stream() -> None:
+async def test_a_locked_thread_is_reported_in_the_stream() -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"])
     async with serving(root, by_header(session_lock_config=NO_PATIENCE)) as client:
         async with held(client, model) as first:
@@ -271,7 +271,7 @@ async def test_d19_a_locked_thread_says_so_in_the_stream() -> None:
     assert model.saw == [HELD, [("user", "hi")]]
 
 
-async def test_d19_a_lock_is_one_apps_one_users_and_one_threads() -> None:
+async def test_a_lock_belongs_to_one_app_one_user_and_one_thread() -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"], ["Three"], ["Four"])
 
     def app_name(content: Any, request: Request) -> str:
@@ -291,7 +291,7 @@ async def test_d19_a_lock_is_one_apps_one_users_and_one_threads() -> None:
     assert model.saw == [HELD, *[[("user", "hi")]] * 3]
 
 
-async def test_d19_a_lock_is_renewed_for_as_long_as_its_run_goes_on() -> None:
+async def test_a_lock_is_renewed_while_its_run_is_active() -> None:
     """Longer than the lease of the thread: later requests are refused as well."""
     root, model = agent([piece(text("One")), HANG], ["Two"])
     brief = dataclasses.replace(SETTINGS, lease=0.3)
@@ -306,7 +306,7 @@ async def test_d19_a_lock_is_renewed_for_as_long_as_its_run_goes_on() -> None:
     assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
-async def test_d19_a_firstwaits_for_the_lock_and_goes_on_as_soon_as_it_is_free() -> None:
+async def test_a_request_waits_for_the_lock_and_continues_as_soon_as_it_is_free() -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"])
     patient = SessionLockConfig(lock_retry_times=3, lock_retry_interval=30.0)
     async with serving(root, by_header(session_lock_config=patient)) as client:
@@ -326,7 +326,7 @@ async def test_d19_a_firstwaits_for_the_lock_and_goes_on_as_soon_as_it_is_free()
     assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
-async def test_d19_a_run_that_holds_the_lock_for_too_long_makes_way() -> None:
+async def test_a_run_that_holds_the_lock_for_too_long_is_stopped() -> None:
     root, model = agent([piece(text("One")), HANG], ["Two"])
     brief = SessionLockConfig(lock_timeout=0.0, lock_retry_times=0)
     async with serving(root, by_header(session_lock_config=brief)) as client:
@@ -361,7 +361,7 @@ class Turnstile:
         return RunErrorEvent(message=f"{info.session_id} is taken", code="MINE")
 
 
-async def test_d19_a_lock_handler_is_asked_first_and_given_back_at_the_end() -> None:
+async def test_a_lock_handler_is_called_first_and_released_at_the_end() -> None:
     lock = Turnstile()
     root, model = agent(["One"], ["Two"])
     async with serving(root, handler_context=HandlerContext(session_lock_handler=lock)) as client:
@@ -371,7 +371,7 @@ async def test_d19_a_lock_handler_is_asked_first_and_given_back_at_the_end() -> 
     assert lock.log == ["lock t True", "unlock t", "lock t True", "unlock t"]
 
 
-async def test_d19_a_refused_firstnever_gives_back_the_lock_of_another() -> None:
+async def test_a_refused_request_never_releases_the_lock_of_another() -> None:
     lock = Turnstile()
     root, model = agent([piece(text("One")), HANG], ["Two"])
     handlers = HandlerContext(session_lock_handler=lock)
@@ -388,7 +388,7 @@ async def test_d19_a_refused_firstnever_gives_back_the_lock_of_another() -> None
     assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
 
 
-async def test_d19_a_refusal_is_a_run_error_whatever_the_handler_says() -> None:
+async def test_a_refusal_is_a_run_error_whatever_the_handler_says() -> None:
     class Odd(Turnstile):
         async def get_locked_message(self, info: Any) -> Any:
             return TextMessageContentEvent(message_id="m", delta="Go away.")
@@ -399,7 +399,7 @@ async def test_d19_a_refusal_is_a_run_error_whatever_the_handler_says() -> None:
     assert model.calls == 0
 
 
-async def test_d19_a_run_that_never_came_to_run_gives_its_lock_back() -> None:
+async def test_a_run_that_never_started_releases_its_lock() -> None:
     lock = Turnstile()
     root, model = agent(["One"])
 
@@ -419,7 +419,7 @@ async def test_d19_a_run_that_never_came_to_run_gives_its_lock_back() -> None:
     assert model.calls == 0
 
 
-async def test_d19_a_lock_handler_that_lets_everyone_in_does_not_open_our_lock() -> None:
+async def test_a_lock_handler_that_allows_everyone_does_not_bypass_our_lock() -> None:
     class Open:
         def lock(self, info: Any) -> bool:
             return True
@@ -442,7 +442,7 @@ def note(tool_context: ToolContext) -> dict[str, Any]:
     return {}
 
 
-async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
+async def test_the_history_routes_list_read_patch_and_erase() -> None:
     def ask(question: str) -> None:
         """Ask."""
 
@@ -534,7 +534,7 @@ async def test_d20_the_history_routes_tell_list_patch_and_erase() -> None:
     assert empty.json() == []
 
 
-async def test_d20_the_five_helpers_give_the_same() -> None:
+async def test_the_five_helper_functions_return_the_same() -> None:
     root, model = agent([call("note", "n1")], ["Done."], tools=[note])
     app = FastAPI()
     service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
@@ -582,7 +582,7 @@ async def test_a_patch_reaches_the_agent() -> None:
 
 
 @pytest.mark.parametrize("lines", [False, True], ids=["plain", "event-source"])
-async def test_d21_frames_have_their_type_in_the_data_whatever_the_mode(lines: bool) -> None:
+async def test_frames_have_their_type_in_the_data_whatever_the_mode(lines: bool) -> None:
     root, model = agent(["Hi"])
     async with serving(root, by_header(event_source_response_mode=lines)) as client:
         response = await post(client)

@@ -7,7 +7,14 @@ from google.genai import types
 
 from ambient_runner.bridges.adk.memory import PausedInvocation, SessionMemory
 from ambient_runner.bridges.adk.session_sync import SyncPlan, live_events, pending_results, plan_sync
-from ambient_runner.bridges.toolkit.turns import AssistantTurn, Call, Result, ResultsTurn, Turn, UserTurn
+from ambient_runner.bridges.toolkit.turns import (
+    AssistantTurn,
+    ResultsTurn,
+    Turn,
+    TurnToolCall,
+    TurnToolResult,
+    UserTurn,
+)
 from tests.bridges.adk.scripted import call, text
 
 
@@ -51,7 +58,7 @@ def test_a_lost_session_is_rebuilt() -> None:
     assert planned([], [U1, A1, U2, A2], AFTER_TWO) == SyncPlan(retained_events=[], turns_before=[U1, A1, U2, A2])
 
 
-def test_what_another_replica_said_is_added() -> None:
+def test_messages_of_another_replica_are_added() -> None:
     assert planned(ONE, [U1, A1, U2, A2], AFTER_TWO) == SyncPlan(retained_events=ONE, turns_before=[U2, A2])
 
 
@@ -115,15 +122,15 @@ def test_live_events_are_those_no_rewind_has_cut() -> None:
 def test_calls_that_wait_in_the_session_get_the_threads_results() -> None:
     waits = [user_event("x1", "i1"), agent_event("a1", "i1", call("ask", "l1"), call("look", "c1"), waits="l1")]
     results = (
-        Result(call_id="l1", name="ask", content="no", is_answered=False, is_error=True),
-        Result(call_id="c1", name="look", content="no", is_answered=False, is_error=True),
+        TurnToolResult(call_id="l1", name="ask", content="no", is_answered=False, is_error=True),
+        TurnToolResult(call_id="c1", name="look", content="no", is_answered=False, is_error=True),
     )
-    calls = (Call(id="l1", name="ask", arguments="{}"), Call(id="c1", name="look", arguments="{}"))
+    calls = (TurnToolCall(id="l1", name="ask", arguments="{}"), TurnToolCall(id="c1", name="look", arguments="{}"))
     history: list[Turn] = [U1, AssistantTurn(ids=("a1",), calls=calls), ResultsTurn(results=results)]
     assert pending_results(waits, history) == [results[0]]
 
 
-def test_a_memory_nobody_understands_is_none() -> None:
+def test_an_unreadable_memory_is_none() -> None:
     assert SessionMemory.from_stored({"last": 3}) is None
     assert SessionMemory.from_stored(None) is None
     assert SessionMemory.from_stored({"last": "a", "since": "u", "more": 1}) == SessionMemory(last="a", since="u")

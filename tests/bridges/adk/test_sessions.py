@@ -96,7 +96,7 @@ async def test_a_waiting_call_is_answered_after_a_restart() -> None:
     ]
 
 
-async def test_a_confirmation_is_given_after_a_restart() -> None:
+async def test_a_confirmation_can_be_answered_after_a_restart() -> None:
     root, model = agent(["Hello."], [call("pay", "p1", amount=3)], ["Paid."], tools=[PAY])
     async with MemoryLedger() as ledger:
         async with talking(root, ledger) as talk:
@@ -113,7 +113,7 @@ async def test_a_confirmation_is_given_after_a_restart() -> None:
     ]
 
 
-async def test_a_new_message_after_a_restart_gives_up_the_call_that_waited() -> None:
+async def test_a_new_message_after_a_restart_abandons_the_call_that_waited() -> None:
     root, model = agent([call("ask", "l1", question="?")], ["Fine."], tools=[ASK])
     async with MemoryLedger() as ledger:
         async with talking(root, ledger) as talk:
@@ -126,7 +126,7 @@ async def test_a_new_message_after_a_restart_gives_up_the_call_that_waited() -> 
     ]
 
 
-async def test_the_agent_a_conversation_was_handed_to_goes_on_after_a_restart() -> None:
+async def test_the_agent_a_conversation_was_handed_to_continues_after_a_restart() -> None:
     helper_model = Scripted.of(["I am here."], ["Still here."])
     helper = LlmAgent(name="helper", description="h", model=helper_model)
     root, model = agent([call("transfer_to_agent", "t1", agent_name="helper")], sub_agents=[helper])
@@ -139,7 +139,7 @@ async def test_the_agent_a_conversation_was_handed_to_goes_on_after_a_restart() 
     assert helper_model.saw[1][-2:] == [("model", "I am here."), ("user", "go on")]
 
 
-async def test_what_parallel_agents_said_is_known_after_a_restart() -> None:
+async def test_messages_of_parallel_agents_are_known_after_a_restart() -> None:
     models = {name: Scripted.of([f"{name} says"], ["more"]) for name in ("one", "two")}
     both = ParallelAgent(name="both", sub_agents=[LlmAgent(name=name, model=model) for name, model in models.items()])
     async with MemoryLedger() as ledger:
@@ -164,7 +164,7 @@ async def test_a_stopped_answer_is_part_of_the_conversation() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "database"])
-async def test_d17_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path: Path) -> None:
+async def test_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path: Path) -> None:
     root, model = agent(["One."], ["Two."], ["Other two."], ["Three."])
     async with database(tmp_path / "adk.db") as service:
         bridge = ADKBridge(root, runner_config=stored(service) if kind == "database" else None)
@@ -182,7 +182,7 @@ async def test_d17_a_rewound_thread_is_rewound_for_the_model(kind: str, tmp_path
     assert model.saw == [second[:1], second, second, [*second, ("model", "Other two."), ("user", "third")]]
 
 
-async def test_d17_a_thread_rewound_to_its_beginning_forgets_all() -> None:
+async def test_a_thread_rewound_to_its_beginning_has_an_empty_session() -> None:
     root, model = agent(["One."], ["Two."], ["Again."])
     async with talking(root) as talk:
         assert await talk.say("u1", "first") == spoken("One.")
@@ -192,7 +192,7 @@ async def test_d17_a_thread_rewound_to_its_beginning_forgets_all() -> None:
     assert model.saw == [first, [*first, ("model", "One."), ("user", "second")], first]
 
 
-async def test_d23_a_stored_session_is_used_and_never_stale(tmp_path: Path) -> None:
+async def test_a_stored_session_is_used_and_never_stale(tmp_path: Path) -> None:
     def note(tool_context: ToolContext) -> dict[str, Any]:
         """Note."""
         tool_context.state["noted"] = True
@@ -308,7 +308,7 @@ async def test_the_signature_of_a_thought_survives_a_restart() -> None:
     assert [part.thought_signature for part in parts if part.function_call] == [b"\xff\xfe\x00"]
 
 
-async def test_a_question_that_has_expired_does_not_hold_up_what_comes_later() -> None:
+async def test_an_expired_interrupt_does_not_block_later_messages() -> None:
     root, model = agent([call("pay", "p1", amount=3)], [call("ask", "l1", question="?")], ["Done."], tools=[PAY, ASK])
     async with MemoryLedger() as ledger:
         async with talking(root, ledger) as talk:

@@ -33,7 +33,7 @@ SHOWN = "SS {'a/b': 1, 'c~d': 1}"
 """What `write` leaves, as clients see it."""
 
 
-async def test_d6_changes_are_patches_with_escaped_pointers_and_private_keys_stay_private() -> None:
+async def test_changes_are_patches_with_escaped_pointers_and_private_keys_stay_private() -> None:
     root, model = agent([call("write", "s1")], ["Done."], tools=[write])
     async with talking(root) as talk:
         assert await talk.say("u1") == [
@@ -52,7 +52,7 @@ async def test_d6_changes_are_patches_with_escaped_pointers_and_private_keys_sta
     assert model.saw == [HELLO, WRITTEN]
 
 
-async def test_d6_a_client_reads_and_writes_visible_keys_only() -> None:
+async def test_a_client_reads_and_writes_visible_keys_only() -> None:
     root, model = agent([call("write", "s1")], ["A"], [call("read", "s2")], ["B"], tools=[write, read])
     async with talking(root) as talk:
         first = await talk.say("u1")
@@ -83,7 +83,7 @@ async def test_a_key_the_client_removes_is_gone_for_the_agent() -> None:
     assert [word for word in (*second, *third) if word.startswith("SS")] == ["SS {'keep': 1}"]
 
 
-async def test_a_run_that_changes_no_state_says_nothing_of_it() -> None:
+async def test_a_run_that_changes_no_state_sends_no_state_event() -> None:
     root, _ = agent(["A"], ["B"])
     async with talking(root) as talk:
         await talk.say("u1", state={"keep": 1})
@@ -102,7 +102,7 @@ async def test_values_that_are_not_json_do_not_break_the_run() -> None:
     assert words[-1] == "RF"
 
 
-async def test_d16_artifacts_and_metadata_are_custom_events() -> None:
+async def test_artifacts_and_metadata_are_custom_events() -> None:
     async def save(tool_context: ToolContext) -> dict[str, Any]:
         """Save a file."""
         await tool_context.save_artifact("a.txt", types.Part(text="hello"))

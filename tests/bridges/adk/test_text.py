@@ -53,7 +53,7 @@ async def session_events(bridge: ADKBridge) -> list[Event]:
 @pytest.mark.parametrize(
     ("config", "expected"), [(None, ["TC Hel", "TC lo"]), (whole(), ["TC Hello"])], ids=["streamed", "whole"]
 )
-async def test_d1_text_is_one_message_with_the_id_of_its_adk_event(
+async def test_text_is_one_message_with_the_id_of_its_adk_event(
     config: RunnerConfig | None, expected: list[str]
 ) -> None:
     root, model = agent(["Hel", "lo"])
@@ -68,7 +68,7 @@ async def test_d1_text_is_one_message_with_the_id_of_its_adk_event(
     assert model.saw == [HELLO]
 
 
-async def test_d2_text_before_a_call_is_said_once() -> None:
+async def test_text_before_a_call_is_sent_once() -> None:
     root, model = agent(["Let me ", "check.", LOOK], ["Clear."], tools=[look])
     async with talking(root) as talk:
         stream = await talk.say("u1")
@@ -77,7 +77,7 @@ async def test_d2_text_before_a_call_is_said_once() -> None:
     assert model.saw == [HELLO, [*HELLO, ("model", "Let me check."), *SEEN_LOOK]]
 
 
-async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_final_id() -> None:
+async def test_a_call_that_comes_partial_and_whole_is_one_call_under_its_final_id() -> None:
     partial = piece(call("look", city="Rome"))
     root, model = agent([partial, reply(call("look", city="Rome"))], ["Clear."], tools=[look])
     bridge = ADKBridge(root)
@@ -96,7 +96,7 @@ async def test_d3_a_call_that_comes_partial_and_whole_is_one_call_under_its_fina
     assert model.saw == [HELLO, [*HELLO, *SEEN_LOOK]]
 
 
-async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
+async def test_thoughts_are_reasoning_and_are_not_repeated() -> None:
     root, model = agent([thought("hm"), thought("m"), "A", "B"], ["C"])
     async with talking(root) as talk:
         assert await talk.say("u1") == [
@@ -120,7 +120,7 @@ async def test_d4_thoughts_are_reasoning_and_are_not_repeated() -> None:
     ]
 
 
-async def test_d5_reasoning_ends_before_a_call() -> None:
+async def test_reasoning_ends_before_a_call() -> None:
     root, model = agent([thought("hm"), LOOK], ["Clear."], tools=[look])
     async with talking(root) as talk:
         stream = await talk.say("u1")
@@ -199,7 +199,7 @@ class Weather(BaseModel):
     city: str
 
 
-async def test_d9_an_agent_with_an_output_schema_gives_data_instead_of_words() -> None:
+async def test_an_agent_with_an_output_schema_sends_data_instead_of_text() -> None:
     model = Scripted.of(['{"city":', '"Paris"}'], ['{"city":"Rome"}'])
     root = LlmAgent(name="root", model=model, output_schema=Weather, output_key="out")
     async with talking(root) as talk:
@@ -225,7 +225,7 @@ async def test_d9_an_agent_with_an_output_schema_gives_data_instead_of_words() -
     assert model.saw == [HELLO, [*HELLO, ("model", '{"city":"Paris"}'), ("user", "again")]]
 
 
-async def test_d9_an_output_schema_beside_tools_hides_the_call_that_hands_it_over() -> None:
+async def test_with_tools_the_call_that_sets_the_structured_output_is_hidden() -> None:
     root, model = agent([call("set_model_response", "s1", city="Rome")], output_schema=Weather, tools=[look])
     async with talking(root) as talk:
         assert await talk.say("u1") == ["RS", "X adk:output {'agent': 'root', 'value': {'city': 'Rome'}}", "RF"]
@@ -247,7 +247,7 @@ def string(path: str, value: str, *, more: bool = False) -> types.PartialArg:
 ENDED = piece(types.Part(function_call=types.FunctionCall()))
 
 
-async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
+async def test_arguments_are_streamed_as_the_model_writes_them() -> None:
     script = [
         begun("look"),
         pieces(string("$.city", "Par", more=True)),
@@ -309,7 +309,7 @@ async def test_d15_arguments_are_streamed_as_the_model_writes_them() -> None:
     ],
     ids=["members", "kinds", "nested", "changed", "list", "infinite", "none"],
 )
-async def test_d15_streamed_arguments_are_in_the_end_the_models_own(
+async def test_streamed_arguments_are_in_the_end_the_models_own(
     written: list[types.PartialArg], arguments: dict[str, Any], spoken: list[str]
 ) -> None:
     def anything(**received: Any) -> dict[str, Any]:
@@ -383,14 +383,14 @@ async def test_a_picture_that_cannot_be_decoded_is_named() -> None:
     assert model.saw == [[("user", "[An attachment that cannot be read here: image/png]")]]
 
 
-async def test_what_the_application_says_of_itself_reaches_the_model_and_stays_out_of_the_conversation() -> None:
+async def test_the_applications_context_reaches_the_model_and_stays_out_of_the_conversation() -> None:
     root, model = agent(["A"], ["B"])
     async with served(ADKBridge(root)) as runner:
         for name, context in (("u1", [e.Context(description="page", value="cart")]), ("u2", [])):
             conversation = request(user(name, name))
             received = msgspec.structs.replace(conversation.input, context=context)
             await events_of(runner, await runner.start(dataclasses.replace(conversation, input=received)))
-    assert model.saw[0] == [("user", "Context of the application:\npage: cart"), ("user", "u1")]
+    assert model.saw[0] == [("user", "Context of this request:\n- page: cart"), ("user", "u1")]
     assert model.saw[1] == [("user", "u1"), ("model", "A"), ("user", "u2")]
 
 

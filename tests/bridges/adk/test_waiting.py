@@ -45,7 +45,7 @@ ASKED = ["RS", "CS l1 ask", 'CA l1 {"question":"Sure?"}', "CE l1", "RF waits for
 HELLO = [("user", "hi")]
 
 
-async def test_d10_a_backend_call_beside_a_waiting_one_gives_its_result_and_the_model_is_not_asked_again() -> None:
+async def test_a_backend_call_next_to_a_pending_one_sends_its_result_and_the_model_is_not_called_again() -> None:
     def note(text: str, tool_context: ToolContext) -> dict[str, Any]:
         """Note something."""
         tool_context.state["noted"] = text
@@ -95,7 +95,7 @@ async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered() -
     assert model.saw == [HELLO, [*HELLO, *painted]]
 
 
-async def test_d10_a_tool_of_the_client_is_offered_to_the_model_and_waits_for_the_client() -> None:
+async def test_a_tool_of_the_client_is_offered_to_the_model_and_waits_for_the_client() -> None:
     root, model = agent([call("paint", "f1", color="red"), call("look", "b1", city="Rome")], ["Done."], tools=[look])
     async with talking(root) as talk:
         assert await talk.say("u1", tools=[PAINT]) == [
@@ -151,7 +151,7 @@ async def test_a_tool_of_the_agent_keeps_its_name() -> None:
     assert model.calls == 2
 
 
-async def test_d10_a_resumable_app_pauses_and_goes_on_in_the_same_way() -> None:
+async def test_a_resumable_app_pauses_and_continues_in_the_same_way() -> None:
     root, model = agent([CALL_ASK, call("look", "b1", city="Rome")], ["Done."], tools=[ASK, look])
     app = App(name="app", root_agent=root, resumability_config=ResumabilityConfig(is_resumable=True))
     async with talking(app) as talk:
@@ -197,7 +197,7 @@ async def test_a_long_running_tool_that_gives_a_first_result_does_not_wait() -> 
 
 @pytest.mark.parametrize("resumable", [False, True], ids=["plain", "resumable"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-async def test_the_next_agent_of_a_sequence_waits_too_and_a_resumable_app_goes_on_with_it(
+async def test_the_next_agent_of_a_sequence_waits_too_and_a_resumable_app_continues_with_it(
     resumable: bool, restarted: bool
 ) -> None:
     """Without resumability ADK passes the answer only to the agent that made the call."""
@@ -243,7 +243,7 @@ async def test_a_loop_that_waits_does_not_go_round() -> None:
     ],
     ids=["object", "text", "empty", "list", "number", "quote"],
 )
-async def test_d11_any_answer_reaches_the_model(content: str, seen: dict[str, Any]) -> None:
+async def test_any_answer_reaches_the_model(content: str, seen: dict[str, Any]) -> None:
     root, model = agent([CALL_ASK], ["Done."], tools=[ASK])
     async with talking(root) as talk:
         assert await talk.say("u1") == ASKED
@@ -251,7 +251,7 @@ async def test_d11_any_answer_reaches_the_model(content: str, seen: dict[str, An
     assert model.saw == [HELLO, [*HELLO, SEEN_ASK, ("user", ("result", "ask", seen))]]
 
 
-async def test_d11_a_failed_tool_of_the_client_is_an_error_for_the_model() -> None:
+async def test_a_failed_tool_of_the_client_is_an_error_for_the_model() -> None:
     root, model = agent([CALL_ASK], ["Done."], tools=[ASK])
     async with talking(root) as talk:
         assert await talk.say("u1") == ASKED
@@ -260,21 +260,21 @@ async def test_d11_a_failed_tool_of_the_client_is_an_error_for_the_model() -> No
     assert model.saw == [HELLO, [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"error": "no such color"}))]]
 
 
-async def test_d11_an_answer_is_not_lost_when_the_run_it_starts_fails() -> None:
+async def test_an_answer_is_not_lost_when_the_run_it_starts_fails() -> None:
     root, model = agent([CALL_ASK], RuntimeError("the model is down"), ["Done."], tools=[ASK])
     async with talking(root) as talk:
         await talk.say("u1")
-        assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
+        assert await talk.answer(("l1", "yes")) == ["RS", "RE adk_error"]
         assert await talk.say("u2", "and now?") == ["RS", "TS m1", "TC Done.", "TE", "RF"]
     answered = [*HELLO, SEEN_ASK, ("user", ("result", "ask", {"result": "yes"}))]
     assert model.saw == [HELLO, answered, [*answered, ("user", "and now?")]]
 
 
-async def test_d11_the_same_answer_can_be_sent_again_after_a_failure() -> None:
+async def test_the_same_answer_can_be_sent_again_after_a_failure() -> None:
     root, model = agent([CALL_ASK], RuntimeError("the model is down"), ["Done."], tools=[ASK])
     async with talking(root) as talk:
         await talk.say("u1")
-        assert await talk.answer(("l1", "yes")) == ["RS", "RE agent_error"]
+        assert await talk.answer(("l1", "yes")) == ["RS", "RE adk_error"]
         assert await talk.answer(("l1", "yes")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
         results = [message for message in await talk.messages() if isinstance(message, e.ToolMessage)]
     assert len(results) == 1
@@ -291,7 +291,7 @@ SEEN_TWO = [*HELLO, ("model", ("call", "ask", {"question": "A?"})), ("model", ("
 ANSWERED_TWO = [("user", ("result", "ask", {"result": "a"})), ("user", ("result", "ask", {"result": "b"}))]
 
 
-async def test_d12_two_waiting_calls_are_answered_together() -> None:
+async def test_two_waiting_calls_are_answered_together() -> None:
     root, model = agent(TWO, ["Done."], tools=[ASK])
     async with talking(root) as talk:
         assert await talk.say("u1") == ASKED_TWO
@@ -299,7 +299,7 @@ async def test_d12_two_waiting_calls_are_answered_together() -> None:
     assert model.saw == [HELLO, [*SEEN_TWO, *ANSWERED_TWO]]
 
 
-async def test_d12_one_of_two_results_is_refused_and_burns_nothing() -> None:
+async def test_one_of_two_results_is_refused_and_nothing_is_lost() -> None:
     root, model = agent(TWO, ["Done."], tools=[ASK])
     async with talking(root) as talk:
         assert await talk.say("u1") == ASKED_TWO
@@ -312,7 +312,7 @@ async def test_d12_one_of_two_results_is_refused_and_burns_nothing() -> None:
     assert model.saw == [HELLO, [*SEEN_TWO, *ANSWERED_TWO]]
 
 
-async def test_d12_a_new_message_gives_up_the_calls_that_wait_and_the_model_is_told() -> None:
+async def test_a_new_message_abandons_pending_calls_and_the_model_is_informed() -> None:
     root, model = agent(TWO, ["Fine."], ["Still fine."], tools=[ASK])
     async with talking(root) as talk:
         assert await talk.say("u1") == ASKED_TWO
@@ -325,7 +325,7 @@ async def test_d12_a_new_message_gives_up_the_calls_that_wait_and_the_model_is_t
     assert model.saw == [HELLO, given_up, [*given_up, ("model", "Fine."), ("user", "more")]]
 
 
-async def test_d22_threads_that_wait_block_nobody() -> None:
+async def test_waiting_threads_block_no_other_thread() -> None:
     root, model = agent(*[[call("ask", f"l{n}", question="?")] for n in range(30)], ["Done."], tools=[ASK])
     async with talking(root) as talk:
         for n in range(30):

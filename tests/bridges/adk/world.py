@@ -166,16 +166,16 @@ def short(events: Sequence[e.Event]) -> list[str]:
     return [" ".join([NAMES.get(e.type_of(event), e.type_of(event)), *_words(event, names)]) for event in kept]
 
 
-def by_lane(events: Sequence[e.Event]) -> dict[str, list[str]]:
+def by_subagent(events: Sequence[e.Event]) -> dict[str, list[str]]:
     """A stream in short words, each agent's own part apart: agents that run side by side speak in any order. The main part is ""."""
     names: dict[str, str] = {"": ""}
     parts: dict[str, list[str]] = {}
     for word in short(events):
-        spoken, _, lane = word.partition(" @")
+        spoken, _, subagent_id = word.partition(" @")
         if spoken.startswith("AS "):
-            _, lane, name, *_ = spoken.split(" ")
-            names[lane] = name
-        parts.setdefault(names[lane], []).append(re.sub(r"\b[am]\d+\b", "*", spoken))
+            _, subagent_id, name, *_ = spoken.split(" ")
+            names[subagent_id] = name
+        parts.setdefault(names[subagent_id], []).append(re.sub(r"\b[am]\d+\b", "*", spoken))
     return parts
 
 
@@ -192,9 +192,13 @@ class _Names:
 
 
 def _words(event: e.Event, names: _Names) -> list[str]:
-    lane = getattr(event, "subagent_run_id", None)
+    subagent_id = getattr(event, "subagent_run_id", None)
     words = _own_words(event, names)
-    return [*words, f"@{names.of(lane, 'a')}"] if lane and not isinstance(event, e.SubagentStarted) else words
+    return (
+        [*words, f"@{names.of(subagent_id, 'a')}"]
+        if subagent_id and not isinstance(event, e.SubagentStarted)
+        else words
+    )
 
 
 def _own_words(event: e.Event, names: _Names) -> list[str]:

@@ -140,7 +140,7 @@ async def test_an_async_generator_function_is_an_agent() -> None:
     assert await answer(agent) == "1 messages"
 
 
-async def test_run_may_give_its_events_in_any_way() -> None:
+async def test_run_may_return_events_in_any_form() -> None:
     class Awaited:
         async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:
             return Counting("awaited").run(input)
@@ -213,7 +213,7 @@ async def test_text_that_is_no_event_is_dropped_and_reported() -> None:
     assert told == [{"type": "", "reason": "not_json"}]
 
 
-async def test_what_is_no_event_ends_the_run() -> None:
+async def test_a_value_that_is_not_an_event_ends_the_run() -> None:
     async def agent(input: RunAgentInput) -> AsyncIterator[Any]:
         yield to_agui(said("m1", "x")[0])
         yield 7
@@ -229,7 +229,7 @@ async def test_a_factory_that_gives_no_agent_ends_the_run() -> None:
         assert isinstance((await run_once(runner, user("u1")))[-1], RunError)
 
 
-def test_what_cannot_be_an_agent_is_refused_at_once() -> None:
+def test_an_object_that_is_not_an_agent_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="int is not an AG-UI agent"):
         AGUIBridge(7)
 
@@ -354,7 +354,7 @@ async def of_none() -> AsyncIterator[Any]:
         (asyncio, False),
     ],
 )
-def test_only_what_is_plainly_an_agui_agent_is_taken_for_one(found: Any, expected: bool) -> None:
+def test_only_an_unambiguous_agui_agent_is_accepted_as_one(found: Any, expected: bool) -> None:
     assert is_agui_agent(found) is expected
 
 

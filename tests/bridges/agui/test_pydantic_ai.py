@@ -97,7 +97,7 @@ async def test_two_turns_of_text() -> None:
 
 
 async def test_a_tool_of_the_agent() -> None:
-    scripted = Scripted([call("weather", '{"city": "Oslo"}', "c1")], ["Sunny."])
+    scripted = Scripted([call("get_weather", '{"city": "Oslo"}', "c1")], ["Sunny."])
     async with client_of(example("agui_pydantic_ai").create(scripted.model, SETTINGS)) as client:
         events = await post(client, run_body("weather?"))
     assert [kind for kind in kinds(events) if kind.startswith("TOOL")] == [
@@ -126,7 +126,7 @@ async def test_a_tool_of_the_page() -> None:
     assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
     assert "TOOL_CALL_RESULT" not in kinds(first)
     assert words(second) == "It is teal now."
-    assert scripted.tools == [["weather", "change_background"]] * 2
+    assert scripted.tools == [["get_weather", "change_background"]] * 2
     assert scripted.seen[1] == [
         ("user-prompt", "Make it teal"),
         ("tool-call", '{"background": "teal"}'),

@@ -18,6 +18,6 @@ def scripted_bridge() -> PlatformBridge:
 
 @cache
 def _home() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="ambient-claude-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    directory = Path(tempfile.mkdtemp(prefix="ambient-claude-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

@@ -27,8 +27,8 @@ def model_url() -> str:
         pytest.skip("node is not installed, so there is no scripted model for Claude")
     if not AIMOCK.is_file():
         pytest.skip("run `make tests/e2e/clients/node_modules/.installed` for the scripted model of Claude")
-    folder = Path(tempfile.mkdtemp(prefix="ambient-aimock-"))
-    script = folder / "script.json"
+    directory = Path(tempfile.mkdtemp(prefix="ambient-aimock-"))
+    script = directory / "script.json"
     script.write_text(json.dumps({"fixtures": SCRIPT}))
     server = subprocess.Popen(
         [node, str(AIMOCK), "-p", "0", "-c", "8", "-f", str(script)],
@@ -37,7 +37,7 @@ def model_url() -> str:
         stdin=subprocess.DEVNULL,
         text=True,
     )
-    atexit.register(_end, server, folder)
+    atexit.register(_end, server, directory)
     assert server.stdout is not None
     for line in server.stdout:
         if "listening on" in line:
@@ -45,12 +45,12 @@ def model_url() -> str:
     raise RuntimeError("aimock ended before it listened")
 
 
-def _end(server: subprocess.Popen[str], folder: Path) -> None:
+def _end(server: subprocess.Popen[str], directory: Path) -> None:
     server.kill()
     server.wait()
     if server.stdout is not None:
         server.stdout.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def model_request(words: str) -> dict[str, Any]:

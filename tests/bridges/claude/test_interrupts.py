@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from ambient_runner.bridges.claude.adapter import ClaudeAdapter
-from ambient_runner.bridges.claude.interrupts import DECLINED, LIMIT_REACHED
+from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED
+from ambient_runner.bridges.toolkit.interrupts import DECLINED
 from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol.events import encode_event
 from ambient_runner.runs.run import Run
@@ -72,7 +73,7 @@ async def test_a_declined_call_is_reported_to_claude_and_not_executed(tmp_path: 
 
 
 @pytest.mark.parametrize("payload", [None, "yes", {"approved": "true"}, {"approve": True}, []])
-async def test_what_is_not_clearly_a_yes_is_a_no(tmp_path: Path, payload: object) -> None:
+async def test_everything_except_an_explicit_approval_declines(tmp_path: Path, payload: object) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("lynx runs")
@@ -80,7 +81,7 @@ async def test_what_is_not_clearly_a_yes_is_a_no(tmp_path: Path, payload: object
     assert select_words(words, "CR") == [f'CR call_run "{DECLINED}" error']
 
 
-async def test_a_person_may_change_what_is_done(tmp_path: Path) -> None:
+async def test_an_approval_may_edit_the_arguments(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("lynx runs")
@@ -129,16 +130,19 @@ async def test_an_interrupt_inside_a_subagent_names_the_subagent(tmp_path: Path)
         words = await thread.say("otter sends away")
         question = thread.interrupts[0]
         answered = await thread.resume(yes(question, {"approved": False}))
-    lane = "subagent-call_away"
-    assert (question.subagent_run_id, question.tool_call_id) == (lane, "call_deep")
-    assert f"END SUB {lane} suspended" in words
-    assert select_words(answered, "SUB", "END") == [f"SUB {lane} general-purpose < call_away", f"END SUB {lane}"]
-    assert f'CR call_deep "{DECLINED}" error @{lane}' in answered
+    subagent_id = "subagent-call_away"
+    assert (question.subagent_run_id, question.tool_call_id) == (subagent_id, "call_deep")
+    assert f"END SUB {subagent_id} suspended" in words
+    assert select_words(answered, "SUB", "END") == [
+        f"SUB {subagent_id} general-purpose < call_away",
+        f"END SUB {subagent_id}",
+    ]
+    assert f'CR call_deep "{DECLINED}" error @{subagent_id}' in answered
     assert answered[-1] == "RF success"
 
 
 async def test_an_unanswered_interrupt_expires_and_the_next_message_works(tmp_path: Path) -> None:
-    async with claude(tmp_path, answer_timeout=1.0) as world:
+    async with claude(tmp_path, interrupt_timeout=1.0) as world:
         thread = world.thread()
         await thread.say("lynx runs")
         expires = datetime.fromisoformat(thread.interrupts[0].expires_at or "")
@@ -154,7 +158,7 @@ async def test_an_unanswered_interrupt_expires_and_the_next_message_works(tmp_pa
 
 
 async def test_when_too_many_processes_wait_the_next_request_is_refused_with_the_reason(tmp_path: Path) -> None:
-    async with claude(tmp_path, parked=1) as world:
+    async with claude(tmp_path, max_waiting_processes=1) as world:
         first, second = world.thread("a"), world.thread("b")
         await first.say("lynx runs")
         refused = await second.say("lynx runs")
@@ -185,7 +189,7 @@ async def test_an_interrupt_lapses_with_its_process_and_claude_asks_again(tmp_pa
     assert (tmp_path / "work" / "t" / "ran.txt").exists()
 
 
-async def test_a_no_counts_also_when_the_process_is_gone(tmp_path: Path) -> None:
+async def test_a_declined_interrupt_counts_also_if_the_process_is_gone(tmp_path: Path) -> None:
     async with claude(tmp_path, idle=0) as world:
         thread = world.thread()
         await thread.say("lynx runs")
@@ -239,7 +243,7 @@ async def test_a_result_for_a_process_that_is_gone_is_sent_to_the_next_one(tmp_p
     assert "otter paints" in str(model_request("walrus sums up")["messages"][-1])
 
 
-async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answers(tmp_path: Path) -> None:
+async def test_a_token_of_the_interrupted_run_is_not_shown_by_the_run_that_answers(tmp_path: Path) -> None:
     tokens = iter(["token-of-the-first-run", "token-of-the-second-run"])
 
     def granted(run: Run) -> dict[str, str]:
@@ -259,7 +263,7 @@ async def test_a_token_of_the_run_that_asked_is_not_shown_by_the_run_that_answer
     assert b"token-of-the" not in encoded
 
 
-async def test_an_answer_reaches_the_process_that_asked_although_the_configuration_has_changed(tmp_path: Path) -> None:
+async def test_an_answer_reaches_the_interrupted_process_although_the_configuration_has_changed(tmp_path: Path) -> None:
     context = {"system_prompt_append": "be brief"}
     async with claude(tmp_path, context=context) as world:
         thread = world.thread()

@@ -15,7 +15,7 @@ from tests.bridges.claude.world import bridge_of, children, claude
 from tests.world import KEY, user
 
 
-async def test_after_a_restart_claude_goes_on_in_its_own_session(tmp_path: Path) -> None:
+async def test_after_a_restart_claude_continues_in_its_own_session(tmp_path: Path) -> None:
     store = tmp_path / "threads.db"
     async with claude(tmp_path, store=store) as world:
         await world.thread().say("walrus begins")
@@ -46,7 +46,7 @@ async def test_when_the_cli_has_lost_the_session_it_gets_the_conversation_again(
     assert "User: walrus begins\n\nYou: I begin." in newest
 
 
-async def test_a_rewind_makes_claude_forget_what_came_after(tmp_path: Path) -> None:
+async def test_a_rewind_removes_later_messages_from_claudes_context(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("walrus begins")

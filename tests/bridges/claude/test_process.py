@@ -43,7 +43,7 @@ async def started(world: World, text: str, thread: str = "t", message: str = "u1
     return reading
 
 
-async def test_a_stop_ends_the_turn_and_the_process_goes_on(tmp_path: Path) -> None:
+async def test_a_stop_ends_the_turn_and_the_process_continues(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         reading = await started(world, "gnu goes on")
         pid = world.adapter().pid
@@ -117,9 +117,7 @@ def script(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("reason", ["missing", "no program", "fails"])
-async def test_a_cli_that_cannot_start_is_an_error_that_says_so_and_frees_the_thread(
-    tmp_path: Path, reason: str
-) -> None:
+async def test_a_cli_that_cannot_start_is_an_error_and_frees_the_thread(tmp_path: Path, reason: str) -> None:
     path = tmp_path / "cli"
     if reason == "no program":
         path.write_text("this is no program")
@@ -212,7 +210,7 @@ async def test_what_is_granted_anew_reaches_the_next_run(tmp_path: Path) -> None
     assert "TOKEN_NOW=second-token" in select_words(words, "CR")[0]
 
 
-async def test_an_evicted_thread_leaves_no_process_and_goes_on_with_its_memory(tmp_path: Path) -> None:
+async def test_an_evicted_thread_leaves_no_process_and_continues_with_its_memory(tmp_path: Path) -> None:
     async with claude(tmp_path, idle=0) as world:
         thread = world.thread()
         await thread.say("walrus begins")
@@ -269,7 +267,7 @@ async def test_tokens_of_mcp_servers_are_not_on_the_command_line(tmp_path: Path)
 SECRETIVE = {"far": {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"Authorization": "Bearer hush-hush"}}}
 
 
-@pytest.mark.parametrize("reason", ["missing", "no program", "fails", "no folder", "nothing"])
+@pytest.mark.parametrize("reason", ["missing", "no program", "fails", "no directory", "nothing"])
 async def test_files_with_tokens_are_gone_whether_the_cli_starts_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
@@ -281,8 +279,8 @@ async def test_files_with_tokens_are_gone_whether_the_cli_starts_or_not(
         cli.write_text("this is no program")
     elif reason == "fails":
         script(cli, "exit 3")
-    starts = reason in ("nothing", "no folder")
-    context = {"mcp_servers": SECRETIVE, **({"cwd_path": str(tmp_path / "gone")} if reason == "no folder" else {})}
+    starts = reason in ("nothing", "no directory")
+    context = {"mcp_servers": SECRETIVE, **({"cwd_path": str(tmp_path / "gone")} if reason == "no directory" else {})}
     async with claude(tmp_path, context=context, **({} if starts else {"cli_path": cli})) as world:
         stored = await world.stored(world.thread(), "say hello there")
         assert isinstance(stored[-1], e.RunFinished if reason == "nothing" else e.RunError)

@@ -14,23 +14,20 @@ from claude_agent_sdk import ClaudeAgentOptions, PermissionResultAllow, Permissi
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
 from ambient_runner.bridges.claude.config import ClaudeConfig
-from ambient_runner.bridges.claude.interrupts import DECLINED, PermissionRequest, to_permission_result
+from ambient_runner.bridges.claude.interrupts import PermissionRequest, to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch, options_at
 from ambient_runner.bridges.claude.memory import (
     AnsweredMessage,
+    ClaudeMemory,
     SessionPosition,
-    SessionRecord,
-    add_answer,
-    find_position,
-    load_record,
-    record_from_json,
-    record_path,
-    record_to_json,
-    save_record,
+    memory_path,
+    read_memory_file,
+    write_memory_file,
 )
 from ambient_runner.bridges.claude.run_input import build_prompt
 from ambient_runner.bridges.claude.shared import ClaudeBridgeState
-from ambient_runner.bridges.toolkit.turns import new_input, to_turns
+from ambient_runner.bridges.toolkit.interrupts import DECLINED
+from ambient_runner.bridges.toolkit.turns import find_new_input, to_turns
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
 from tests.bridges.claude.script import ASKED
@@ -45,89 +42,92 @@ MESSAGES = [
 ]
 SESSION, OTHER = str(UUID(int=1)), str(UUID(int=2))
 FIRST, SECOND = str(UUID(int=11)), str(UUID(int=12))
-RECORD = (AnsweredMessage("u1", SESSION, FIRST), AnsweredMessage("u2", SESSION, SECOND))
+MEMORY = ClaudeMemory((AnsweredMessage("u1", SESSION, FIRST), AnsweredMessage("u2", SESSION, SECOND)))
 
 
-def test_a_conversation_goes_on_after_its_newest_answer() -> None:
-    assert find_position(RECORD, to_turns(MESSAGES)) == SessionPosition(session=SESSION, entry=SECOND, missing_turns=[])
+def test_a_conversation_continues_after_its_newest_answer() -> None:
+    assert MEMORY.find_position(to_turns(MESSAGES)) == SessionPosition(session=SESSION, entry=SECOND, missing_turns=[])
 
 
 def test_rewound_turns_are_cut_off() -> None:
-    assert find_position(RECORD, to_turns(MESSAGES[:2])) == SessionPosition(
+    assert MEMORY.find_position(to_turns(MESSAGES[:2])) == SessionPosition(
         session=SESSION, entry=FIRST, missing_turns=[]
     )
 
 
 def test_a_turn_without_an_end_is_sent_again() -> None:
-    unfinished = (RECORD[0], AnsweredMessage("u2", SESSION, None))
-    assert find_position(unfinished, to_turns(MESSAGES)) == SessionPosition(
+    unfinished = ClaudeMemory((MEMORY.answers[0], AnsweredMessage("u2", SESSION, None)))
+    assert unfinished.find_position(to_turns(MESSAGES)) == SessionPosition(
         session=SESSION, entry=FIRST, missing_turns=to_turns(MESSAGES)[2:]
     )
 
 
-@pytest.mark.parametrize("record", [(), (AnsweredMessage("other", "s", "e"),), (AnsweredMessage("u1", "s", None),)])
-def test_an_unknown_conversation_is_sent_from_its_beginning(record: SessionRecord) -> None:
-    assert find_position(record, to_turns(MESSAGES)) == SessionPosition(missing_turns=to_turns(MESSAGES))
+@pytest.mark.parametrize("answers", [(), (AnsweredMessage("other", "s", "e"),), (AnsweredMessage("u1", "s", None),)])
+def test_an_unknown_conversation_is_sent_from_its_beginning(answers: tuple[AnsweredMessage, ...]) -> None:
+    memory = ClaudeMemory(answers)
+    assert memory.find_position(to_turns(MESSAGES)) == SessionPosition(missing_turns=to_turns(MESSAGES))
 
 
-def test_a_record_survives_its_file_and_anything_else_is_no_record(tmp_path: Path) -> None:
-    path = record_path(tmp_path, ("tenant", "owner", "../../t"))
+def test_a_memory_file_is_read_as_it_was_written_and_anything_else_as_empty(tmp_path: Path) -> None:
+    path = memory_path(tmp_path, ("tenant", "owner", "../../t"))
     assert path.parent == tmp_path / ".claude"
-    save_record(path, RECORD)
-    assert load_record(path) == RECORD
+    write_memory_file(path, MEMORY)
+    assert read_memory_file(path) == MEMORY
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     for broken in ("", "[]", '{"claude": [["u1"], 5, ["u1", 1, 2]]}', "\udcff"):
         path.write_text(broken, errors="surrogateescape")
-        assert load_record(path) == ()
+        assert read_memory_file(path) == ClaudeMemory()
 
 
 @pytest.mark.parametrize("bad", ["*", "--help", "", "../x", f"{UUID(int=3)}\n"])
-def test_a_record_names_sessions_and_entries_as_the_cli_does_or_it_is_none(bad: str) -> None:
+def test_a_memory_with_ids_that_are_not_the_clis_is_ignored(bad: str) -> None:
     good = ["u1", SESSION, FIRST]
     rows = [["u0", bad, FIRST], good, ["u2", SESSION, bad], *([["u3", bad, None]] if bad else [])]
-    assert record_from_json({"claude": rows}) == (AnsweredMessage("u1", SESSION, FIRST),)
+    assert ClaudeMemory.from_stored({"claude": rows}) == ClaudeMemory((AnsweredMessage("u1", SESSION, FIRST),))
 
 
-def test_a_turn_that_has_no_session_yet_stays_in_the_record() -> None:
-    begun = (AnsweredMessage("u1", "", None),)
-    assert record_from_json(record_to_json(begun)) == begun
+def test_a_turn_that_has_no_session_yet_stays_in_the_memory() -> None:
+    begun = ClaudeMemory((AnsweredMessage("u1", "", None),))
+    assert ClaudeMemory.from_stored(begun.to_stored()) == begun
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "huge", "link"])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "huge", "link"])
 async def test_only_a_plain_file_of_reasonable_size_is_read(tmp_path: Path, kind: str) -> None:
     path, real = tmp_path / "ambient.json", tmp_path / "real.json"
-    save_record(real, RECORD)
+    write_memory_file(real, MEMORY)
     match kind:
         case "pipe":
             os.mkfifo(path)
-        case "folder":
+        case "directory":
             path.mkdir()
         case "huge":
             path.write_text(real.read_text() + " " * (1 << 20))
         case _:
             path.symlink_to(real)
     with unless_hung():
-        loaded = await anyio.to_thread.run_sync(load_record, path, abandon_on_cancel=True)
-    assert loaded == ()
+        loaded = await anyio.to_thread.run_sync(read_memory_file, path, abandon_on_cancel=True)
+    assert loaded == ClaudeMemory()
 
 
-def test_a_record_keeps_the_newest_answers_only() -> None:
-    record: SessionRecord = ()
+def test_a_memory_keeps_the_newest_answers_only() -> None:
+    memory = ClaudeMemory()
     for n in range(40):
-        record = add_answer(record, f"u{n}", "s", f"e{n}")
-    assert (len(record), record[-1]) == (32, AnsweredMessage("u39", "s", "e39"))
-    assert add_answer(record, "u39", "s", None)[-2:] == (record[-2], AnsweredMessage("u39", "s", None))
+        memory = memory.add_answer(f"u{n}", "s", f"e{n}")
+    answers = memory.answers
+    assert (len(answers), answers[-1]) == (32, AnsweredMessage("u39", "s", "e39"))
+    newer = memory.add_answer("u39", "s", None)
+    assert newer.answers[-2:] == (answers[-2], AnsweredMessage("u39", "s", None))
 
 
 def prompt_blocks(*messages: e.Message, missing_turns: Any = (), **fields: Any) -> list[str]:
     run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=list(messages), **fields)
-    return [block["text"] for block in build_prompt(run_input, new_input(run_input), missing_turns)]
+    return [block["text"] for block in build_prompt(run_input, find_new_input(run_input), missing_turns)]
 
 
 def test_context_and_state_come_before_the_users_text() -> None:
     context = [e.Context(description="page", value="roses")]
     assert prompt_blocks(user("u1", "hi"), context=context, state={"n": 1}) == [
-        "<context>\npage: roses\n</context>\n",
+        "<context>\nContext of this request:\n- page: roses\n</context>\n",
         '<state>\n{"n": 1}\n</state>\n',
         "hi",
     ]
@@ -149,7 +149,7 @@ def test_the_conversation_is_sent_with_its_calls_and_results() -> None:
     ]
 
 
-def test_what_cannot_be_read_is_named() -> None:
+def test_an_unreadable_attachment_is_named() -> None:
     parts = [e.ImagePart(source=e.UrlSource(value="http://127.0.0.1/x")), e.TextPart(text="see")]
     assert prompt_blocks(e.UserMessage(id="u1", content=parts)) == [
         "[An attachment that cannot be read here: image]",
@@ -222,7 +222,7 @@ def test_no_other_server_takes_the_name_of_our_tools_which_need_no_permission(
     assert len(caplog.records) == 2
 
 
-def test_what_no_command_line_takes_is_not_in_the_system_prompt() -> None:
+def test_characters_that_a_command_line_refuses_are_not_in_the_system_prompt() -> None:
     run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=[])
     launch = build_launch(ClaudeConfig(), PlatformContext(system_prompt_append="b\0rief \ud800"), run_input, {}, {})
     prompt: Any = launch.options.system_prompt
@@ -230,7 +230,7 @@ def test_what_no_command_line_takes_is_not_in_the_system_prompt() -> None:
 
 
 @pytest.mark.parametrize("model", ["--dangerously-skip-permissions", "two words", "x" * 200, 5, None])
-def test_what_is_no_name_of_a_model_is_not_passed_on(model: Any) -> None:
+def test_an_invalid_model_name_is_not_passed_on(model: Any) -> None:
     assert launched(forwarded_props={"model": model}).model == "default"
 
 
@@ -268,15 +268,15 @@ def test_what_every_process_has_is_known_by_name_and_so_is_the_password_of_an_ad
     assert {"not-a-secret", "never-given"} & set(shared.secrets) == set()
 
 
-async def test_whatever_replaced_the_record_file_is_deleted_and_nothing_else(tmp_path: Path) -> None:
+async def test_whatever_replaced_the_memory_file_is_deleted_and_nothing_else(tmp_path: Path) -> None:
     shared = ClaudeBridgeState(ClaudeConfig(env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")}))
-    folder, link, other = tmp_path / "folder", tmp_path / "link", tmp_path / "kept"
-    for one in (folder, other):
+    directory, link, other = tmp_path / "directory", tmp_path / "link", tmp_path / "kept"
+    for one in (directory, other):
         one.mkdir()
         (one / "file").touch()
     link.symlink_to(other)
-    for place in (folder, link):
-        shared.track_thread(KEY, place, RECORD)
+    for place in (directory, link):
+        shared.track_thread(KEY, place, MEMORY)
         await shared.erase_thread(KEY)
     assert sorted(tmp_path.rglob("*")) == [other, other / "file"]
 
@@ -288,7 +288,7 @@ async def test_transcripts_are_erased_where_the_processes_write_them(tmp_path: P
     other.parent.mkdir(parents=True)
     for file in (other, gone):
         file.touch()
-    shared.track_thread(KEY, None, RECORD)
+    shared.track_thread(KEY, None, MEMORY)
     await shared.erase_thread(KEY)
     assert list(other.parent.iterdir()) == [other]
 
@@ -301,10 +301,10 @@ async def test_transcripts_are_erased_where_the_processes_write_them(tmp_path: P
         ({"setting_sources": ["project", "home"]}, "'local', 'project', 'user'"),
         ({"setting_sources": "project"}, "'local', 'project', 'user'"),
         ({"permision_mode": "plan"}, "Did you mean permission_mode?"),
-        ({"zzz": 1}, "answer_timeout, cli_path"),
+        ({"zzz": 1}, "allowed_tools, cli_path"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_at_once_and_says_what_can(settings: dict[str, Any], hint: str) -> None:
+def test_an_invalid_option_is_refused_at_once_with_the_valid_values(settings: dict[str, Any], hint: str) -> None:
     with pytest.raises(ConfigError) as refused:
         ClaudeBridge(**settings)
     assert hint in str(refused.value)

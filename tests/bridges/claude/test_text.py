@@ -58,7 +58,7 @@ async def test_thoughts_are_reasoning_and_come_before_the_answer(tmp_path: Path)
     assert (spoken(words, "ZMC"), spoken(words)) == ("Two and two.", "Four.")
 
 
-async def test_every_run_says_what_it_used_and_cost_and_not_what_earlier_ones_did(tmp_path: Path) -> None:
+async def test_every_run_reports_its_own_usage_and_cost(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()
         ends: list[e.RunFinished] = []
@@ -119,7 +119,7 @@ async def test_nothing_about_the_process_reaches_a_client(tmp_path: Path) -> Non
     assert "WebFetch" not in stream
 
 
-async def test_what_people_write_is_taken_as_it_is(tmp_path: Path) -> None:
+async def test_user_messages_are_passed_on_literally(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("the hidden tulip")
     async with claude(tmp_path) as world:
@@ -138,7 +138,7 @@ async def test_an_image_is_shown_to_the_model(tmp_path: Path) -> None:
     assert "images/1.png" in json.dumps(model_request("walrus sums up")["messages"][-1])
 
 
-async def test_a_failure_of_the_model_is_an_error_without_its_words_and_the_process_goes_on(tmp_path: Path) -> None:
+async def test_a_failure_of_the_model_is_an_error_without_its_text_and_the_process_continues(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         for words, code in (("gnu crashes", "claude_error"), ("gnu is unpaid", "claude_auth")):
             thread = world.thread(words)

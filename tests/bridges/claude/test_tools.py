@@ -62,7 +62,9 @@ async def test_a_tool_of_the_developer_runs_here_and_knows_the_run(tmp_path: Pat
     assert seen == [["u2"]]
 
 
-async def test_a_call_of_a_clients_tool_ends_the_run_and_its_result_goes_on_in_the_same_process(tmp_path: Path) -> None:
+async def test_a_call_of_a_clients_tool_ends_the_run_and_its_result_continues_in_the_same_process(
+    tmp_path: Path,
+) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread(tools=[PAINT])
         asked_for = await thread.say("otter paints")
@@ -124,7 +126,7 @@ async def test_results_and_a_new_message_together_are_answered_one_after_the_oth
     assert "teal it is" not in str(model_request("walrus remembers")["messages"][-1])
 
 
-async def test_a_new_message_instead_of_a_result_gives_the_call_up(tmp_path: Path) -> None:
+async def test_a_new_message_instead_of_a_result_abandons_the_call(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread(tools=[PAINT])
         await thread.say("otter paints")
@@ -140,10 +142,10 @@ async def test_a_call_that_does_not_fit_the_tool_is_answered_here(tmp_path: Path
     assert words[-1] == "RF success"
 
 
-def hostile(kind: str, folder: Path) -> dict[str, Any]:
+def hostile(kind: str, directory: Path) -> dict[str, Any]:
     """A schema that must not be checked in the server: it would read a file, or take for ever."""
     doubled = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
-    secret = folder / "secret.json"
+    secret = directory / "secret.json"
     secret.write_text('{"const": "hush-hush"}')
     match kind:
         case "file":
@@ -216,17 +218,20 @@ async def test_an_agent_that_claude_sends_out_is_a_subagent_of_its_call(tmp_path
         note(tmp_path)
         thread = world.thread()
         words = await thread.say("otter delegates")
-    lane = "subagent-call_task"
-    assert select_words(words, "SUB", "END") == [f"SUB {lane} general-purpose < call_task", f"END SUB {lane}"]
-    assert f'CR call_inner "tulip" @{lane}' in words
-    mine = [event for event in thread.events if getattr(event, "subagent_run_id", None) == lane]
+    subagent_id = "subagent-call_task"
+    assert select_words(words, "SUB", "END") == [
+        f"SUB {subagent_id} general-purpose < call_task",
+        f"END SUB {subagent_id}",
+    ]
+    assert f'CR call_inner "tulip" @{subagent_id}' in words
+    mine = [event for event in thread.events if getattr(event, "subagent_run_id", None) == subagent_id]
     text = "".join(one.delta for one in mine if isinstance(one, e.TextMessageContent))
     assert text == "I will look.The note says tulip."
     assert [word.split()[1] for word in select_words(words, "CS")] == ["call_task", "call_inner"]
     assert words[-1] == "RF success"
 
 
-def note(folder: Path) -> None:
-    place = folder / "work" / "t"
+def note(directory: Path) -> None:
+    place = directory / "work" / "t"
     place.mkdir(parents=True, exist_ok=True)
     (place / "note.txt").write_text("tulip\n")

@@ -190,7 +190,7 @@ def test_every_block_of_a_result_counts(content: Any, expected: e.Content) -> No
     assert result_content(content) == expected
 
 
-def test_a_result_follows_its_call_and_says_whether_it_failed() -> None:
+def test_a_result_follows_its_call_with_its_error_flag() -> None:
     failed = ToolResultBlock(tool_use_id="c1", content="no such file", is_error=True)
     tale = TranslatedRun().feed(*STREAMED, results(failed))
     assert tale.words()[-1] == 'CR c1 "no such file" error'
@@ -231,14 +231,14 @@ def test_a_call_renamed_in_an_earlier_run_keeps_that_name() -> None:
     assert run.words() == ['CR c1~2 "ok"']
 
 
-def test_an_agent_sent_out_under_a_used_id_has_a_lane_of_its_own() -> None:
+def test_an_agent_started_under_a_used_id_is_a_separate_subagent() -> None:
     task = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "scout"})
     text, result = whole(TextBlock(text="I look."), message="m2", parent="c1"), ToolResultBlock(tool_use_id="c1")
     words = TranslatedRun(taken=("c1",)).feed(whole(task), text, results(result)).words()
     assert [word for word in words if "SUB" in word] == ["SUB subagent-c1~2 scout < c1~2", "END SUB subagent-c1~2"]
 
 
-def test_what_a_subagent_does_is_in_its_lane_until_its_call_has_a_result() -> None:
+def test_events_of_a_subagent_carry_its_id_until_its_call_has_a_result() -> None:
     task = ToolUseBlock(id="c1", name="Task", input={"subagent_type": "scout", "description": "look around"})
     inner = ToolUseBlock(id="c2", name="Bash", input={})
     words = (
@@ -253,22 +253,22 @@ def test_what_a_subagent_does_is_in_its_lane_until_its_call_has_a_result() -> No
         )
         .words()
     )
-    lane = "@subagent-c1"
+    subagent_id = "@subagent-c1"
     assert words == [
         "CS c1 Task < m1",
         'CA c1 {"subagent_type": "scout", "description": "look around"}',
         "CE c1",
         "SUB subagent-c1 scout < c1",
-        f"TS m2 {lane}",
-        f'TC m2 "I look." {lane}',
-        f"TE m2 {lane}",
-        f"CS c2 Bash < m2 {lane}",
-        f"CA c2 {{}} {lane}",
-        f"CE c2 {lane}",
-        f'CR c2 "a tree" {lane}',
-        f"TS m3 {lane}",
-        f'TC m3 "A tree." {lane}',
-        f"TE m3 {lane}",
+        f"TS m2 {subagent_id}",
+        f'TC m2 "I look." {subagent_id}',
+        f"TE m2 {subagent_id}",
+        f"CS c2 Bash < m2 {subagent_id}",
+        f"CA c2 {{}} {subagent_id}",
+        f"CE c2 {subagent_id}",
+        f'CR c2 "a tree" {subagent_id}',
+        f"TS m3 {subagent_id}",
+        f'TC m3 "A tree." {subagent_id}',
+        f"TE m3 {subagent_id}",
         "END SUB subagent-c1",
         'CR c1 "A tree."',
         "TS m4",

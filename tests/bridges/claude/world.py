@@ -73,7 +73,7 @@ class World:
 
     runner: Runner
     hosted: AgentHost
-    folder: Path
+    directory: Path
 
     def thread(self, name: str = "t", tools: list[Tool] | None = None) -> ClaudeThread:
         return ClaudeThread(self.runner, name, tools=tools or [])
@@ -104,7 +104,7 @@ class ClaudeThread(Thread):
 
 @asynccontextmanager
 async def claude(
-    folder: Path,
+    directory: Path,
     *,
     store: Path | None = None,
     context: dict[str, Any] | None = None,
@@ -113,19 +113,19 @@ async def claude(
     idle: float = 900.0,
     **bridge: Any,
 ) -> AsyncGenerator[World, None]:
-    """A server with Claude. `folder` holds the home and the workspaces; with `store` threads are in a file that another may open.
+    """A server with Claude. `directory` holds the home and the workspaces; with `store` threads are in a file that another may open.
 
     `idle` is the time in seconds that an unused thread keeps its process.
     """
     taps: dict[str, list[Any]] = {}
 
     def offered(run: Run) -> PlatformContext:
-        workspace = folder / "work" / run.thread.id
+        workspace = directory / "work" / run.thread.id
         workspace.mkdir(parents=True, exist_ok=True)
         paths = {"workspace_path": str(workspace), "cwd_path": str(workspace)}
         return PlatformContext(session_id=run.thread.id, **{**paths, **(context or {})})
 
-    hosted = AgentHost("agent", bridge_of(folder / "home", **bridge), context=offered, idle_timeout=idle)
+    hosted = AgentHost("agent", bridge_of(directory / "home", **bridge), context=offered, idle_timeout=idle)
     url = f"sqlite:///{store}" if store else "memory://"
     middleware = [_tap(taps), *([_granting(granted)] if granted else [])]
     chosen = settings or Settings(
@@ -135,7 +135,7 @@ async def claude(
         runner.taps = taps  # type: ignore[attr-defined]
         before = len(STREAMS)
         try:
-            yield World(runner, hosted, folder)
+            yield World(runner, hosted, directory)
         finally:
             CLAUDE_STREAMS.extend(STREAMS[before:])
 

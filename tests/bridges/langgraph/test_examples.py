@@ -28,7 +28,7 @@ async def approved(answer: dict[str, Any]) -> tuple[list[str], list[dict[str, An
     return model.saw[-1], events, question
 
 
-async def test_a_payment_waits_for_a_yes() -> None:
+async def test_a_payment_waits_for_approval() -> None:
     saw, events, question = await approved({"status": "resolved", "payload": {"approved": True}})
     assert (question["reason"], question["message"]) == ("confirmation", "Pay 12.00 € to Ada?")
     assert question["responseSchema"]["required"] == ["approved"]
@@ -75,4 +75,4 @@ async def test_the_recipe_is_shared_both_ways_and_shown_while_it_is_written() ->
     assert shown == [{"title": "Soup with "}, recipe]
     assert "CUSTOM" in kinds(events)
     assert state == {"recipe": recipe}
-    assert model.saw[0][0].endswith('The recipe now: {"title": "Soup"}')
+    assert model.saw[0][0].endswith('The current recipe: {"title": "Soup"}')

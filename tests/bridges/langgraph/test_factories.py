@@ -91,8 +91,8 @@ async def test_a_graph_without_a_messages_key_is_reported_once(caplog: pytest.Lo
         await thread.say("b")
     warnings = [record.getMessage() for record in caplog.records if "has no key" in record.getMessage()]
     assert warnings == [
-        "The graph's input has no key 'messages', so the graph does not receive the users' messages. Its keys are: history. "
-        "Add the key to its state, or name the right one: LangGraphConfig(messages_key=…)."
+        "Thread t: the input of its graph has no key 'messages', so the graph does not receive the user's messages. Its "
+        "keys are: history. Add the key to its state, or name the right one: LangGraphConfig(messages_key=…)."
     ]
 
 

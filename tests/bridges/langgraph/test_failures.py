@@ -43,7 +43,7 @@ async def test_a_graph_that_goes_round_for_ever_ends_at_its_limit() -> None:
     ],
     ids=["at once", "in a text", "in a call"],
 )
-async def test_a_model_that_fails_ends_what_it_began_and_says_nothing_of_why(turn: Any) -> None:
+async def test_a_model_that_fails_ends_its_open_message_without_showing_the_cause(turn: Any) -> None:
     async with langgraph(agent_graph(ScriptedModel(turn), get_weather)) as thread:
         await thread.say("go")
     assert thread.error == "langgraph_error"
@@ -82,7 +82,7 @@ class Context(TypedDict, total=False):
     tone: str
 
 
-async def test_the_context_is_what_the_server_gives_and_what_a_client_may_set() -> None:
+async def test_the_context_has_the_servers_values_and_those_a_client_may_set() -> None:
     seen: list[Any] = []
 
     async def node(state: MessagesState, runtime: Runtime[Context]) -> Any:
@@ -150,7 +150,7 @@ async def test_a_command_of_the_client_is_obeyed_where_that_is_allowed() -> None
 
 
 @pytest.mark.parametrize("wrong", [StateGraph(MessagesState), 7, None], ids=["not compiled", "a number", "nothing"])
-def test_what_is_no_graph_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_not_a_graph_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         LangGraphBridge(wrong)
 
@@ -163,7 +163,7 @@ def test_a_graph_is_here_or_on_a_server_and_not_both() -> None:
 async def test_a_factory_that_returns_no_graph_is_refused_when_it_is_called() -> None:
     async with langgraph(lambda: StateGraph(MessagesState)) as thread:
         await thread.say("go")
-    assert thread.error == "langgraph_error"
+    assert thread.error == "config_error"
 
 
 def test_a_compiled_graph_is_served_as_it_is() -> None:

@@ -11,7 +11,8 @@ from langgraph.graph.message import add_messages
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-from ambient_runner.bridges.langgraph.client_tools import frontend_tools, is_frontend, platform, request_context
+from ambient_runner.bridges.langgraph.client_tools import client_tools, is_client_tool
+from ambient_runner.bridges.langgraph.request import platform, request_context
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
@@ -23,7 +24,7 @@ SAVERS = pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["s
 
 
 @SAVERS
-async def test_a_call_of_the_clients_tool_ends_the_run_and_its_result_goes_on(saver: Any) -> None:
+async def test_a_call_of_the_clients_tool_ends_the_run_and_its_result_continues(saver: Any) -> None:
     model = ScriptedModel(calls(call("f1", "change_background", RED)), says("It is red."))
     async with langgraph(agent_graph(model, get_weather, checkpointer=saver()), tools=[TOOL]) as thread:
         assert await thread.say("red") == [
@@ -107,11 +108,11 @@ async def test_a_state_with_a_key_for_tools_gets_them_and_clients_neither_see_no
     assert [word for word in stream if word.startswith("S")] == ['SS {"colour": "red"}']
 
 
-async def test_a_node_can_ask_what_the_client_and_the_platform_say() -> None:
+async def test_a_node_can_read_the_clients_context_and_the_platforms_values() -> None:
     seen: list[Any] = []
 
     async def node(state: Any) -> Any:
-        seen.append((is_frontend("change_background"), is_frontend("other"), request_context(), platform()))
+        seen.append((is_client_tool("change_background"), is_client_tool("other"), request_context(), platform()))
         return {"messages": []}
 
     class State(TypedDict):
@@ -124,7 +125,7 @@ async def test_a_node_can_ask_what_the_client_and_the_platform_say() -> None:
 
 
 def test_outside_of_a_run_there_are_no_tools_of_a_client() -> None:
-    assert (frontend_tools(), is_frontend("x"), request_context(), platform()) == ([], False, [], {})
+    assert (client_tools(), is_client_tool("x"), request_context(), platform()) == ([], False, [], {})
 
 
 async def test_a_client_cannot_replace_a_tool_of_the_graph() -> None:
@@ -154,3 +155,11 @@ async def test_the_platform_reaches_the_nodes_and_a_factory() -> None:
     async for _ in LangGraphBridge(make).create_adapter(context).run(input_to_agui(run_input)):
         pass
     assert seen == [["mine"], {"model": "small", "system_prompt_append": "Be kind."}]
+
+
+async def test_a_client_tool_whose_name_no_provider_accepts_is_not_offered_to_the_model() -> None:
+    model = ScriptedModel(says("Hi."))
+    tools = [TOOL, e.Tool(name="change background!", description="")]
+    async with langgraph(agent_graph(model, get_weather), tools=tools) as thread:
+        await thread.say("go")
+    assert model.bound == ["get_weather", "change_background"]

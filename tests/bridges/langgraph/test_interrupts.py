@@ -195,7 +195,7 @@ async def test_an_answer_finds_its_interrupt_after_a_restart(tmp_path: Path) -> 
 
 
 async def test_an_expired_interrupt_can_only_be_cancelled() -> None:
-    async with langgraph(asking("q"), LangGraphConfig(interrupt_seconds=0)) as thread:
+    async with langgraph(asking("q"), LangGraphConfig(interrupt_timeout=0)) as thread:
         await thread.say("go")
         (raised,) = thread.interrupts
         with pytest.raises(InterruptNotOpen):
@@ -206,7 +206,7 @@ async def test_an_expired_interrupt_can_only_be_cancelled() -> None:
 async def test_a_new_message_after_an_expired_interrupt_abandons_the_call() -> None:
     model = ScriptedModel(calls(call("c1", "book", ROME)), says("ok"))
     graph = agent_graph(model, book, checkpointer=InMemorySaver())
-    async with langgraph(graph, LangGraphConfig(interrupt_seconds=0)) as thread:
+    async with langgraph(graph, LangGraphConfig(interrupt_timeout=0)) as thread:
         await thread.say("go")
         assert (await thread.say("forget it"))[-1] == "RF success"
     assert model.saw[1] == [
@@ -264,7 +264,7 @@ def publishing() -> Any:
     return graph.compile(checkpointer=InMemorySaver(), interrupt_before=["publish"])
 
 
-async def test_a_breakpoint_asks_whether_to_go_on() -> None:
+async def test_a_breakpoint_raises_a_confirmation() -> None:
     async with langgraph(publishing()) as thread:
         assert (await thread.say("go"))[-1] == "RF asks confirmation"
         (raised,) = thread.interrupts
@@ -276,14 +276,14 @@ async def test_a_breakpoint_asks_whether_to_go_on() -> None:
 
 
 @pytest.mark.parametrize("answer", [False, {"approved": False}, {"approved": "false"}])
-async def test_a_no_at_a_breakpoint_is_a_no(answer: Any) -> None:
+async def test_a_declined_breakpoint_does_not_continue_the_graph(answer: Any) -> None:
     async with langgraph(publishing()) as thread:
         await thread.say("go")
         assert await thread.resume(yes(thread.interrupts[0], answer)) == ["MS", "RF success"]
 
 
 @pytest.mark.parametrize("answer", [None, True, {}, {"approved": True}, "go on"])
-async def test_a_yes_at_a_breakpoint_is_a_yes(answer: Any) -> None:
+async def test_an_approval_at_a_breakpoint_continues_the_graph(answer: Any) -> None:
     async with langgraph(publishing()) as thread:
         await thread.say("go")
         await thread.resume(yes(thread.interrupts[0], answer))

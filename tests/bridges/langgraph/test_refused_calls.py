@@ -25,7 +25,7 @@ def of(call_id: str, stream: list[str]) -> list[str]:
 @SAVERS
 @pytest.mark.parametrize("build", [agent_graph, react_agent])
 @pytest.mark.parametrize("arguments", ["{city: Rome}", "[1]", "Rome"])
-async def test_a_call_whose_arguments_are_no_json_object_gets_a_result_and_the_thread_goes_on(
+async def test_a_call_whose_arguments_are_no_json_object_gets_a_result_and_the_thread_continues(
     saver: Any, build: Any, arguments: str
 ) -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", arguments)), says("ok"))
@@ -68,7 +68,7 @@ async def test_a_call_that_the_sdk_takes_although_its_end_is_missing_is_not_refu
         assert (await thread.resume(yes(thread.interrupts[0], 1)))[0] == 'CR c1 "booked Rome: 1"'
 
 
-async def test_a_graph_that_answers_such_a_call_itself_has_the_word() -> None:
+async def test_a_graph_that_answers_such_a_call_itself_takes_precedence() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", "Rome")))
 
     async def agent(state: MessagesState) -> Any:

@@ -38,7 +38,7 @@ async def remote(graph: Any, **options: Any) -> AsyncGenerator[Thread, None]:
             yield thread
 
 
-async def test_a_remote_graph_says_what_a_local_one_says() -> None:
+async def test_a_remote_graph_sends_the_same_events_as_a_local_one() -> None:
     turns = [calls(text("Look: "), call("c1", "get_weather", ROME[:6], ROME[6:])), says("Su", "n.", usage=(3, 2))]
     streams: list[Any] = []
     for where in (langgraph, remote):
@@ -98,7 +98,7 @@ async def test_a_subgraph_and_shared_state_come_from_afar() -> None:
         ]
 
 
-async def test_a_stop_cuts_the_stream_and_the_next_run_goes_on() -> None:
+async def test_a_stop_cuts_the_stream_and_the_next_run_continues() -> None:
     model = ScriptedModel([*says("half"), anyio.Event()], says("whole"))
     async with remote(agent_graph(model, checkpointer=InMemorySaver())) as thread:
         with unless_hung():
@@ -153,6 +153,6 @@ async def test_erasing_a_thread_erases_it_over_there() -> None:
         assert len(graph.checkpointer.storage) == 0
 
 
-async def test_a_thread_that_never_ran_over_there_is_easily_forgotten() -> None:
+async def test_a_thread_unknown_to_the_other_server_is_erased_without_an_error() -> None:
     async with serving(agent_graph(ScriptedModel(), checkpointer=InMemorySaver())) as url:
         await LangGraphBridge(url=url).erase_thread(KEY)

@@ -293,7 +293,7 @@ async def test_a_call_that_a_stop_left_without_a_result_does_not_get_that_of_ano
     ]
 
 
-async def test_a_rewind_forgets_the_aliases_of_what_is_gone() -> None:
+async def test_a_rewind_removes_the_aliases_of_removed_calls() -> None:
     turns = [calls(call("c0", "get_weather", ROME)), says("One.")]
     turns += [
         calls(call("c0", "get_weather", OSLO)),

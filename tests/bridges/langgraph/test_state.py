@@ -58,7 +58,7 @@ def state_words(stream: list[str]) -> list[str]:
     return [word for word in stream if word.startswith(("SS", "SD"))]
 
 
-async def test_each_step_tells_what_it_changed_and_messages_are_not_state() -> None:
+async def test_each_step_sends_its_state_changes_without_messages() -> None:
     graph = graph_of(
         lambda state: {"recipe": {"title": "Soup"}},
         lambda state: {"recipe": {"title": "Soup", "salt": True}, "log": ["salted"], "messages": [AIMessage("Done.")]},
@@ -197,7 +197,7 @@ async def test_an_answer_may_be_such_an_integer() -> None:
         assert (await thread.runner.view_thread(KEY)).state.value == {"recipe": {"n": HUGE}, "log": []}
 
 
-async def test_a_thread_with_such_an_integer_in_a_call_goes_on() -> None:
+async def test_a_thread_with_such_an_integer_in_a_call_continues() -> None:
     """The checkpointer refuses what the model wrote, as it does without us. The next run gives it what it can keep."""
 
     @tool
@@ -266,7 +266,7 @@ async def test_a_graph_may_say_in_a_models_metadata_what_is_predicted() -> None:
         assert (await thread.say("write"))[: len(PREDICTED)] == PREDICTED
 
 
-async def test_what_was_predicted_and_did_not_come_true_is_taken_back() -> None:
+async def test_a_prediction_that_the_graph_does_not_confirm_is_withdrawn() -> None:
     model = ScriptedModel(calls(call("w1", "write", *PIECES)))
     graph = writing(model, after=lambda state: {"document": "refused"})
     async with langgraph(graph, LangGraphConfig(predict_state=[MAPPING])) as thread:
@@ -276,7 +276,7 @@ async def test_what_was_predicted_and_did_not_come_true_is_taken_back() -> None:
 
 @pytest.mark.parametrize("before", [{}, {"document": "mine"}], ids=["never there", "the client's"])
 @pytest.mark.parametrize("fails", [False, True], ids=["refused", "failed"])
-async def test_a_prediction_of_what_the_graph_never_had_is_taken_back(before: Any, fails: bool) -> None:
+async def test_a_prediction_of_a_key_that_the_graph_never_had_is_withdrawn(before: Any, fails: bool) -> None:
     class NoInput(TypedDict):
         messages: Annotated[list[Any], add_messages]
 

@@ -24,7 +24,7 @@ def wrapped(inner: Any, **compiled: Any) -> Any:
     return StateGraph(MessagesState).add_node("helper", inner).add_edge(START, "helper").compile(**compiled)
 
 
-async def test_a_subgraph_is_a_subagent_and_what_it_says_is_its_own() -> None:
+async def test_a_subgraph_is_a_subagent_with_its_own_messages() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", ROME)), says("Su", "n."))
     async with langgraph(wrapped(agent_graph(model, get_weather))) as thread:
         assert await thread.say("go") == [
@@ -129,7 +129,7 @@ async def test_subgraphs_in_subgraphs_know_their_parent() -> None:
         ]
 
 
-async def test_nodes_side_by_side_speak_at_once_and_each_message_stays_whole() -> None:
+async def test_parallel_nodes_stream_at_once_and_each_message_stays_whole() -> None:
     """Strictly in turns: a, b, a, b."""
     turns = [anyio.Event() for _ in range(4)]
 

@@ -142,7 +142,7 @@ async def test_several_calls_of_one_turn_share_their_message() -> None:
         ]
 
 
-async def test_a_tool_that_fails_says_so_to_client_and_model() -> None:
+async def test_client_and_model_are_informed_of_a_failed_tool() -> None:
     def broken() -> str:
         """Fails."""
         raise ToolException("no luck")
@@ -155,7 +155,7 @@ async def test_a_tool_that_fails_says_so_to_client_and_model() -> None:
     assert model.saw[1][-1] == "tool c1: no luck error"
 
 
-async def test_a_call_of_a_tool_that_is_not_there_says_so_to_client_and_model() -> None:
+async def test_client_and_model_are_informed_of_a_call_of_an_unknown_tool() -> None:
     model = ScriptedModel(calls(call("c1", "nothing_like_it")), says("Sorry."))
     async with langgraph(react_agent(model, get_weather)) as thread:
         stream = await thread.say("go")
@@ -188,7 +188,7 @@ async def test_a_result_that_is_no_json_is_sent_in_the_nearest_form() -> None:
     assert stream[:4] == ["CS c1 odd < m1", 'CA c1 {"far":null}', "CE c1", f"CR c1 {content_text}"]
 
 
-async def test_a_model_that_does_not_stream_says_its_message_whole_and_once() -> None:
+async def test_a_model_that_does_not_stream_sends_its_message_whole_and_once() -> None:
     model = ScriptedModel(
         calls(text("Look: "), call("c1", "get_weather", ROME), usage=(3, 2)), says("Sun."), disable_streaming=True
     )
@@ -334,7 +334,7 @@ async def test_what_nodes_and_tools_write_to_the_stream_are_custom_events_in_ord
         ]
 
 
-async def test_what_contains_itself_is_named_where_a_node_writes_it_to_the_stream() -> None:
+async def test_a_cyclic_value_in_the_stream_is_replaced_by_its_type_name() -> None:
     endless: dict[str, Any] = {}
     endless["me"] = endless
 

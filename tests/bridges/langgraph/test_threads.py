@@ -56,7 +56,7 @@ async def test_the_ids_that_were_streamed_are_those_in_the_graphs_state() -> Non
     assert [message.id for message in messages] == ["u1", *first, "u2", *second]
 
 
-async def test_after_a_restart_a_stored_graph_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_after_a_restart_a_stored_graph_continues_where_it_was(tmp_path: Path) -> None:
     model = ScriptedModel(says("one"), says("two"))
     async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "graph.db")) as saver:
         async with langgraph(agent_graph(model, checkpointer=saver), store=tmp_path / "ledger.db") as thread:
@@ -100,7 +100,7 @@ async def test_a_rewind_takes_the_graph_back_to_where_the_message_was_sent() -> 
     assert await stored(graph) == ["user: a", "ai: one", "user: b", "ai: new two", "user: d", "ai: new three"]
 
 
-async def test_a_rewind_to_the_beginning_forgets_what_the_graph_had() -> None:
+async def test_a_rewind_to_the_beginning_clears_the_graphs_conversation() -> None:
     model = ScriptedModel(says("one"), says("two"), says("again"))
     graph = agent_graph(model, checkpointer=InMemorySaver())
     async with langgraph(graph) as thread:
@@ -235,7 +235,7 @@ async def test_erasing_a_thread_erases_its_checkpoints() -> None:
         assert (await graph.aget_state(PLACE)).values == {}
 
 
-async def test_a_client_may_go_on_from_an_earlier_checkpoint_where_that_is_allowed() -> None:
+async def test_a_client_may_continue_from_an_earlier_checkpoint_where_that_is_allowed() -> None:
     model = ScriptedModel(says("one"), says("two"), says("other two"))
     graph = agent_graph(model, checkpointer=InMemorySaver())
     async with langgraph(graph, LangGraphConfig(time_travel=True)) as thread:
@@ -245,7 +245,7 @@ async def test_a_client_may_go_on_from_an_earlier_checkpoint_where_that_is_allow
         await thread.say("c", forwarded_props={"checkpointId": checkpoint})
         assert model.saw[2] == ["user: a", "ai: one", "user: c"]
         await thread.say("d", forwarded_props={"checkpointId": "nope"})
-    assert thread.error == "no_such_checkpoint"
+    assert thread.error == "unknown_checkpoint"
     assert len(model.saw) == 3
 
 

@@ -17,7 +17,7 @@ from langgraph.prebuilt import ToolNode, create_react_agent
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
-from ambient_runner.bridges.langgraph.client_tools import back_to_model, backend_tools, frontend_tools, route_tools
+from ambient_runner.bridges.langgraph.client_tools import back_to_model, backend_tools, client_tools, route_tools
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
@@ -62,7 +62,7 @@ def agent_graph(model: ScriptedModel, *tools: Any, **compiled: Any) -> Any:
     """A model that calls tools until it is done; it sees the client's tools too."""
 
     async def agent(state: MessagesState) -> Any:
-        bound = model.bind_tools([*tools, *frontend_tools()])
+        bound = model.bind_tools([*tools, *client_tools()])
         return {"messages": [await bound.ainvoke(state["messages"])]}
 
     graph = StateGraph(MessagesState)

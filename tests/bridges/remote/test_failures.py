@@ -131,8 +131,9 @@ async def test_an_unreachable_server_is_reported(caplog: pytest.LogCaptureFixtur
     async with hosting(RemoteBridge(f"http://127.0.0.1:{port}/")) as runner:
         assert code(await run_once(runner, user("u1"))) == "remote_unreachable"
     [record] = [record for record in caplog.records if record.name.startswith("ambient_runner")]
-    assert (record.levelno, "Traceback" in record.getMessage()) == (logging.WARNING, False)
-    assert "ConnectError" in record.getMessage()
+    cause = record.exc_text or ""
+    assert (record.levelno, "Traceback" in cause) == (logging.WARNING, False)
+    assert "ConnectError" in cause
 
 
 @pytest.mark.parametrize(

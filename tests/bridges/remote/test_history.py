@@ -215,7 +215,7 @@ async def test_ids_in_a_snapshot_are_such_as_a_client_can_send_back() -> None:
             ]
 
 
-def test_reasoning_stays_unless_it_tells_any() -> None:
+def test_reasoning_is_kept_unless_the_snapshot_has_some() -> None:
     thought = ReasoningMessage(id="r1", content="hm")
     shown: list[Message] = [U1, thought, says("m1", "first"), U2]
     without: list[Message] = [U1, says("m1", "first!"), U2]
@@ -310,7 +310,7 @@ async def test_a_secret_in_a_snapshot_is_not_stored() -> None:
     assert secret.encode() not in b"".join(line for batch in batches for line in batch.lines)
 
 
-async def test_a_huge_snapshot_is_passed_over_and_what_was_streamed_stands() -> None:
+async def test_a_huge_snapshot_is_ignored_and_the_streamed_messages_stay() -> None:
     snapshot = MessagesSnapshot(messages=[user("u1"), says("m1", "x" * (9 << 20))])
     async with fronting(framed(*said("m1", "one"), snapshot)) as thread:
         await thread.run(user("u1"))

@@ -65,7 +65,7 @@ def ends_when_asked(head: bytes) -> tuple[Answer, Answer]:
     return run, stop
 
 
-async def test_a_server_of_ours_is_asked_to_stop_and_ends_the_run_itself() -> None:
+async def test_another_ambient_runner_is_asked_to_stop_and_ends_the_run_itself() -> None:
     async with fronting(*ends_when_asked(OUR_HEAD), path="agents/helper") as thread:
         last = await stopped_in_the_middle(thread)
         run, stop = thread.upstream.requests

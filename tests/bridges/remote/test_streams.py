@@ -209,7 +209,7 @@ async def test_a_run_whose_interrupt_is_gone_is_retried_without_the_answer() -> 
     assert ended.outcome == Interrupted(interrupts=[Interrupt(id="q2", reason="confirmation")])
 
 
-async def test_what_is_open_when_it_ends_is_closed_and_what_it_forgot_is_added() -> None:
+async def test_open_messages_are_closed_and_missing_starts_are_added() -> None:
     start, content, _ = said("m1", "hello")
     async with fronting(raw(SSE_HEAD, stream(content, FINISHED))) as thread:
         bare = await thread.run(user("u1"))

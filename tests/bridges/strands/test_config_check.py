@@ -34,7 +34,7 @@ def quiet() -> ScriptedModel:
 def warnings(caplog: pytest.LogCaptureFixture) -> list[Any]:
     """The unknown name of each warning, and its hint."""
     return [
-        (record.args[0], record.args[2])
+        (record.args[1], record.args[3])
         for record in caplog.records
         if record.name.endswith("strands.config_check") and isinstance(record.args, tuple)
     ]
@@ -83,7 +83,7 @@ async def test_the_tools_of_a_graphs_agents_are_known(caplog: pytest.LogCaptureF
     "name", ["deleteFile", "delete-file", "DELETE_FILE", "delte_file", "delete_flie", "deleete_file"]
 )
 @pytest.mark.parametrize("behavior", [ASKS, SHOWS], ids=["asks", "shows"])
-def test_a_slip_of_the_pen_is_found_whatever_the_behaviour_is_for(name: str, behavior: ToolBehavior) -> None:
+def test_a_typo_is_found_in_every_kind_of_behavior(name: str, behavior: ToolBehavior) -> None:
     assert unknown_tool_names(config_of(**{name: behavior}), {"delete_file", "look"}) == {name: "delete_file"}
 
 
@@ -93,7 +93,7 @@ def test_what_may_be_a_tool_of_the_client_that_comes_later_is_left_alone_but_for
     assert unknown_tool_names(config_of(**{name: ASKS}), {"delete_file"}).keys() == {name}
 
 
-def test_a_name_like_that_of_a_tool_with_a_behaviour_of_its_own_may_be_another_tool() -> None:
+def test_a_name_similar_to_that_of_a_configured_tool_may_be_another_tool() -> None:
     assert unknown_tool_names(config_of(delete_file=ASKS, deleteFile=SHOWS), {"delete_file"}) == {}
 
 

@@ -36,7 +36,7 @@ async def places(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a17_closing_the_events_anywhere_stops_the_model_and_the_next_run_works(name: str) -> None:
+async def test_closing_the_events_anywhere_stops_the_model_and_the_next_run_works(name: str) -> None:
     case = CASES[name]
     for place in await places(name):
         models = case.models()
@@ -52,7 +52,7 @@ async def test_a17_closing_the_events_anywhere_stops_the_model_and_the_next_run_
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a17_cancelling_while_the_model_is_being_waited_for_leaves_nothing(name: str) -> None:
+async def test_cancelling_while_the_model_is_being_waited_for_leaves_nothing(name: str) -> None:
     case = CASES[name]
     steps = sum(len(turn) for turns in case.turns.values() for turn in turns)
     for place in range(steps) if name in EVERYWHERE else five_places(steps, seed=len(name)):
@@ -73,7 +73,7 @@ async def test_a17_cancelling_while_the_model_is_being_waited_for_leaves_nothing
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a17_a_stop_anywhere_ends_the_run_as_cancelled_and_the_thread_goes_on(name: str) -> None:
+async def test_a_stop_anywhere_ends_the_run_as_cancelled_and_the_thread_continues(name: str) -> None:
     case = CASES[name]
     for place in await places(name):
         models = case.models()
@@ -93,7 +93,7 @@ async def test_a17_a_stop_anywhere_ends_the_run_as_cancelled_and_the_thread_goes
                 assert stopping.has_stopped == (events[-1].outcome == e.Cancelled())
 
 
-async def test_a17_a_tool_that_will_not_end_is_left_behind_and_the_thread_goes_on() -> None:
+async def test_a_tool_that_does_not_end_is_abandoned_and_the_thread_continues() -> None:
     entered, release = anyio.Event(), anyio.Event()
 
     @tool

@@ -48,7 +48,7 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
 
-async def test_the_chat_calls_a_tool_of_the_page_and_goes_on_with_its_result() -> None:
+async def test_the_chat_calls_a_tool_of_the_page_and_continues_with_its_result() -> None:
     model = ScriptedModel(calls(call("c1", "change_background", '{"background": "teal"}')), says("It is teal now."))
     async with client_of(example("strands_agentic_chat").create(model, SETTINGS)) as client:
         page = Page(client)
@@ -89,12 +89,12 @@ async def test_the_recipe_is_shared_both_ways() -> None:
         {"recipe": recipe, "user": "ada"},
         {"recipe": recipe, "user": "ada", "facts": {"minutes": 15, "shopping": 2}},
     ]
-    assert model.saw[0] == [said_user('The recipe now:\n{"title": "Soup"}\n\nmore taste')]
+    assert model.saw[0] == [said_user('The current recipe:\n{"title": "Soup"}\n\nmore taste')]
 
 
 async def test_the_plan_is_predicted_shown_and_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("strands_agentic_generative_ui")
-    monkeypatch.setattr(module, "PAUSE", 0)
+    monkeypatch.setattr(module, "STEP_DURATION", 0)
     model = ScriptedModel(calls(call("c1", "plan_steps", '{"steps": ["mix",', ' "bake"]}')), says("never said"))
     async with client_of(module.create(model, SETTINGS)) as client:
         events = await Page(client).post(run_body("a cake"))

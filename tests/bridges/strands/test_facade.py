@@ -35,7 +35,7 @@ def kinds(response: Any) -> list[str]:
     return [event["type"] for _, event in frames(response)]
 
 
-async def test_an_app_serves_the_agent_and_says_that_it_is_there() -> None:
+async def test_an_app_serves_the_agent_and_answers_ping() -> None:
     agent = StrandsAgent(agent_of(ScriptedModel(says("hi"))), name="helper")
     app = create_strands_app(agent, settings=SETTINGS)
     async with client_of(app) as client:
@@ -55,13 +55,13 @@ async def test_an_app_serves_the_agent_and_says_that_it_is_there() -> None:
     ]
 
 
-def test_a_path_without_a_slash_is_refused_in_words() -> None:
+def test_a_path_without_a_slash_is_refused_with_an_explanation() -> None:
     with pytest.raises(ConfigError):
         create_strands_app(agent_of(ScriptedModel()), "chat", settings=SETTINGS)
 
 
 @pytest.mark.parametrize("path", ["/chat", "/chat/"])
-async def test_an_endpoint_can_be_anywhere_in_an_app_beside_others(path: str) -> None:
+async def test_an_endpoint_can_be_anywhere_in_an_app_with_others(path: str) -> None:
     app = FastAPI()
     add_strands_fastapi_endpoint(app, agent_of(ScriptedModel(says("one"))), path, settings=SETTINGS)
     add_strands_fastapi_endpoint(app, StrandsAgent(agent_of(ScriptedModel(says("two"))), "b"), "/b", settings=SETTINGS)
@@ -106,7 +106,7 @@ async def test_tool_results_bring_the_conversation_along() -> None:
     ]
 
 
-async def test_without_anything_to_say_a_request_is_refused() -> None:
+async def test_a_request_without_new_input_is_refused() -> None:
     app = create_strands_app(agent_of(ScriptedModel()), settings=SETTINGS)
     async with client_of(app) as client:
         assert (await client.post("/", json={"threadId": "t", "runId": "r", "messages": []})).status_code == 422
@@ -175,6 +175,6 @@ def test_a_missing_package_is_named_with_the_line_to_type() -> None:
     assert "pip install 'ambient-runner[strands]'" in done.stderr
 
 
-def test_a_bridge_of_a_template_says_what_it_can() -> None:
+def test_a_bridge_of_a_template_declares_its_capabilities() -> None:
     agent = Agent(model=ScriptedModel(), callback_handler=None)
     assert StrandsBridge(agent).capabilities().thinking

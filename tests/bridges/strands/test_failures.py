@@ -51,9 +51,7 @@ def cut_off(*blocks: Turn) -> Turn:
     ],
     ids=["at once", "in text", "in reasoning", "in a call", "in a frontend call"],
 )
-async def test_a16_a_model_that_fails_leaves_a_closed_stream_and_a_usable_thread(
-    script: Turn, expected: list[str]
-) -> None:
+async def test_a_model_that_fails_leaves_a_closed_stream_and_a_usable_thread(script: Turn, expected: list[str]) -> None:
     model = ScriptedModel(script, says("Better."))
     async with strands(agent_of(model, now), tools=[TOOL]) as thread:
         words = await thread.say("go")
@@ -69,7 +67,7 @@ def end_it() -> str:
     sys.exit(3)
 
 
-async def test_a_tool_that_would_end_the_process_has_failed_and_the_model_goes_on() -> None:
+async def test_a_tool_that_would_end_the_process_has_failed_and_the_model_continues() -> None:
     model = ScriptedModel(calls(call("c1", "end_it")), says("On."))
     async with strands(agent_of(model, end_it)) as thread:
         assert (await thread.say("go"))[-1] == "RF success"
@@ -77,7 +75,7 @@ async def test_a_tool_that_would_end_the_process_has_failed_and_the_model_goes_o
     assert (result["toolUseId"], result["status"]) == ("c1", "error")
 
 
-async def test_a16_too_many_tokens_have_a_code_of_their_own() -> None:
+async def test_too_many_tokens_have_their_own_code() -> None:
     model = ScriptedModel(says("Once upon a", stop="max_tokens"), says("ok"))
     async with strands(agent_of(model)) as thread:
         assert await thread.say("go") == ["TS m1", 'TC m1 "Once upon a"', "TE m1"]
@@ -86,7 +84,7 @@ async def test_a16_too_many_tokens_have_a_code_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("reason", ["guardrail_intervened", "content_filtered"])
-async def test_a16_a_guardrail_is_told(reason: str) -> None:
+async def test_a_guardrail_is_reported(reason: str) -> None:
     async with strands(agent_of(ScriptedModel(says("No.", stop=reason)))) as thread:
         assert (await thread.say("go"))[-3:] == [
             f'CUSTOM AgentStopped {{"stop_reason": "{reason}"}}',
@@ -95,7 +93,7 @@ async def test_a16_a_guardrail_is_told(reason: str) -> None:
         ]
 
 
-async def test_a16_what_a_hook_says_instead_of_the_model_is_told() -> None:
+async def test_the_text_of_a_hook_instead_of_the_model_is_sent() -> None:
     def deny(event: BeforeModelCallEvent) -> None:
         event.cancel = "Not today."
 
@@ -105,7 +103,7 @@ async def test_a16_what_a_hook_says_instead_of_the_model_is_told() -> None:
     assert model.saw == []
 
 
-async def test_a16_what_a_hook_says_after_the_tools_is_the_last_word() -> None:
+async def test_the_text_of_a_hook_after_the_tools_ends_the_run() -> None:
     def enough(event: AfterToolsEvent) -> None:
         event.end_turn = "That is all."
 
@@ -115,14 +113,14 @@ async def test_a16_what_a_hook_says_after_the_tools_is_the_last_word() -> None:
     assert stream[-5:] == ["TS m2", 'TC m2 "That is all."', "TE m2", "MS", "RF success"]
 
 
-async def test_a16_a_throttled_model_is_asked_again_and_the_client_sees_one_answer() -> None:
+async def test_a_throttled_model_is_called_again_and_the_client_sees_one_answer() -> None:
     model = ScriptedModel([ModelThrottledException("slow down")], says("ok"))
     patient = ModelRetryStrategy(max_attempts=2, initial_delay=0, max_delay=0)
     async with strands(agent_of(model, retry_strategy=patient)) as thread:
         assert await thread.say("go") == ["TS m1", 'TC m1 "ok"', "TE m1", "MS", "RF success"]
 
 
-async def test_a16_what_was_said_before_a_throttle_is_a_message_of_its_own() -> None:
+async def test_text_before_a_throttle_is_a_separate_message() -> None:
     model = ScriptedModel([*says("Well", ", ")[:4], ModelThrottledException("slow down")], says("Yes", "."))
     patient = ModelRetryStrategy(max_attempts=2, initial_delay=0, max_delay=0)
     async with strands(agent_of(model, retry_strategy=patient)) as thread:
@@ -130,7 +128,7 @@ async def test_a16_what_was_said_before_a_throttle_is_a_message_of_its_own() -> 
     assert stream[:8] == ["TS m1", 'TC m1 "Well"', 'TC m1 ", "', "TE m1", "TS m2", 'TC m2 "Yes"', 'TC m2 "."', "TE m2"]
 
 
-async def test_a16_a_model_that_is_throttled_in_the_middle_of_a_call_leaves_no_open_call() -> None:
+async def test_a_model_that_is_throttled_in_the_middle_of_a_call_leaves_no_open_call() -> None:
     begun = [*cut_off(call("c1", "now", '{"a'))[:-1], ModelThrottledException("slow down")]
     model = ScriptedModel(begun, calls(call("c2", "now")), says("noon"))
     patient = ModelRetryStrategy(max_attempts=2, initial_delay=0, max_delay=0)
@@ -144,7 +142,7 @@ async def test_a16_a_model_that_is_throttled_in_the_middle_of_a_call_leaves_no_o
         ]
 
 
-async def test_a16_a_limit_of_turns_ends_the_run_and_is_told() -> None:
+async def test_a_limit_of_turns_ends_the_run_and_is_reported() -> None:
     model = ScriptedModel(script=lambda messages: calls(call(f"c{len(messages)}", "now")))
     async with strands(agent_of(model, now), StrandsAgentConfig(max_turns=2)) as thread:
         stream = await thread.say("go")
@@ -152,7 +150,7 @@ async def test_a16_a_limit_of_turns_ends_the_run_and_is_told() -> None:
     assert len(model.saw) == 2
 
 
-async def test_a22_what_cannot_be_encoded_ends_the_run_with_its_own_code() -> None:
+async def test_a_value_that_cannot_be_encoded_ends_the_run_with_its_own_code() -> None:
     behavior = ToolBehavior(custom_result_handler=lambda context: [e.Custom(name="mine", value=object())])
     model = ScriptedModel(calls(text("a"), call("c1", "now")), says("ok"))
     async with strands(agent_of(model, now), StrandsAgentConfig(tool_behaviors={"now": behavior})) as thread:
@@ -160,7 +158,7 @@ async def test_a22_what_cannot_be_encoded_ends_the_run_with_its_own_code() -> No
         assert await ending(thread) == "ENCODING_ERROR"
 
 
-async def test_a23_nothing_of_the_agent_itself_is_ever_sent() -> None:
+async def test_the_agent_object_is_never_sent() -> None:
     model = ScriptedModel(calls(thought("Hm."), text("a"), call("c1", "now", "{}")), says("ok"))
     agent = Agent(model=model, tools=[now], callback_handler=None, system_prompt="SECRET PROMPT")
     async with strands(agent) as thread:

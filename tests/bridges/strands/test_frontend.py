@@ -37,7 +37,7 @@ def get_weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-async def test_a8_a_frontend_call_ends_the_run_and_its_result_begins_the_next() -> None:
+async def test_a_frontend_call_ends_the_run_and_its_result_begins_the_next() -> None:
     model = ScriptedModel(calls(text("Red it is."), call("f1", "change_background", RED)), says("Done."))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         assert await thread.say("red please") == [
@@ -59,7 +59,7 @@ async def test_a8_a_frontend_call_ends_the_run_and_its_result_begins_the_next() 
     ]
 
 
-async def test_a8_a_call_under_an_id_that_no_client_could_send_back_is_answered() -> None:
+async def test_a_call_under_an_id_that_no_client_could_send_back_is_answered() -> None:
     """It was not: the SDK knew the call by the model's id, the client by another."""
     endless = "call_" + "x" * 300
     model = ScriptedModel(calls(call(endless, "change_background", RED)), says("Done."))
@@ -69,7 +69,7 @@ async def test_a8_a_call_under_an_id_that_no_client_could_send_back_is_answered(
     assert model.saw[1][-1] == said_user(tool_result(client_safe_id(endless), "changed"))
 
 
-async def test_a8_the_model_is_offered_the_client_tool_and_the_agent_keeps_none_of_it() -> None:
+async def test_the_model_is_offered_the_client_tool_and_the_agent_keeps_none_of_it() -> None:
     agent = agent_of(model := ScriptedModel(says("a"), says("b")), get_weather)
     odd = e.Tool(name="odd", description="", parameters=None)
     async with strands(agent, tools=[TOOL, odd]) as thread:
@@ -89,7 +89,7 @@ async def test_a8_the_model_is_offered_the_client_tool_and_the_agent_keeps_none_
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "a\r\nb", "~2", "x" * 65])
-async def test_a8_a_tool_the_model_cannot_call_is_not_offered_and_is_named_in_the_log(
+async def test_a_tool_the_model_cannot_call_is_not_offered_and_is_named_in_the_log(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = ScriptedModel(calls(call("c1", name or "other", "{}")), says("Sorry."))
@@ -100,7 +100,7 @@ async def test_a8_a_tool_the_model_cannot_call_is_not_offered_and_is_named_in_th
     assert repr(name[:64]) in caplog.text
 
 
-async def test_a8_where_both_have_a_tool_of_one_name_the_agent_executes_its_own() -> None:
+async def test_where_both_have_a_tool_of_one_name_the_agent_executes_its_own() -> None:
     model = ScriptedModel(calls(call("tu1", "get_weather", '{"city": "x"}')), says("ok"))
     mine = e.Tool(name="get_weather", description="the client's")
     async with strands(agent_of(model, get_weather), tools=[mine]) as thread:
@@ -108,7 +108,7 @@ async def test_a8_where_both_have_a_tool_of_one_name_the_agent_executes_its_own(
     assert model.specs[0] == ["get_weather"]
 
 
-async def test_a8_reasoning_goes_back_with_its_signature_although_clients_never_see_it() -> None:
+async def test_reasoning_goes_back_with_its_signature_although_clients_never_see_it() -> None:
     model = ScriptedModel(calls(thought("Hm.", signature="sig"), call("f1", "change_background", RED)), says("ok"))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         await thread.say("red")
@@ -120,7 +120,7 @@ async def test_a8_reasoning_goes_back_with_its_signature_although_clients_never_
     ]
 
 
-async def test_a9_results_of_the_agents_tools_come_before_the_client_may_act() -> None:
+async def test_results_of_the_agents_tools_come_before_the_client_may_act() -> None:
     model = ScriptedModel(
         calls(call("f1", "change_background", RED), call("b1", "get_weather", '{"city": "x"}')), says("Both done.")
     )
@@ -146,7 +146,7 @@ async def test_a9_results_of_the_agents_tools_come_before_the_client_may_act() -
     ]
 
 
-async def test_a9_two_frontend_calls_are_answered_together_or_not_at_all() -> None:
+async def test_two_frontend_calls_are_answered_together_or_not_at_all() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", RED), call("f2", "change_background", RED)), says("ok"))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         assert (await thread.say("twice"))[-1] == "RF waits for f1 f2"
@@ -156,7 +156,7 @@ async def test_a9_two_frontend_calls_are_answered_together_or_not_at_all() -> No
     assert model.saw[1][-1] == said_user(tool_result("f1", "one"), tool_result("f2", "two"))
 
 
-async def test_a10_an_error_of_the_client_is_an_error_for_the_model() -> None:
+async def test_an_error_of_the_client_is_an_error_for_the_model() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", RED)), says("sorry"))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         await thread.say("red")
@@ -164,7 +164,7 @@ async def test_a10_an_error_of_the_client_is_an_error_for_the_model() -> None:
     assert model.saw[1][-1] == said_user(tool_result("f1", "no such colour", status="error"))
 
 
-async def test_a11_an_empty_result_is_something_a_provider_takes() -> None:
+async def test_an_empty_result_is_something_a_provider_takes() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", RED)), says("ok"))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         await thread.say("red")
@@ -172,7 +172,7 @@ async def test_a11_an_empty_result_is_something_a_provider_takes() -> None:
     assert model.saw[1][-1] == said_user(tool_result("f1", EMPTY_RESULT))
 
 
-async def test_a12_a_new_message_gives_the_open_call_up_and_the_model_is_told() -> None:
+async def test_a_new_message_abandons_the_open_call_and_the_model_is_informed() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", RED)), says("Fine."))
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         await thread.say("red")
@@ -184,7 +184,7 @@ async def test_a12_a_new_message_gives_the_open_call_up_and_the_model_is_told() 
     ]
 
 
-async def test_a12_results_that_come_twice_late_or_for_nothing_leave_a_valid_history() -> None:
+async def test_results_that_come_twice_late_or_for_nothing_leave_a_valid_history() -> None:
     """The client owns the history here, and sends it in disorder."""
 
     def asks(call_id: str) -> e.ToolCall:
@@ -218,7 +218,7 @@ async def test_a12_results_that_come_twice_late_or_for_nothing_leave_a_valid_his
     ]
 
 
-async def test_a13_a_frontend_tool_may_let_the_model_go_on() -> None:
+async def test_a_frontend_tool_may_let_the_model_continue() -> None:
     model = ScriptedModel(calls(call("f1", "change_background", RED)), says("It will be red."))
     config = StrandsAgentConfig(tool_behaviors={"change_background": ToolBehavior(continue_after_frontend_call=True)})
     async with strands(agent_of(model), config, tools=[TOOL]) as thread:

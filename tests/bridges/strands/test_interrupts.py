@@ -49,7 +49,7 @@ ASKED = [
 ]
 
 
-async def test_a14_a_tool_asks_its_siblings_have_answered_and_the_answer_goes_on() -> None:
+async def test_a_tool_raises_an_interrupt_after_its_siblings_finished_and_the_answer_continues_it() -> None:
     model = ScriptedModel(calls(BOOK, WEATHER), says("Done."))
     async with strands(agent_of(model, book, get_weather)) as thread:
         assert await thread.say("go") == [
@@ -82,7 +82,7 @@ async def test_a14_a_tool_asks_its_siblings_have_answered_and_the_answer_goes_on
     assert model.saw == [ASKED[:1], [*ASKED, results]]
 
 
-async def test_a14_an_answer_finds_its_question_after_a_restart(tmp_path: Path) -> None:
+async def test_an_answer_finds_its_interrupt_after_a_restart(tmp_path: Path) -> None:
     model = ScriptedModel(calls(thought("Hm.", signature="sig"), BOOK, WEATHER), says("Done."), says("Bye."))
     store = tmp_path / "ledger.db"
     async with strands(agent_of(model, book, get_weather), store=store) as thread:
@@ -103,7 +103,7 @@ async def test_a14_an_answer_finds_its_question_after_a_restart(tmp_path: Path) 
     ]
 
 
-async def test_a14_where_the_sdk_cannot_say_it_sooner_a_siblings_result_comes_with_the_answer(
+async def test_where_the_sdk_reports_it_late_a_siblings_result_comes_with_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(instrumentation, "_agent_stream_stage", lambda: None)
@@ -114,7 +114,7 @@ async def test_a14_where_the_sdk_cannot_say_it_sooner_a_siblings_result_comes_wi
     assert stream[:4] == ['CR tu2 "sunny in Rome"', "MS", 'CR tu1 "booked Rome: 1"', "MS"]
 
 
-async def test_a14_a_cancelled_question_says_so_to_the_tool() -> None:
+async def test_the_tool_is_informed_of_a_cancelled_interrupt() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
     async with strands(agent_of(model, book)) as thread:
         await thread.say("go")
@@ -123,7 +123,7 @@ async def test_a14_a_cancelled_question_says_so_to_the_tool() -> None:
 
 
 @pytest.mark.parametrize(("payload", "seen"), [(False, "False"), (0, "0"), ("", "''"), ([], "[]"), (None, "{}")])
-async def test_a14_a_falsy_answer_is_an_answer(payload: Any, seen: str) -> None:
+async def test_a_falsy_answer_is_an_answer(payload: Any, seen: str) -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
     async with strands(agent_of(model, book)) as thread:
         await thread.say("go")
@@ -131,7 +131,7 @@ async def test_a14_a_falsy_answer_is_an_answer(payload: Any, seen: str) -> None:
     assert (stream[0], stream[-1]) == (f'CR tu1 "booked Rome: {seen}"', "RF success")
 
 
-async def test_a14_a_reason_that_is_no_json_is_asked_by_the_name_of_its_type() -> None:
+async def test_a_reason_that_is_not_json_is_shown_as_its_type_name() -> None:
     @tool(context=True)
     def choose(tool_context: ToolContext) -> str:
         """Asks for a colour."""
@@ -146,7 +146,7 @@ async def test_a14_a_reason_that_is_no_json_is_asked_by_the_name_of_its_type() -
     assert (stream[0], stream[-1]) == ('CR tu1 "red"', "RF success")
 
 
-async def test_a14_nothing_else_is_taken_while_a_question_is_open() -> None:
+async def test_nothing_else_is_taken_while_an_interrupt_is_open() -> None:
     model = ScriptedModel(calls(BOOK, call("tu2", "book", '{"city": "Oslo"}')), says("ok"))
     async with strands(agent_of(model, book)) as thread:
         assert (await thread.say("go"))[-1] == "RF asks confirm confirm"
@@ -167,25 +167,25 @@ async def test_a14_nothing_else_is_taken_while_a_question_is_open() -> None:
     assert len(model.saw) == 2
 
 
-async def test_a14_an_expired_question_can_only_be_cancelled() -> None:
+async def test_an_expired_interrupt_can_only_be_cancelled() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
-    async with strands(agent_of(model, book), StrandsAgentConfig(interrupt_seconds=0)) as thread:
+    async with strands(agent_of(model, book), StrandsAgentConfig(interrupt_timeout=0)) as thread:
         await thread.say("go")
         with pytest.raises(InterruptNotOpen):
             await thread.resume(yes(thread.interrupts[0], 1))
         assert (await thread.resume(no(thread.interrupts[0])))[-1] == "RF success"
 
 
-async def test_a14_a_new_message_after_an_expired_question_gives_the_call_up() -> None:
+async def test_a_new_message_after_an_expired_interrupt_abandons_the_call() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
-    async with strands(agent_of(model, book), StrandsAgentConfig(interrupt_seconds=0)) as thread:
+    async with strands(agent_of(model, book), StrandsAgentConfig(interrupt_timeout=0)) as thread:
         await thread.say("go")
         assert (await thread.say("forget it"))[-1] == "RF success"
     (given_up, words) = model.saw[1][2]["content"]
     assert (given_up["toolResult"]["status"], words) == ("error", {"text": "forget it"})
 
 
-async def test_a14_what_the_user_says_beside_the_answer_reaches_the_model() -> None:
+async def test_a_message_sent_with_the_answer_reaches_the_model() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
     async with strands(agent_of(model, book)) as thread:
         await thread.say("go")
@@ -194,7 +194,7 @@ async def test_a14_what_the_user_says_beside_the_answer_reaches_the_model() -> N
     assert model.saw[1][-1] == said_user(tool_result("tu1", "booked Rome: 1"), "but hurry")
 
 
-async def test_a14_a_tool_may_ask_again() -> None:
+async def test_a_tool_may_ask_again() -> None:
     @tool(context=True)
     def twice(tool_context: ToolContext) -> str:
         """Asks two questions, one after the other."""
@@ -207,7 +207,7 @@ async def test_a14_a_tool_may_ask_again() -> None:
         assert (await thread.resume(yes(thread.interrupts[0], "b")))[0] == 'CR tu1 "a b"'
 
 
-async def test_a14_a_question_and_a_frontend_call_in_one_turn_are_answered_one_after_the_other() -> None:
+async def test_an_interrupt_and_a_frontend_call_in_one_turn_are_answered_one_after_the_other() -> None:
     model = ScriptedModel(calls(BOOK, call("f1", "change_background", "{}"), WEATHER), says("ok"))
     async with strands(agent_of(model, book, get_weather), tools=[TOOL]) as thread:
         assert (await thread.say("go"))[-5:] == ['CR tu2 "sunny in Rome"', "MS", "CE f1", "MS", "RF asks confirm"]
@@ -224,7 +224,7 @@ async def test_a14_a_question_and_a_frontend_call_in_one_turn_are_answered_one_a
     )
 
 
-async def test_a14_a_hook_of_the_users_may_ask() -> None:
+async def test_a_hook_of_the_users_may_ask() -> None:
     def ask_first(event: BeforeToolCallEvent) -> None:
         if event.interrupt("hook", reason="really?") != "yes":
             event.cancel_tool = "no"
@@ -242,7 +242,7 @@ async def test_a14_a_hook_of_the_users_may_ask() -> None:
 APPROVED = StrandsAgentConfig(tool_behaviors={"get_weather": ToolBehavior(interrupt_on_call=True)})
 
 
-async def test_a15_a_call_can_wait_for_approval() -> None:
+async def test_a_call_can_wait_for_approval() -> None:
     model = ScriptedModel(calls(WEATHER), says("ok"))
     async with strands(agent_of(model, get_weather), APPROVED) as thread:
         assert (await thread.say("go"))[-1] == "RF asks tool_call"
@@ -259,7 +259,7 @@ async def test_a15_a_call_can_wait_for_approval() -> None:
 @pytest.mark.parametrize(
     "answer", [{"approved": False}, {"approved": "true"}, "yes", 1, None, [], {}, "cancelled"], ids=repr
 )
-async def test_a15_anything_but_a_clear_yes_is_a_no(answer: Any) -> None:
+async def test_everything_except_an_explicit_approval_declines(answer: Any) -> None:
     model = ScriptedModel(calls(WEATHER), says("Then not."))
     async with strands(agent_of(model, get_weather), APPROVED) as thread:
         await thread.say("go")
@@ -269,7 +269,7 @@ async def test_a15_anything_but_a_clear_yes_is_a_no(answer: Any) -> None:
     assert model.saw[1][-1] == said_user(tool_result("tu2", "The user declined this call.", status="error"))
 
 
-async def test_a_stored_question_is_never_sent_to_a_client() -> None:
+async def test_a_stored_interrupt_is_never_sent_to_a_client() -> None:
     model = ScriptedModel(calls(BOOK), says("ok"))
     async with strands(agent_of(model, book), settings=SETTINGS) as thread:
         await thread.say("go")

@@ -54,7 +54,7 @@ def graph_of(*edges: tuple[str, str], **nodes: Any) -> Any:
     return builder.build()
 
 
-async def test_a19_each_node_of_a_graph_speaks_for_itself_and_its_tools_are_seen() -> None:
+async def test_each_node_of_a_graph_is_a_subagent_with_its_own_messages_and_tool_calls() -> None:
     a = ScriptedModel(calls(text("A looks."), WEATHER), says("A is done."))
     b = ScriptedModel(says("B is done."))
 
@@ -98,7 +98,7 @@ async def test_a19_each_node_of_a_graph_speaks_for_itself_and_its_tools_are_seen
     ]
 
 
-async def test_a19_a_graph_is_told_what_was_said_before() -> None:
+async def test_a_graph_gets_the_earlier_conversation() -> None:
     a = ScriptedModel(says("first"), says("second"))
     async with strands(lambda: graph_of(a=agent_of(a))) as thread:
         await thread.say("one")
@@ -106,7 +106,7 @@ async def test_a19_a_graph_is_told_what_was_said_before() -> None:
     assert a.saw == [[said_user("one")], [said_user("The conversation so far:\nuser: one\nassistant: first\n\ntwo")]]
 
 
-async def test_a19_nodes_that_run_at_once_never_share_a_message() -> None:
+async def test_nodes_that_run_at_once_never_share_a_message() -> None:
     both = [anyio.Event(), anyio.Event()]
 
     def meet(mine: int) -> list[Any]:
@@ -149,7 +149,7 @@ class MeetingModel(ScriptedModel):
                 yield step
 
 
-async def test_a19_a_graph_in_a_graph_is_a_lane_in_a_lane() -> None:
+async def test_a_graph_in_a_graph_is_a_subagent_in_a_subagent() -> None:
     inner = ScriptedModel(calls(WEATHER), says("in"))
 
     def build() -> Any:
@@ -178,7 +178,7 @@ async def test_a19_a_graph_in_a_graph_is_a_lane_in_a_lane() -> None:
         ]
 
 
-async def test_a19_a_swarm_hands_over_and_says_so() -> None:
+async def test_a_handoff_of_a_swarm_is_reported() -> None:
     handoff = '{"agent_name": "b", "message": "yours"}'
     a, b = ScriptedModel(calls(call("h1", "handoff_to_agent", handoff)), says("bye")), ScriptedModel(says("B here."))
     async with strands(lambda: Swarm([agent_of(a, name="a"), agent_of(b, name="b")])) as thread:
@@ -196,7 +196,7 @@ async def test_a19_a_swarm_hands_over_and_says_so() -> None:
     assert "User Request: go" in b.saw[0][0]["content"][0]["text"]
 
 
-async def test_a19_a_node_that_fails_fails_the_run_with_everything_closed() -> None:
+async def test_a_node_that_fails_fails_the_run_with_everything_closed() -> None:
     a = ScriptedModel([*says("So")[:3], RuntimeError("secret")])
     async with strands(lambda: graph_of(a=agent_of(a))) as thread:
         stream = await thread.say("go")
@@ -204,7 +204,7 @@ async def test_a19_a_node_that_fails_fails_the_run_with_everything_closed() -> N
     assert "secret" not in repr(thread.events)
 
 
-async def test_a19_a_question_inside_a_graph_is_answered_after_a_restart(tmp_path: Path) -> None:
+async def test_an_interrupt_inside_a_graph_is_answered_after_a_restart(tmp_path: Path) -> None:
     a, b = ScriptedModel(calls(text("A:"), call("c1", "book")), says("A done")), ScriptedModel(says("B done"))
 
     def build() -> Any:
@@ -222,7 +222,7 @@ async def test_a19_a_question_inside_a_graph_is_answered_after_a_restart(tmp_pat
     assert stream[-1] == "RF success"
 
 
-async def test_a19_a_tool_inside_a_graph_can_wait_for_approval() -> None:
+async def test_a_tool_inside_a_graph_can_wait_for_approval() -> None:
     a = ScriptedModel(calls(WEATHER), says("done"))
     config = StrandsAgentConfig(tool_behaviors={"get_weather": ToolBehavior(interrupt_on_call=True)})
     async with strands(lambda: graph_of(a=agent_of(a, get_weather)), config) as thread:
@@ -231,7 +231,7 @@ async def test_a19_a_tool_inside_a_graph_can_wait_for_approval() -> None:
     assert 'CR c1 "sunny in x"' in stream
 
 
-async def test_a19_a_tool_of_the_client_inside_a_graph_is_answered_after_a_restart(tmp_path: Path) -> None:
+async def test_a_tool_of_the_client_inside_a_graph_is_answered_after_a_restart(tmp_path: Path) -> None:
     both = calls(call("f1", "change_background", '{"color": "red"}'), WEATHER)
     a, b = ScriptedModel(both, says("A done")), ScriptedModel(says("B done"))
 
@@ -251,7 +251,7 @@ async def test_a19_a_tool_of_the_client_inside_a_graph_is_answered_after_a_resta
     assert len(b.saw) == 1
 
 
-async def test_a19_a_new_message_gives_a_call_inside_a_graph_up() -> None:
+async def test_a_new_message_abandons_a_call_inside_a_graph() -> None:
     a = ScriptedModel(calls(call("f1", "change_background", "{}")), says("Fine."))
     async with strands(lambda: graph_of(a=agent_of(a)), tools=[TOOL]) as thread:
         assert (await thread.say("red"))[-1] == "RF waits for f1"
@@ -259,7 +259,7 @@ async def test_a19_a_new_message_gives_a_call_inside_a_graph_up() -> None:
     assert a.saw[1] == [said_user("The conversation so far:\nuser: red\n\nnever mind")]
 
 
-async def test_a20_a_helpers_own_tool_is_its_own_whatever_the_client_calls_its_tools() -> None:
+async def test_a_helpers_own_tool_is_its_own_whatever_the_client_calls_its_tools() -> None:
     @tool
     def change_background() -> str:
         """The helper's own."""
@@ -281,7 +281,7 @@ def test_a_graph_itself_is_refused_because_every_thread_needs_one() -> None:
         StrandsAgent(graph_of(a=agent_of(ScriptedModel())))
 
 
-async def test_a20_an_agent_that_is_a_tool_speaks_in_a_lane_of_its_call() -> None:
+async def test_an_agent_used_as_a_tool_is_a_subagent_of_its_call() -> None:
     inner = ScriptedModel(calls(text("I look."), WEATHER), says("Found it."))
     outer = ScriptedModel(calls(call("o1", "helper", '{"input": "find"}')), says("Here."))
     helper = agent_of(inner, get_weather, name="helper", description="Finds things.")
@@ -319,7 +319,7 @@ async def test_a20_an_agent_that_is_a_tool_speaks_in_a_lane_of_its_call() -> Non
     ]
 
 
-async def test_a20_an_answer_that_is_handed_over_is_the_agents_own() -> None:
+async def test_an_answer_that_is_handed_over_is_the_agents_own() -> None:
     inner = ScriptedModel(says("From the helper."))
     outer = ScriptedModel(calls(call("o1", "helper", '{"input": "find"}')), says("And?"))
     helper = agent_of(inner, name="helper", description="Finds things.")
@@ -338,7 +338,7 @@ async def test_a20_an_answer_that_is_handed_over_is_the_agents_own() -> None:
     assert outer.saw[1][-2:] == [said_assistant("From the helper."), said_user("more")]
 
 
-async def test_a20_what_a_helper_says_is_no_history_of_its_agent() -> None:
+async def test_messages_of_a_subagent_are_not_part_of_the_agents_history() -> None:
     inner = ScriptedModel(says("inner words"))
     outer = ScriptedModel(calls(call("o1", "helper", '{"input": "find"}')), says("Here."), says("Bye."))
     helper = agent_of(inner, name="helper", description="Finds things.")
@@ -354,7 +354,7 @@ async def test_a20_what_a_helper_says_is_no_history_of_its_agent() -> None:
     ]
 
 
-async def test_a20_a_question_of_a_helper_is_answered_after_a_restart(tmp_path: Path) -> None:
+async def test_an_interrupt_of_a_helper_is_answered_after_a_restart(tmp_path: Path) -> None:
     inner = ScriptedModel(calls(call("c1", "book")), says("Booked."))
     outer = ScriptedModel(calls(call("o1", "helper", '{"input": "find"}')), says("Here."))
     store = tmp_path / "ledger.db"
@@ -375,7 +375,7 @@ async def test_a20_a_question_of_a_helper_is_answered_after_a_restart(tmp_path: 
 
 @pytest.mark.parametrize("makes", ["agent", "function", "graph"])
 @pytest.mark.parametrize("approved", [True, False])
-async def test_a20_a_helper_has_to_ask_too_before_a_call_that_needs_approval(
+async def test_a_helper_has_to_ask_too_before_a_call_that_needs_approval(
     makes: str, approved: bool, tmp_path: Path
 ) -> None:
     paid: list[int] = []

@@ -57,7 +57,7 @@ def ended(events: list[e.Event]) -> e.RunFinished:
     return end
 
 
-async def test_a1_text_is_one_message_and_the_run_says_what_it_used() -> None:
+async def test_text_is_one_message_and_the_run_reports_its_usage() -> None:
     model = ScriptedModel(says("Hel", "lo"))
     async with strands(agent_of(model)) as thread:
         assert await thread.say("hi", state={"messages": ["mine"], "plan": 1}) == [
@@ -73,7 +73,7 @@ async def test_a1_text_is_one_message_and_the_run_says_what_it_used() -> None:
     assert model.saw == [[said_user("hi")]]
 
 
-async def test_a1_empty_deltas_are_not_sent_and_a_callback_handler_hears_everything() -> None:
+async def test_empty_deltas_are_not_sent_and_a_callback_handler_hears_everything() -> None:
     received: list[str] = []
 
     def hear(**event: Any) -> None:
@@ -89,7 +89,7 @@ async def test_a1_empty_deltas_are_not_sent_and_a_callback_handler_hears_everyth
     assert received == ["", "a", "", "b"]
 
 
-async def test_a1_middleware_of_the_users_hears_everything_too() -> None:
+async def test_middleware_of_the_users_hears_everything_too() -> None:
     received: list[Any] = []
 
     async def hear(context: Any, next_fn: Any) -> AsyncGenerator[Any, None]:
@@ -104,7 +104,7 @@ async def test_a1_middleware_of_the_users_hears_everything_too() -> None:
     assert len([event for event in received if "contentBlockDelta" in event.get("event", {})]) == 2
 
 
-async def test_a1_usage_is_of_the_run_and_not_of_the_thread() -> None:
+async def test_usage_is_of_the_run_and_not_of_the_thread() -> None:
     model = ScriptedModel(says("a"), says("b"))
     async with strands(agent_of(model)) as thread:
         await thread.say("one")
@@ -112,7 +112,7 @@ async def test_a1_usage_is_of_the_run_and_not_of_the_thread() -> None:
         assert ended(thread.events).usage == [USED]
 
 
-async def test_a2_arguments_are_streamed_as_the_model_writes_them() -> None:
+async def test_arguments_are_streamed_as_the_model_writes_them() -> None:
     arguments = ('{"ci', 'ty": "Lis', 'bon"}')
     model = ScriptedModel(calls(text("Let me look."), call("tu1", "get_weather", *arguments)), says("It is", " sunny."))
     async with strands(agent_of(model, get_weather)) as thread:
@@ -142,7 +142,7 @@ async def test_a2_arguments_are_streamed_as_the_model_writes_them() -> None:
     assert model.saw == [conversation[:1], conversation]
 
 
-async def test_a2_the_next_run_is_shown_the_same_history_although_the_agent_is_made_anew() -> None:
+async def test_the_next_run_is_shown_the_same_history_although_the_agent_is_made_anew() -> None:
     script = [calls(text("Look:"), call("tu1", "get_weather", '{"city": "x"}')), says("sunny"), says("bye")]
     model = ScriptedModel(*script)
     async with strands(agent_of(model, get_weather)) as thread:
@@ -158,7 +158,7 @@ async def test_a2_the_next_run_is_shown_the_same_history_although_the_agent_is_m
     ]
 
 
-async def test_a2_the_snapshot_has_the_ids_that_were_streamed() -> None:
+async def test_the_snapshot_has_the_ids_that_were_streamed() -> None:
     model = ScriptedModel(calls(text("Look:"), call("tu1", "now")), says("noon"))
     async with strands(agent_of(model, now)) as thread:
         await thread.say("time?")
@@ -169,7 +169,7 @@ async def test_a2_the_snapshot_has_the_ids_that_were_streamed() -> None:
     assert [type(message) for message in first.messages] == [e.UserMessage, e.AssistantMessage, e.ToolMessage]
 
 
-async def test_a2_text_after_a_call_in_one_turn_is_a_message_of_its_own() -> None:
+async def test_text_after_a_call_in_one_turn_is_a_message_of_its_own() -> None:
     model = ScriptedModel(calls(text("before", " it"), call("tu1", "now"), text("after", " it")), says("ok"))
     async with strands(agent_of(model, now)) as thread:
         stream = await thread.say("go")
@@ -187,7 +187,7 @@ async def test_a2_text_after_a_call_in_one_turn_is_a_message_of_its_own() -> Non
     ]
 
 
-async def test_a3_parallel_results_come_when_they_are_there_and_the_model_sees_them_in_call_order() -> None:
+async def test_parallel_results_come_when_they_are_there_and_the_model_sees_them_in_call_order() -> None:
     fast_is_done = anyio.Event()
 
     @tool
@@ -224,7 +224,7 @@ async def test_a3_parallel_results_come_when_they_are_there_and_the_model_sees_t
     assert model.saw[1][-1] == said_user(tool_result("tu1", "slow"), tool_result("tu2", "fast"))
 
 
-async def test_a3_where_the_sdk_cannot_say_it_sooner_results_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_the_sdk_reports_them_late_results_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instrumentation, "_agent_stream_stage", lambda: None)
     model = ScriptedModel(calls(call("tu1", "now"), call("tu2", "get_weather", '{"city": "x"}')), says("ok"))
     async with strands(agent_of(model, now, get_weather)) as thread:
@@ -239,7 +239,7 @@ TOLD_NOON = [
 """A call of `now`, and then its result as text."""
 
 
-async def test_a4_a_tool_without_arguments_has_a_start_and_an_end() -> None:
+async def test_a_tool_without_arguments_has_a_start_and_an_end() -> None:
     model = ScriptedModel(calls(call("tu1", "now")), says("noon"))
     async with strands(agent_of(model, now)) as thread:
         assert await thread.say("time?") == TOLD_NOON
@@ -275,7 +275,7 @@ SIGNED = thought("Let me", " think.", signature="sig-1")
 REASONED = ["ZS z1", "ZMS z1", 'ZMC z1 "Let me"', 'ZMC z1 " think."', "ZME z1", "ZE z1"]
 
 
-async def test_a5_reasoning_ends_before_text_and_a_signature_is_never_told() -> None:
+async def test_reasoning_ends_before_text_and_a_signature_is_never_sent() -> None:
     model = ScriptedModel(turn(SIGNED, redacted(b"secret"), text("Yes.")))
     async with strands(agent_of(model)) as thread:
         stream = await thread.say("well?")
@@ -284,7 +284,7 @@ async def test_a5_reasoning_ends_before_text_and_a_signature_is_never_told() -> 
     assert stream == [*REASONED, "ENC message z1 c2VjcmV0", *words, "MS", "RF success"]
 
 
-async def test_a5_reasoning_before_a_call_goes_back_to_the_model_in_the_same_run() -> None:
+async def test_reasoning_before_a_call_goes_back_to_the_model_in_the_same_run() -> None:
     model = ScriptedModel(calls(SIGNED, call("tu1", "now")), says("noon"))
     async with strands(agent_of(model, now)) as thread:
         assert await thread.say("time?") == [*REASONED, *TOLD_NOON]
@@ -319,7 +319,7 @@ async def results_of(model: ScriptedModel, *tools: Any) -> list[str]:
     return sorted(word for word in stream if word.startswith("CR"))
 
 
-async def test_a6_whatever_a_tool_gives_is_kept_and_an_error_is_marked() -> None:
+async def test_whatever_a_tool_gives_is_kept_and_an_error_is_marked() -> None:
     names = ["nothing", "fails", "many", "unknown"]
     made = [call(f"tu{at}", name, "{}") for at, name in enumerate(names)]
     model = ScriptedModel(calls(*made, call("tu4", "get_weather", "{oh no")), says("ok"), says("again"))
@@ -341,7 +341,7 @@ async def test_a6_whatever_a_tool_gives_is_kept_and_an_error_is_marked() -> None
     ]
 
 
-async def test_a6_what_a_tool_gives_that_is_no_json_is_told_in_the_nearest_form() -> None:
+async def test_a_tool_result_that_is_not_json_is_sent_in_the_nearest_form() -> None:
     @tool
     def odd() -> dict[str, Any]:
         """Gives what no JSON has."""
@@ -352,7 +352,7 @@ async def test_a6_what_a_tool_gives_that_is_no_json_is_told_in_the_nearest_form(
     assert await results_of(model, odd) == [f"CR tu0 {expected}"]
 
 
-async def test_a6_a_result_nested_without_end_is_only_text() -> None:
+async def test_a_result_nested_without_end_is_only_text() -> None:
     @tool
     def fetch() -> str:
         """A page of someone who means no good."""
@@ -362,7 +362,7 @@ async def test_a6_a_result_nested_without_end_is_only_text() -> None:
     assert await results_of(model, fetch) == [f"CR tu0 {json.dumps('[' * 100_000)}"]
 
 
-async def test_a7_a_tool_that_yields_state_changes_the_whole_state() -> None:
+async def test_a_tool_that_yields_state_changes_the_whole_state() -> None:
     @tool
     async def plan() -> AsyncGenerator[Any, None]:
         """Plans in two steps."""

@@ -33,7 +33,7 @@ def deltas(events: list[e.Event]) -> list[str]:
     return [event.delta for event in events if isinstance(event, e.TextMessageContent)]
 
 
-async def test_a_piece_is_told_while_the_model_is_still_thinking_about_the_next() -> None:
+async def test_a_delta_is_sent_while_the_model_still_produces_the_next() -> None:
     thinking = anyio.Event()
     block = text("one ", "two")
     block.insert(2, thinking)
@@ -54,7 +54,7 @@ async def test_the_sdk_knows_all_that_was_said() -> None:
     assert agent.messages[-1]["content"] == [{"text": "abc"}, {"text": "d"}]
 
 
-async def test_a_model_that_never_waits_is_held_until_it_has_been_heard() -> None:
+async def test_a_model_that_never_waits_is_paused_until_its_deltas_were_sent() -> None:
     made = 0
 
     class Endless(ScriptedModel):
@@ -74,7 +74,7 @@ async def test_a_model_that_never_waits_is_held_until_it_has_been_heard() -> Non
     assert await tasks_since(before) == set()
 
 
-async def test_a_tool_does_not_run_before_what_came_first_has_been_told() -> None:
+async def test_a_tool_does_not_run_before_earlier_deltas_were_sent() -> None:
     ran: list[str] = []
 
     @tool
@@ -113,14 +113,14 @@ async def test_a_model_may_give_anything_that_can_be_iterated() -> None:
         assert deltas(thread.events) == ["a", "b"]
 
 
-async def test_text_that_breaks_off_is_told_before_the_failure() -> None:
+async def test_partial_text_is_sent_before_the_failure() -> None:
     model = ScriptedModel([*turn(text("half ", "of it"))[:4], RuntimeError("gone")])
     async with strands(agent_of(model)) as thread:
         await thread.say("hi")
         assert deltas(thread.events) == ["half ", "of it"]
 
 
-async def test_middleware_around_the_whole_stream_hears_every_piece_and_may_change_it() -> None:
+async def test_middleware_around_the_whole_stream_sees_every_delta_and_may_change_it() -> None:
     async def shout(context: Any, next_fn: Any) -> AsyncGenerator[Any, None]:
         async for event in next_fn(context):
             if "data" in event:
@@ -134,7 +134,7 @@ async def test_middleware_around_the_whole_stream_hears_every_piece_and_may_chan
         assert deltas(thread.events) == ["A", "B"]
 
 
-async def test_an_agent_that_is_handed_out_again_is_heard_again() -> None:
+async def test_an_agent_that_several_threads_share_streams_for_each() -> None:
     agent = agent_of(ScriptedModel(says("a", "b"), says("c", "d"), says("e", "f")))
     async with strands(lambda: agent) as thread:
         for name, texts in (("one", ["a", "b"]), ("two", ["c", "d"]), ("one", ["e", "f"])):
@@ -143,7 +143,7 @@ async def test_an_agent_that_is_handed_out_again_is_heard_again() -> None:
             assert deltas(thread.events) == texts
 
 
-async def test_an_agent_that_was_cut_and_is_handed_out_again_goes_on() -> None:
+async def test_an_agent_that_was_cancelled_and_is_used_again_continues() -> None:
     thinking = anyio.Event()
     block = text("one ", "two")
     block.insert(2, thinking)

@@ -57,7 +57,7 @@ def book(city: str, tool_context: ToolContext) -> str:
     return f"booked {city}: {tool_context.interrupt('confirm', reason=city)}"
 
 
-async def test_a18_threads_do_not_read_each_other() -> None:
+async def test_threads_do_not_read_each_other() -> None:
     model = ScriptedModel(script=lambda messages: says("ok"))
     async with strands(agent_of(model)) as alice:
         bob = Thread(alice.runner, name="bob")
@@ -71,7 +71,7 @@ async def test_a18_threads_do_not_read_each_other() -> None:
     ]
 
 
-async def test_a18_threads_run_at_the_same_time_and_one_thread_runs_once() -> None:
+async def test_threads_run_at_the_same_time_and_one_thread_runs_once() -> None:
     go = anyio.Event()
     model = ScriptedModel(script=lambda messages: [go, *says("ok")])
     async with strands(agent_of(model)) as thread:
@@ -101,7 +101,7 @@ async def alone(agent: StrandsAgent, *messages: e.Message, **more: Any) -> list[
     return events
 
 
-async def test_a18_alone_a_second_run_of_a_thread_is_refused_and_the_first_goes_on() -> None:
+async def test_alone_a_second_run_of_a_thread_is_refused_and_the_first_continues() -> None:
     go = anyio.Event()
     agent = StrandsAgent(agent_of(ScriptedModel([go, *says("ok")])))
     with unless_hung():
@@ -118,7 +118,7 @@ async def test_a18_alone_a_second_run_of_a_thread_is_refused_and_the_first_goes_
     assert words(first[0])[-1] == "RF success"
 
 
-async def test_alone_an_agent_frames_its_runs_and_keeps_questions_in_mind() -> None:
+async def test_alone_an_agent_frames_its_runs_and_keeps_interrupts_in_mind() -> None:
     model = ScriptedModel(calls(call("c1", "book", '{"city": "Rome"}')), says("ok"))
     agent = StrandsAgent(agent_of(model, book), name="mine", description="Mine.")
     first = await alone(agent, user("u1", "go"))
@@ -203,7 +203,7 @@ async def test_a_factory_is_called_with_no_more_than_it_needs() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["agent", 1, None])
-def test_what_is_no_agent_is_refused_at_once(wrong: Any) -> None:
+def test_an_object_that_is_not_an_agent_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         StrandsAgent(wrong)
 
@@ -325,7 +325,7 @@ def _seeing(seen: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("content", ["", []])
-async def test_a_user_who_says_nothing_is_told_so(content: Any) -> None:
+async def test_a_request_without_a_user_message_is_refused(content: Any) -> None:
     agent = StrandsAgent(agent_of(ScriptedModel()))
     assert words(await alone(agent, e.UserMessage(id="u1", content=content))) == ["RE no_user_message"]
 
@@ -382,15 +382,15 @@ async def test_what_a_user_attaches_reaches_the_model() -> None:
     ]
 
 
-def sessions(folder: Path) -> StrandsAgentConfig:
+def sessions(directory: Path) -> StrandsAgentConfig:
     def provide(first: ag.RunAgentInput) -> FileSessionManager:
         name = hashlib.sha256(repr(current_run().thread).encode()).hexdigest()
-        return FileSessionManager(session_id=name, storage_dir=str(folder))
+        return FileSessionManager(session_id=name, storage_dir=str(directory))
 
     return StrandsAgentConfig(session_manager_provider=provide)
 
 
-async def test_a21_a_session_owns_the_history_across_a_restart(tmp_path: Path) -> None:
+async def test_a_session_owns_the_history_across_a_restart(tmp_path: Path) -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", '{"city": "x"}')), says("sunny"), says("bye"))
     for at, text in enumerate(("weather?", "thanks")):
         async with strands(agent_of(model, get_weather), sessions(tmp_path), store=tmp_path / "ledger.db") as thread:
@@ -405,7 +405,7 @@ async def test_a21_a_session_owns_the_history_across_a_restart(tmp_path: Path) -
     ]
 
 
-async def test_a21_a_session_named_as_documented_is_no_other_users(tmp_path: Path) -> None:
+async def test_a_session_named_as_documented_is_no_other_users(tmp_path: Path) -> None:
     model = ScriptedModel(says("a"), says("b"))
     async with strands(agent_of(model), sessions(tmp_path)) as thread:
         for owner in ("ada", "bob"):
@@ -415,7 +415,7 @@ async def test_a21_a_session_named_as_documented_is_no_other_users(tmp_path: Pat
     assert model.saw == [[said_user("ada")], [said_user("bob")]]
 
 
-async def test_a21_the_context_of_a_startis_not_that_of_the_next(tmp_path: Path) -> None:
+async def test_the_context_of_a_startis_not_that_of_the_next(tmp_path: Path) -> None:
     contexts: list[Any] = []
 
     @tool(context=True)
@@ -431,7 +431,7 @@ async def test_a21_the_context_of_a_startis_not_that_of_the_next(tmp_path: Path)
     assert contexts == [[{"description": "page", "value": "private"}], None]
 
 
-async def test_a21_a_session_waits_for_the_client_across_a_restart(tmp_path: Path) -> None:
+async def test_a_session_waits_for_the_client_across_a_restart(tmp_path: Path) -> None:
     both = calls(call("f1", "change_background", "{}"), call("c1", "get_weather", '{"city": "x"}'))
     model = ScriptedModel(both, says("done"), says("bye"))
     agent, config, store = agent_of(model, get_weather), sessions(tmp_path), tmp_path / "ledger.db"
@@ -450,7 +450,7 @@ async def test_a21_a_session_waits_for_the_client_across_a_restart(tmp_path: Pat
     assert model.saw[1:] == [history, [*history, said_assistant("done"), said_user("thanks")]]
 
 
-async def test_a21_a_session_whose_client_says_something_else_goes_on(tmp_path: Path) -> None:
+async def test_a_session_continues_with_a_new_message_instead_of_a_result(tmp_path: Path) -> None:
     model = ScriptedModel(calls(call("f1", "change_background", "{}")), says("fine"))
     async with strands(agent_of(model), sessions(tmp_path), tools=[TOOL]) as thread:
         await thread.say("go")
@@ -459,7 +459,7 @@ async def test_a21_a_session_whose_client_says_something_else_goes_on(tmp_path: 
     assert model.saw[1][-1]["content"][-1] == {"text": "never mind"}
 
 
-async def test_a21_a_session_remembers_its_question_across_a_restart(tmp_path: Path) -> None:
+async def test_a_session_remembers_its_interrupt_across_a_restart(tmp_path: Path) -> None:
     model = ScriptedModel(calls(call("c1", "book", '{"city": "Rome"}')), says("done"))
     agent, config, store = agent_of(model, book), sessions(tmp_path), tmp_path / "ledger.db"
     async with strands(agent, config, store=store) as thread:
@@ -470,7 +470,7 @@ async def test_a21_a_session_remembers_its_question_across_a_restart(tmp_path: P
     assert model.saw[1][-1] == said_user(tool_result("c1", "booked Rome: yes"))
 
 
-async def test_a_question_that_is_no_longer_known_is_an_error_of_its_own() -> None:
+async def test_an_interrupt_that_is_no_longer_known_has_its_own_error() -> None:
     resume = [e.ResumeEntry(interrupt_id="v1:x#1", status="resolved", payload=1)]
     agent = StrandsAgent(agent_of(ScriptedModel()))
     assert words(await alone(agent, user("u1"), tool_message("c1", ""), resume=resume)) == ["RE interrupt_lost"]

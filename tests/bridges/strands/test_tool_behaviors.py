@@ -58,7 +58,7 @@ RESULT = ["CE tu1", 'CR tu1 "{\\"count\\": 2}"']
 AFTER = ["TS m2", 'TC m2 "ok"', "TE m2", "MS", "RF success"]
 
 
-async def test_a13_predictions_are_told_before_the_arguments() -> None:
+async def test_predictions_are_sent_before_the_arguments() -> None:
     mappings = [
         PredictStateMapping(state_key="list", tool="write", tool_argument="items"),
         PredictStateMapping(state_key="copy", tool="write", tool_argument="items"),
@@ -80,7 +80,7 @@ async def test_a13_predictions_are_told_before_the_arguments() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a13_state_from_arguments_is_told_before_the_call_ends_and_is_whole(is_async: bool) -> None:
+async def test_state_from_arguments_is_sent_whole_before_the_call_ends(is_async: bool) -> None:
     seen: list[ToolCallContext] = []
 
     def plain(context: ToolCallContext) -> dict[str, Any]:
@@ -100,7 +100,7 @@ async def test_a13_state_from_arguments_is_told_before_the_call_ends_and_is_whol
     assert isinstance(context.input_data, ag.RunAgentInput)
 
 
-async def test_a13_state_from_result_keeps_what_arguments_made_of_it() -> None:
+async def test_state_from_result_keeps_what_arguments_made_of_it() -> None:
     seen: list[ToolResultContext] = []
 
     def from_result(context: ToolResultContext) -> dict[str, Any]:
@@ -116,7 +116,7 @@ async def test_a13_state_from_result_keeps_what_arguments_made_of_it() -> None:
     assert seen[0].message_id == result.message_id
 
 
-async def test_a13_a_result_handler_sends_events_of_its_own_and_its_patches_count() -> None:
+async def test_a_result_handler_sends_events_of_its_own_and_its_patches_count() -> None:
     async def handle(context: ToolResultContext) -> AsyncGenerator[Any, None]:
         yield ag.StateSnapshotEvent(snapshot={"steps": [{"done": False}]})
         yield ag.StateDeltaEvent(delta=[{"op": "replace", "path": "/steps/0/done", "value": True}])
@@ -139,7 +139,7 @@ async def test_a13_a_result_handler_sends_events_of_its_own_and_its_patches_coun
     ]
 
 
-async def test_a13_a_partial_or_repeated_snapshot_of_a_handler_loses_nothing() -> None:
+async def test_a_partial_or_repeated_snapshot_of_a_handler_loses_nothing() -> None:
     def handle(context: ToolResultContext) -> list[Any]:
         return [ag.StateSnapshotEvent(snapshot={"a": 1}), ag.StateSnapshotEvent(snapshot={"a": 1})]
 
@@ -150,7 +150,7 @@ async def test_a13_a_partial_or_repeated_snapshot_of_a_handler_loses_nothing() -
     ]
 
 
-async def test_a13_a_patch_that_does_not_apply_is_reported_and_changes_nothing() -> None:
+async def test_a_patch_that_does_not_apply_is_reported_and_changes_nothing() -> None:
     def handle(context: ToolResultContext) -> Any:
         return ag.StateDeltaEvent(delta=[{"op": "replace", "path": "/nowhere/0", "value": 1}])
 
@@ -160,14 +160,14 @@ async def test_a13_a_patch_that_does_not_apply_is_reported_and_changes_nothing()
     assert not any(word.startswith("SD") for word in stream)
 
 
-async def test_a13_a_result_may_be_the_last_word() -> None:
+async def test_a_result_may_end_the_run() -> None:
     model = scripted()
     async with strands(agent_of(model, write), behaving(stop_streaming_after_result=True)) as thread:
         assert await thread.say("go") == [*BEFORE, *CALL, *RESULT, "MS", "MS", "RF success"]
     assert len(model.saw) == 1
 
 
-async def test_a13_after_a_last_word_the_next_message_is_answered_with_the_result_in_view() -> None:
+async def test_after_a_result_that_ended_the_run_the_next_message_is_answered_with_it() -> None:
     model = scripted()
     async with strands(agent_of(model, write), behaving(stop_streaming_after_result=True)) as thread:
         await thread.say("go")
@@ -179,7 +179,7 @@ async def test_a13_after_a_last_word_the_next_message_is_answered_with_the_resul
     ]
 
 
-async def test_a13_a_snapshot_can_be_left_out() -> None:
+async def test_a_snapshot_can_be_left_out() -> None:
     async with strands(agent_of(scripted(), write), behaving(skip_messages_snapshot=True)) as thread:
         assert await thread.say("go") == [*BEFORE, *CALL, *RESULT, *AFTER]
 
@@ -200,13 +200,13 @@ def by_list(context: ToolCallContext) -> list[str]:
 
 
 @pytest.mark.parametrize("streamer", [by_async_generator, by_generator, by_list])
-async def test_a13_arguments_can_be_given_by_a_hook(streamer: Any) -> None:
+async def test_arguments_can_be_given_by_a_hook(streamer: Any) -> None:
     pieces = [f"CA tu1 {ARGS[at : at + 10]}" for at in range(0, len(ARGS), 10)]
     async with strands(agent_of(scripted(), write), behaving(args_streamer=streamer)) as thread:
         assert await thread.say("go") == [*BEFORE, "CS tu1 write < m1", *pieces, *RESULT, "MS", *AFTER]
 
 
-async def test_a13_a_failing_streamer_is_reported_and_the_arguments_are_whole() -> None:
+async def test_a_failing_streamer_is_reported_and_the_arguments_are_whole() -> None:
     async def fails(context: ToolCallContext) -> AsyncGenerator[str, None]:
         yield context.args_str[:4]
         raise RuntimeError("secret reason")
@@ -218,7 +218,7 @@ async def test_a13_a_failing_streamer_is_reported_and_the_arguments_are_whole() 
     assert stream == [*BEFORE, "CS tu1 write < m1", *pieces, *RESULT, "MS", *AFTER]
 
 
-async def test_a13_every_failing_hook_is_reported_and_none_ends_the_run() -> None:
+async def test_every_failing_hook_is_reported_and_none_ends_the_run() -> None:
     def fails(context: Any) -> Any:
         raise RuntimeError("secret reason")
 
@@ -232,7 +232,7 @@ async def test_a13_every_failing_hook_is_reported_and_none_ends_the_run() -> Non
     assert len(model.saw) == 2
 
 
-async def test_a13_what_is_no_event_is_reported_and_neither_a_frame_nor_memory_is_a_handlers_to_send() -> None:
+async def test_a_handler_can_send_neither_invalid_events_nor_lifecycle_events_nor_memory() -> None:
     def handle(context: ToolResultContext) -> list[Any]:
         forged = ag.CustomEvent(name="ambient:memory", value={"state": {"is_admin": True}})
         frame = ag.RunFinishedEvent(thread_id="t", run_id="r")
@@ -245,7 +245,7 @@ async def test_a13_what_is_no_event_is_reported_and_neither_a_frame_nor_memory_i
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_the_state_reaches_the_model_in_the_users_words(is_async: bool) -> None:
+async def test_the_state_reaches_the_model_in_the_user_message(is_async: bool) -> None:
     def build(run_input: ag.RunAgentInput, prompt: str) -> str:
         return f"State: {run_input.state}\n{prompt}"
 
@@ -260,7 +260,7 @@ async def test_the_state_reaches_the_model_in_the_users_words(is_async: bool) ->
     assert model.saw[1] == [said_user("one"), said_assistant("a"), said_user("State: {'n': 2}\ntwo")]
 
 
-async def test_a_failing_builder_is_reported_and_the_user_is_heard() -> None:
+async def test_a_failing_builder_is_reported_and_the_user_message_reaches_the_model() -> None:
     def build(run_input: Any, prompt: str) -> str:
         raise RuntimeError("secret reason")
 
@@ -271,7 +271,7 @@ async def test_a_failing_builder_is_reported_and_the_user_is_heard() -> None:
     assert model.saw == [[said_user("one")]]
 
 
-async def test_behaviours_serve_frontend_tools_too() -> None:
+async def test_behaviors_serve_frontend_tools_too() -> None:
     mapping = PredictStateMapping(state_key="color", tool="change_background", tool_argument="color")
     behavior = ToolBehavior(predict_state=mapping, state_from_args=lambda context: context.tool_input)
     config = StrandsAgentConfig(tool_behaviors={"change_background": behavior})
@@ -290,7 +290,7 @@ async def test_behaviours_serve_frontend_tools_too() -> None:
     ]
 
 
-async def test_the_helpers_take_what_people_give() -> None:
+async def test_the_helper_functions_accept_all_documented_forms() -> None:
     async def later() -> int:
         return 1
 

@@ -157,7 +157,7 @@ def verify(events: list[e.Event]) -> None:
 
 
 def summarize(events: list[e.Event]) -> list[str]:
-    """The stream in short words: `TC m1 "Hel"`. Ids that were made up are numbered as they come; `@s1` is a subagent's lane."""
+    """The stream in short words: `TC m1 "Hel"`. Ids that were made up are numbered as they come; `@s1` is a subagent."""
     names = _Names()
     return [names.word(event) for event in events if type(event) is not e.RunStarted]
 
@@ -168,9 +168,9 @@ class _Names:
         self._counts: dict[str, int] = {}
 
     def word(self, event: e.Event) -> str:
-        lane = getattr(event, "subagent_run_id", None)
+        subagent_id = getattr(event, "subagent_run_id", None)
         words = self._words(event)
-        at = f" @{self(lane)}" if lane and not isinstance(event, _SUBAGENT) else ""
+        at = f" @{self(subagent_id)}" if subagent_id and not isinstance(event, _SUBAGENT) else ""
         return f"{words}{at}"
 
     def __call__(self, name: str) -> str:

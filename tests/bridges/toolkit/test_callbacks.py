@@ -113,7 +113,7 @@ EVENT = Custom(name="x:y", value={"a": 1})
         (lambda n: False, [False]),
     ],
 )
-async def test_whatever_a_hook_gives_comes_one_by_one(hook: Callable[[int], Any], expected: list[Any]) -> None:
+async def test_every_value_of_a_hook_is_yielded_separately(hook: Callable[[int], Any], expected: list[Any]) -> None:
     assert await listed(stream_hook(hook, 1)) == expected
 
 

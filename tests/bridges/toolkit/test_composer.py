@@ -21,11 +21,11 @@ def verify(events: list[e.Event]) -> None:
     verifier.finish()
 
 
-def text(message_id: str, *deltas: str, lane: str | None = None) -> list[e.Event]:
+def text(message_id: str, *deltas: str, subagent_id: str | None = None) -> list[e.Event]:
     return [
-        e.TextMessageStart(message_id=message_id, role="assistant", subagent_run_id=lane),
-        *(e.TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=lane) for delta in deltas),
-        e.TextMessageEnd(message_id=message_id, subagent_run_id=lane),
+        e.TextMessageStart(message_id=message_id, role="assistant", subagent_run_id=subagent_id),
+        *(e.TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=subagent_id) for delta in deltas),
+        e.TextMessageEnd(message_id=message_id, subagent_run_id=subagent_id),
     ]
 
 
@@ -192,10 +192,10 @@ def test_another_native_message_is_another_message() -> None:
     ]
 
 
-def test_lanes_speak_at_the_same_time() -> None:
+def test_subagents_stream_at_the_same_time() -> None:
     c = Composer(numbered())
-    mine, theirs = text("message-1", "a", "b"), text("message-2", "x", lane="s1")
-    assert [*c.text("a"), *c.text("x", lane="s1"), *c.text("b"), *c.end_text("s1"), *c.end_text()] == [
+    mine, theirs = text("message-1", "a", "b"), text("message-2", "x", subagent_id="s1")
+    assert [*c.text("a"), *c.text("x", subagent_id="s1"), *c.text("b"), *c.end_text("s1"), *c.end_text()] == [
         *mine[:2],
         *theirs[:2],
         mine[2],
@@ -213,7 +213,7 @@ def test_an_encrypted_value_goes_with_the_latest_reasoning_or_opens_one() -> Non
     assert [*Composer(numbered()).reasoning_encrypted("🔒")] == [*thought("reasoning-1")[:2], kept]
 
 
-def test_an_encrypted_value_of_a_call_belongs_to_the_calls_lane() -> None:
+def test_an_encrypted_value_of_a_call_belongs_to_the_subagent_of_the_call() -> None:
     c = Composer(numbered())
     c.tool_start("c1", "look", "s1")
     assert c.reasoning_encrypted("🔒", subtype="tool-call", entity_id="c1") == [
@@ -221,31 +221,31 @@ def test_an_encrypted_value_of_a_call_belongs_to_the_calls_lane() -> None:
     ]
 
 
-def test_a_subagent_takes_what_it_has_open_with_it() -> None:
+def test_the_end_of_a_subagent_closes_its_open_items() -> None:
     c = Composer(numbered())
     assert [
         *c.start_subagent("s1", "helper", description="helps", parent="ghost", parent_tool_call_id="c1"),
         *c.start_subagent("s1", "helper"),
         *c.start_step("plan", "s1"),
-        *c.text("x", lane="s1"),
+        *c.text("x", subagent_id="s1"),
         *c.end_subagent("s1", result={"n": 1}),
         *c.end_subagent("s1"),
         *c.start_subagent("s1", "helper"),
     ] == [
         e.SubagentStarted(subagent_run_id="s1", name="helper", description="helps", parent_tool_call_id="c1"),
         e.StepStarted(step_name="plan", subagent_run_id="s1"),
-        *text("message-1", "x", lane="s1"),
+        *text("message-1", "x", subagent_id="s1"),
         e.StepFinished(step_name="plan", subagent_run_id="s1"),
         e.SubagentFinished(subagent_run_id="s1", result={"n": 1}),
     ]
 
 
-def test_a_lane_that_speaks_after_its_subagent_ended_begins_anew() -> None:
+def test_a_subagent_that_sends_after_its_end_starts_again() -> None:
     c = Composer(numbered())
     c.start_subagent("s1", "helper")
-    c.text("x", lane="s1")
+    c.text("x", subagent_id="s1")
     c.end_subagent("s1", error="lost")
-    assert [*c.text("y", lane="s1"), *c.end_text("s1")] == text("message-2", "y", lane="s1")
+    assert [*c.text("y", subagent_id="s1"), *c.end_text("s1")] == text("message-2", "y", subagent_id="s1")
 
 
 def test_state_and_custom_events_are_emitted_unchanged() -> None:
@@ -305,7 +305,7 @@ def test_a_call_of_an_earlier_run_is_answered_without_beginning_again() -> None:
     verify([STARTED, *events, e.RunFinished(thread_id=THREAD, run_id=RUN)])
 
 
-def test_a_provisional_result_gives_way_to_the_next_one() -> None:
+def test_a_provisional_result_is_replaced_by_the_next_one() -> None:
     c = Composer(numbered())
     assert c.tool_result("c1", "needs approval", name="look", provisional=True) == call("c1", "message-1")
     assert c.tool_result("c1", "done") == [result("c1", "result-2")]
@@ -324,7 +324,9 @@ def test_a_provisional_result_is_emitted_at_the_end_unless_the_run_is_interrupte
 
 def test_a_subagent_takes_its_provisional_results_with_it() -> None:
     c = Composer(numbered())
-    events = c.start_subagent("s1", "helper") + c.tool_result("c1", "first", name="look", lane="s1", provisional=True)
+    events = c.start_subagent("s1", "helper") + c.tool_result(
+        "c1", "first", name="look", subagent_id="s1", provisional=True
+    )
     events += c.end_subagent("s1")
     assert [type(event) for event in events[-2:]] == [e.ToolCallResult, e.SubagentFinished]
     verify([STARTED, *events, e.RunFinished(thread_id=THREAD, run_id=RUN)])

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from ambient_runner.bridges.toolkit.interrupts import expires_at, interrupt_lapsed_events, resolved_interrupt_ids
+import pytest
+
+from ambient_runner.bridges.toolkit.interrupts import (
+    approval_schema,
+    cancelled_answer,
+    expires_at,
+    interrupt_lapsed_events,
+    is_approved,
+    resolved_interrupt_ids,
+)
 from ambient_runner.protocol.events import Custom, ResumeEntry
 
 
@@ -25,3 +35,33 @@ def test_an_answer_to_a_lapsed_interrupt_is_reported_and_a_cancellation_is_not()
         Custom(name="ambient:interrupt_lapsed", value={"interruptIds": ["a"]})
     ]
     assert interrupt_lapsed_events(resolved_interrupt_ids(entries[1:])) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "approves"),
+    [
+        ({"approved": True}, True),
+        ({"approved": True, "message": "fine"}, True),
+        ({"approved": False}, False),
+        ({"approved": 1}, False),
+        ({"approved": "true"}, False),
+        ({}, False),
+        (True, False),
+        ("yes", False),
+        (None, False),
+        (cancelled_answer(), False),
+    ],
+)
+def test_only_an_explicit_approval_approves(answer: Any, approves: bool) -> None:
+    assert is_approved(answer) is approves
+
+
+def test_an_approval_schema_requires_only_the_decision() -> None:
+    schema = approval_schema(message={"type": "string"})
+    assert schema["required"] == ["approved"]
+    assert schema["properties"] == {"approved": {"type": "boolean"}, "message": {"type": "string"}}
+
+
+def test_one_cancelled_answer_does_not_change_another() -> None:
+    cancelled_answer()["cancelled"] = False
+    assert cancelled_answer() == {"cancelled": True}

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text, to_json, to_json_or_type_name
+from ambient_runner.bridges.toolkit.json_values import (
+    parse_json_or_text,
+    to_json_text,
+    to_jsonable,
+    to_jsonable_or_type_name,
+)
 
 
 class Secretive:
@@ -20,7 +25,9 @@ class Secretive:
     __str__ = __repr__
 
 
-@pytest.mark.parametrize("copied", [to_json, lambda given: json.loads(json_text(given))], ids=["plain", "json_text"])
+@pytest.mark.parametrize(
+    "copied", [to_jsonable, lambda given: json.loads(to_json_text(given))], ids=["plain", "to_json_text"]
+)
 def test_what_json_has_no_form_for_is_the_nearest_thing_and_never_its_own_text(copied: Callable[[Any], Any]) -> None:
     given = {
         "when": datetime(2026, 1, 2, tzinfo=UTC),
@@ -39,7 +46,7 @@ def test_what_json_has_no_form_for_is_the_nearest_thing_and_never_its_own_text(c
 
 
 def test_json_text_is_compact_and_keeps_letters_as_they_are() -> None:
-    assert json_text({"a": [1, "ü"]}) == '{"a":[1,"ü"]}'
+    assert to_json_text({"a": [1, "ü"]}) == '{"a":[1,"ü"]}'
 
 
 @pytest.mark.parametrize(
@@ -48,21 +55,21 @@ def test_json_text_is_compact_and_keeps_letters_as_they_are() -> None:
     ids=["text", "everywhere"],
 )
 def test_a_lone_surrogate_is_replaced_in_json_text(given: Any, text: str) -> None:
-    assert json_text(given) == text
+    assert to_json_text(given) == text
 
 
-def test_what_contains_itself_is_named_or_refused() -> None:
+def test_a_cyclic_value_is_replaced_by_its_type_name_or_refused() -> None:
     given: dict[str, Any] = {}
     given["me"] = [given]
-    assert to_json_or_type_name(given) == "<dict>"
-    assert to_json_or_type_name({"a": 1}) == {"a": 1}
+    assert to_jsonable_or_type_name(given) == "<dict>"
+    assert to_jsonable_or_type_name({"a": 1}) == {"a": 1}
     with pytest.raises(ValueError, match="Circular"):
-        json_text(given)
+        to_json_text(given)
 
 
-def test_the_copy_shares_nothing_with_what_was_given() -> None:
+def test_the_copy_shares_nothing_with_the_original() -> None:
     given: dict[str, Any] = {"list": [1]}
-    copy = to_json(given)
+    copy = to_jsonable(given)
     given["list"].append(2)
     assert copy == {"list": [1]}
 
@@ -75,5 +82,5 @@ DEEP = "[" * 129 + "]" * 129
     [('{"a": 1}', {"a": 1}), ("3", 3), ("three", "three"), ("", ""), (DEEP, DEEP), ("[" * 100_000, "[" * 100_000)],
     ids=["object", "number", "words", "nothing", "too deep", "brackets"],
 )
-def test_text_is_what_it_says_if_it_is_json(text: str, said: Any) -> None:
+def test_json_text_is_parsed(text: str, said: Any) -> None:
     assert parse_json_or_text(text) == said

@@ -27,7 +27,7 @@ def gemini(property_schema: Any, **beside: Any) -> Any:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("given", [None, True, [], "x", {}, {"type": "string"}, {"type": ["array", "null"]}], ids=repr)
-def test_what_describes_no_object_becomes_one_without_properties(given: Any, dialect: SchemaDialect) -> None:
+def test_a_schema_that_is_not_an_object_becomes_one_without_properties(given: Any, dialect: SchemaDialect) -> None:
     assert clean_schema(given, dialect=dialect) == NOTHING
 
 
@@ -168,7 +168,7 @@ def test_whatever_a_client_declares_google_takes_the_result(schema: Any) -> None
     [{"type": "integer", "enum": list(range(10_000))}, {"type": "string", "description": "x" * 50_000}],
     ids=["choices", "words"],
 )
-def test_what_references_repeat_has_a_limit(repeated: Any) -> None:
+def test_repeated_references_are_limited(repeated: Any) -> None:
     named = {f"p{at}": {"$ref": "#/$defs/long"} for at in range(1_000)}
     cleaned = clean_schema({"properties": named, "$defs": {"long": repeated}}, dialect="gemini")
     assert list(cleaned["properties"]) == list(named)

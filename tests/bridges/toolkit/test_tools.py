@@ -10,10 +10,14 @@ PAINT, LOOK = Tool(name="paint", description=""), Tool(name="look", description=
 
 def test_a_tool_the_agent_has_itself_is_not_the_clients() -> None:
     tools = Toolbox([PAINT, LOOK], native={"look"})
-    assert tools.frontend == {"paint": PAINT}
-    assert (tools.is_frontend("paint"), tools.is_frontend("look"), tools.is_frontend("other")) == (True, False, False)
+    assert tools.client_tools == {"paint": PAINT}
+    assert (tools.is_client_tool("paint"), tools.is_client_tool("look"), tools.is_client_tool("other")) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_of_a_tool_declared_twice_the_last_one_counts() -> None:
     again = Tool(name="paint", description="better")
-    assert Toolbox([PAINT, again]).frontend == {"paint": again}
+    assert Toolbox([PAINT, again]).client_tools == {"paint": again}

@@ -14,14 +14,14 @@ from ambient_runner.bridges.toolkit.turns import (
     EMPTY_RESULT,
     MISSING_RESULT,
     AssistantTurn,
-    Call,
     NewInput,
-    Result,
     ResultsTurn,
     SystemTurn,
     Turn,
+    TurnToolCall,
+    TurnToolResult,
     UserTurn,
-    new_input,
+    find_new_input,
     to_turns,
     unanswered_tool_calls,
 )
@@ -59,19 +59,19 @@ def answer(call: str, content: str = "done", name: str = "", **more: Any) -> Too
 
 
 def assistant_turn(ids: str, text: str, *calls: str) -> AssistantTurn:
-    made = tuple(Call(id=one, name="look", arguments="{}") for one in calls)
+    made = tuple(TurnToolCall(id=one, name="look", arguments="{}") for one in calls)
     return AssistantTurn(ids=tuple(ids.split()), text=text, calls=made)
 
 
-def result(call: str, content: Any = "done", **more: Any) -> Result:
-    return Result(call_id=call, name="look", content=content, **more)
+def result(call: str, content: Any = "done", **more: Any) -> TurnToolResult:
+    return TurnToolResult(call_id=call, name="look", content=content, **more)
 
 
-def results(*given: Result) -> ResultsTurn:
+def results(*given: TurnToolResult) -> ResultsTurn:
     return ResultsTurn(results=given)
 
 
-def cancelled(call: str) -> Result:
+def cancelled(call: str) -> TurnToolResult:
     return result(call, MISSING_RESULT, is_error=True, is_answered=False)
 
 
@@ -145,7 +145,7 @@ def test_a_call_id_that_comes_again_is_the_same_call() -> None:
     ],
     ids=repr,
 )
-def test_errors_and_empty_results_reach_the_model_as_such(message: ToolMessage, expected: Result) -> None:
+def test_errors_and_empty_results_reach_the_model_as_such(message: ToolMessage, expected: TurnToolResult) -> None:
     assert to_turns([says("m1", None, "c1"), message])[-1] == results(expected)
 
 
@@ -186,20 +186,20 @@ def test_what_is_not_for_the_model_is_left_out() -> None:
 
 
 CALLS = st.sampled_from(["c1", "c2", "c3"])
-LANES = st.sampled_from([None, None, None, None, None, "s1"])
+SUBAGENT_IDS = st.sampled_from([None, None, None, None, None, "s1"])
 TEXTS = st.sampled_from(["", "a", "b"])
 SPOKEN = st.builds(
-    lambda text, calls, lane: says("", text, *calls, subagent_run_id=lane),
+    lambda text, calls, subagent_id: says("", text, *calls, subagent_run_id=subagent_id),
     st.sampled_from([None, "", "a", "b", "c"]),
     st.just([]) | st.lists(CALLS, max_size=3),
-    LANES,
+    SUBAGENT_IDS,
 )
 ANSWERS = st.builds(
-    lambda call, text, error, lane: answer(call, text, error=error, subagent_run_id=lane),
+    lambda call, text, error, subagent_id: answer(call, text, error=error, subagent_run_id=subagent_id),
     CALLS | st.just("c9"),
     TEXTS,
     st.sampled_from([None, None, "", "failed"]),
-    LANES,
+    SUBAGENT_IDS,
 )
 OTHERS = st.sampled_from([UserMessage, SystemMessage, ReasoningMessage]).flatmap(
     lambda kind: st.builds(kind, id=st.just(""), content=TEXTS)
@@ -288,64 +288,64 @@ ASKED: list[Turn] = [UserTurn(id="u1", content="hi")]
 
 
 def test_a_new_user_message_is_what_the_run_is_about() -> None:
-    assert new_input(run(user(), says("m1", "yes?"), user("u2"))) == NewInput(
+    assert find_new_input(run(user(), says("m1", "yes?"), user("u2"))) == NewInput(
         history=[*ASKED, assistant_turn("m1", "yes?")], user=UserTurn(id="u2", content="hi")
     )
 
 
 def test_of_a_run_with_results_and_a_message_both_are_new_if_that_is_known() -> None:
     run_input = run(user(), says("m1", None, "c1"), answer("c1"), user("u2"))
-    assert new_input(run_input, new_ids={"u2"}) == new_input(run_input)
-    assert new_input(run_input).history == [*ASKED, assistant_turn("m1", "", "c1"), results(result("c1"))]
-    assert new_input(run_input, new_ids={"r-c1", "u2"}) == NewInput(
+    assert find_new_input(run_input, new_ids={"u2"}) == find_new_input(run_input)
+    assert find_new_input(run_input).history == [*ASKED, assistant_turn("m1", "", "c1"), results(result("c1"))]
+    assert find_new_input(run_input, new_ids={"r-c1", "u2"}) == NewInput(
         history=[*ASKED, assistant_turn("m1", "", "c1")], user=UserTurn(id="u2", content="hi"), results=(result("c1"),)
     )
 
 
 def test_results_at_the_end_are_what_the_run_is_about_in_the_order_of_their_calls() -> None:
     run_input = run(user(), says("m1", None, "c1", "c2"), answer("c2"), answer("c1"))
-    assert new_input(run_input) == NewInput(
+    assert find_new_input(run_input) == NewInput(
         history=[*ASKED, assistant_turn("m1", "", "c1", "c2")], results=(result("c1"), result("c2"))
     )
 
 
 def test_results_that_were_there_before_stay_in_the_history() -> None:
     run_input = run(user(), says("m1", None, "c1", "c2"), answer("c1"), answer("c2"))
-    assert new_input(run_input, new_ids={"r-c2"}) == NewInput(
+    assert find_new_input(run_input, new_ids={"r-c2"}) == NewInput(
         history=[*ASKED, assistant_turn("m1", "", "c1", "c2"), results(result("c1"))], results=(result("c2"),)
     )
 
 
 def test_calls_a_new_message_gave_up_are_cancelled_in_the_history() -> None:
-    found = new_input(run(user(), says("m1", None, "c1"), user("u2")), new_ids={"u2"})
+    found = find_new_input(run(user(), says("m1", None, "c1"), user("u2")), new_ids={"u2"})
     assert found.history[-1] == results(cancelled("c1"))
 
 
 def test_a_run_that_resumes_is_about_the_answers() -> None:
     resume = [ResumeEntry(interrupt_id="i1", status="resolved", payload=0)]
-    assert new_input(run(user(), resume=resume)) == NewInput(history=ASKED, resume=tuple(resume))
-    both = new_input(run(user(), user("u2"), resume=resume), new_ids={"u2"})
+    assert find_new_input(run(user(), resume=resume)) == NewInput(history=ASKED, resume=tuple(resume))
+    both = find_new_input(run(user(), user("u2"), resume=resume), new_ids={"u2"})
     assert both == NewInput(history=ASKED, user=UserTurn(id="u2", content="hi"), resume=tuple(resume))
 
 
 def test_another_try_at_the_last_message_is_about_that_message() -> None:
-    assert new_input(run(user()), new_ids=()) == NewInput(history=[], user=UserTurn(id="u1", content="hi"))
+    assert find_new_input(run(user()), new_ids=()) == NewInput(history=[], user=UserTurn(id="u1", content="hi"))
 
 
 def test_what_is_not_for_the_model_does_not_hide_what_is_new() -> None:
-    found = new_input(run(says("m1", "yes?"), user(), ReasoningMessage(id="q", content="x")))
+    found = find_new_input(run(says("m1", "yes?"), user(), ReasoningMessage(id="q", content="x")))
     assert found == NewInput(history=[assistant_turn("m1", "yes?")], user=UserTurn(id="u1", content="hi"))
 
 
 @pytest.mark.parametrize("messages", [[], [says("m1", "hello")], [SystemMessage(id="s", content="x")]], ids=repr)
 def test_an_input_with_nothing_new_is_about_nothing(messages: list[Message]) -> None:
-    assert new_input(run(*messages)) == NewInput(history=to_turns(messages))
+    assert find_new_input(run(*messages)) == NewInput(history=to_turns(messages))
 
 
 @thorough
 @given(MESSAGES)
 def test_what_is_new_and_what_was_before_are_the_whole_conversation(messages: list[Message]) -> None:
-    found, whole = new_input(run(*messages)), to_turns(messages)
+    found, whole = find_new_input(run(*messages)), to_turns(messages)
     kept = [r for t in found.history if isinstance(t, ResultsTurn) for r in t.results]
     every = [r for t in whole if isinstance(t, ResultsTurn) for r in t.results]
     assert sorted([*kept, *found.results], key=every.index) == every

@@ -90,7 +90,7 @@ async def test_a_traced_run_sends_its_trace_id_and_clients_can_name_it() -> None
     assert [score["traceId"] for score in langfuse.scores] == told
 
 
-async def test_what_is_wrong_is_refused_in_our_shape() -> None:
+async def test_invalid_feedback_requests_are_refused_in_our_error_format() -> None:
     async with demo() as client:
         await run_demo(client)
         bad = thumbs() | {"type": "CUSTOM"}
@@ -140,7 +140,7 @@ async def for_several(receiver: Receiver) -> AsyncGenerator[httpx.AsyncClient, N
         yield client
 
 
-async def test_no_user_gives_feedback_on_the_thread_or_trace_of_another() -> None:
+async def test_no_user_can_send_feedback_on_the_thread_or_trace_of_another() -> None:
     ann, bob = {"x-user": "ann"}, {"x-user": "bob"}
     with receiving() as langfuse:
         async with for_several(langfuse) as client:

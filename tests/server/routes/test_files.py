@@ -82,8 +82,8 @@ async def test_a_name_that_is_no_text_is_listed_all_the_same(tmp_path: Path) -> 
     async with server(bridge, settings_of(tmp_path, default_thread="t")) as client:
         await talk(client, "hello", "u1")
         workspace = Path(bridge.contexts[0].workspace_path)
-        for folder in ("artifacts", "file-uploads"):
-            Path(os.fsdecode(os.fsencode(workspace / folder) + b"/caf\xe9")).write_text("x")
+        for directory in ("artifacts", "file-uploads"):
+            Path(os.fsdecode(os.fsencode(workspace / directory) + b"/caf\xe9")).write_text("x")
         listed = [await client.get(path) for path in ("/artifacts", "/files")]
         fetched = await client.get("/artifacts/caf%5Cxe9")
         after = await talk(client, "again", "u2")

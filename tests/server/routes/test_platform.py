@@ -91,7 +91,7 @@ async def test_a_body_without_a_required_member_is_refused(tmp_path: Path, body:
         ({"url": "https://127.0.0.1/x.git", "name": "../../x"}, 403),
     ],
 )
-async def test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated(
+async def test_a_url_that_may_not_be_cloned_is_refused_at_once_and_never_repeated(
     tmp_path: Path, wait: str, order: dict[str, str], status: int
 ) -> None:
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
@@ -100,7 +100,7 @@ async def test_what_may_not_be_cloned_is_refused_at_once_and_never_repeated(
     assert "hunter2" not in response.text
 
 
-async def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
+async def test_names_that_lead_outside_of_the_workspace_are_refused(tmp_path: Path) -> None:
     """S1, S2 at the door: in the reference an empty name removed everything, and `../x` led out of the workspace."""
     url = repository(tmp_path / "origin" / "api", {})
     async with server(WorkerBridge(), settings_of(tmp_path, default_thread="t")) as client:
@@ -165,7 +165,7 @@ async def test_a_clone_continues_after_its_client_disconnects(tmp_path: Path) ->
 
 
 async def test_a_workflow_is_changed_kept_when_the_next_one_fails_and_cleared(tmp_path: Path) -> None:
-    """C8: in the reference a failed clone was reported as an updated workflow, and the folder was empty."""
+    """C8: in the reference a failed clone was reported as an updated workflow, and the directory was empty."""
     config = json.dumps({"name": "Triage", "description": "Sorts."})
     flow = repository(tmp_path / "origin" / "flow", {"inner/.ambient/ambient.json": config})
     broken = repository(tmp_path / "origin" / "broken", {".ambient/ambient.json": "{"})

@@ -51,7 +51,7 @@ async def test_a_message_with_an_unknown_role_is_named_when_there_is_nothing_to_
         assert "'usr'" in sentence(response)
 
 
-async def test_a_refusal_without_such_a_message_speaks_of_none() -> None:
+async def test_a_refusal_without_such_a_message_mentions_none() -> None:
     async with demo() as client:
         response = await client.post("/", json={"messages": [], "mood": "good"})
     assert error_of(response) == (422, "invalid_input")

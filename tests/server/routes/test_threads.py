@@ -92,7 +92,7 @@ async def test_a_page_that_is_not_a_number_is_refused(name: str, number: str) ->
         "empty",
     ],
 )
-async def test_what_is_not_a_patch_is_refused_and_changes_nothing(body: bytes) -> None:
+async def test_an_invalid_patch_is_refused_and_changes_nothing(body: bytes) -> None:
     async with demo() as client:
         await client.post("/", json=run_body("state"))
         before = (await client.get("/state_snapshot/t")).json()

@@ -50,7 +50,7 @@ def of_http(kind: str, url: str) -> ResolvedMcpServers:
     ("kind", "content"),
     [("http", b"application/json"), ("http", b"text/event-stream"), ("sse", b"text/event-stream")],
 )
-async def test_a_server_that_never_stops_talking_is_heard_for_a_while(kind: str, content: bytes) -> None:
+async def test_a_server_that_never_stops_sending_is_read_up_to_a_limit(kind: str, content: bytes) -> None:
     """As JSON it was read and kept for the whole time of a look, as fast as it came."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: " + content + b"\r\n\r\n"
     with unless_hung(), raw_server(endless(head + b'data: "', most=TOO_MUCH)) as loud:
@@ -60,7 +60,7 @@ async def test_a_server_that_never_stops_talking_is_heard_for_a_while(kind: str,
         assert loud.sent < TOO_MUCH
 
 
-async def test_what_is_small_on_the_way_does_not_grow_here() -> None:
+async def test_a_compressed_response_is_not_expanded() -> None:
     """A few kilobytes can be unpacked to gigabytes: what is packed, though the client did not accept it, is not unpacked."""
     packed = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {}}' + b" " * (1 << 20))
     requests: list[bytes] = []
@@ -134,7 +134,7 @@ async def test_asking_again_and_again_while_tokens_rotate_starts_one_process(tmp
     assert started(log) == ["short-lived-0", "short-lived-3"]
 
 
-async def test_what_was_found_with_an_old_token_does_not_tell_it(tmp_path: Path) -> None:
+async def test_a_status_found_with_an_old_token_does_not_contain_it(tmp_path: Path) -> None:
     """The answer is kept for a while, and only the newest token is taken out of what a request says."""
     values = iter(["first-token-0123", "second-token-4567"])
 

@@ -54,7 +54,7 @@ def test_later_layers_win_by_name_and_any_layer_may_turn_one_off() -> None:
     )
 
 
-def test_a_server_without_a_type_is_known_by_what_it_has() -> None:
+def test_the_type_of_an_mcp_server_is_inferred_from_its_members() -> None:
     servers: dict[str, object] = {
         "local": {"command": "tool", "args": ["-x"], "env": {"A": "1"}, "displayName": "My tool", "unknown": 1},
         "far": {"url": "https://far.example/mcp", "headers": {"X": "y"}},
@@ -91,7 +91,7 @@ def test_a_server_without_a_type_is_known_by_what_it_has() -> None:
         {"command": "tool", "env": {"A": "${NOT_GRANTED}"}},
     ],
 )
-def test_a_mistake_costs_only_the_server_that_has_it(entry: object) -> None:
+def test_an_error_in_the_configuration_affects_only_its_own_server(entry: object) -> None:
     resolved = resolve_servers([layer({"bad": entry, "good": http("https://good")})], {})
     assert resolved.servers == (ready("good", "https://good"),)
     assert [mistake.name for mistake in resolved.problems] == ["bad"]

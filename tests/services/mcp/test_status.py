@@ -107,7 +107,7 @@ async def test_another_configuration_is_another_probe(tmp_path: Path) -> None:
     assert [child["env"]["TOKEN"] for child in started(log)] == ["first-token", "second-token"]
 
 
-async def test_a_child_has_what_its_configuration_says_and_nothing_of_the_servers(
+async def test_a_child_gets_its_configured_environment_and_nothing_of_the_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMBIENT_CREDENTIALS_TOKEN", "bearer-of-the-server")
@@ -187,7 +187,7 @@ async def ended(process: psutil.Process) -> bool:
     return not await anyio.to_thread.run_sync(lambda: psutil.wait_procs([process], timeout=HANG_SECONDS)[1])
 
 
-async def test_what_is_called_off_hears_of_the_shutdown_and_nothing_begins_after_it(tmp_path: Path) -> None:
+async def test_waiters_get_draining_on_shutdown_and_nothing_starts_after_it(tmp_path: Path) -> None:
     """Bug: waiters got "could not be reached", and a later request started the server all the same."""
     fifo, log = tmp_path / "begun", tmp_path / "log"
     os.mkfifo(fifo)

@@ -18,30 +18,32 @@ from tests.services.remotes import ANN, HERE, NOTHING, PATH, QUIET, Steps, git, 
 from tests.services.world import world
 
 
-def folded(folder: Path, levels: int, width: int = 10) -> str:
+def folded(directory: Path, levels: int, width: int = 10) -> str:
     """A repository of one file that its trees name `width` ** `levels` times."""
-    folder.mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "main")
-    kind, inner = "100644 blob", _stored(folder, "x\n", "hash-object", "-w", "--stdin")
+    directory.mkdir(parents=True)
+    git(directory, "init", "-q", "-b", "main")
+    kind, inner = "100644 blob", _stored(directory, "x\n", "hash-object", "-w", "--stdin")
     for _ in range(levels):
-        inner = _stored(folder, "".join(f"{kind} {inner}\t{number}\n" for number in range(width)), "mktree")
+        inner = _stored(directory, "".join(f"{kind} {inner}\t{number}\n" for number in range(width)), "mktree")
         kind = "040000 tree"
-    git(folder, "update-ref", "refs/heads/main", git(folder, "commit-tree", "-m", "x", inner))
-    return str(folder)
+    git(directory, "update-ref", "refs/heads/main", git(directory, "commit-tree", "-m", "x", inner))
+    return str(directory)
 
 
-def _stored(folder: Path, text: str, *args: str) -> str:
-    done = subprocess.run(["git", *args], cwd=folder, env=QUIET, check=True, capture_output=True, input=text, text=True)
+def _stored(directory: Path, text: str, *args: str) -> str:
+    done = subprocess.run(
+        ["git", *args], cwd=directory, env=QUIET, check=True, capture_output=True, input=text, text=True
+    )
     return done.stdout.strip()
 
 
-def noting_git(folder: Path) -> dict[str, str]:
+def noting_git(directory: Path) -> dict[str, str]:
     """A PATH whose git logs its arguments before it runs."""
-    folder.mkdir()
-    script = folder / "git"
-    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/arguments\nPATH={PATH["PATH"]} exec git "$@"\n')
+    directory.mkdir()
+    script = directory / "git"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {directory}/arguments\nPATH={PATH["PATH"]} exec git "$@"\n')
     script.chmod(0o755)
-    return {"PATH": f"{folder}:{PATH['PATH']}"}
+    return {"PATH": f"{directory}:{PATH['PATH']}"}
 
 
 async def test_a_tree_with_too_many_files_is_refused_before_it_is_checked_out(tmp_path: Path) -> None:
@@ -72,12 +74,12 @@ async def test_a_tree_that_is_just_within_the_limit_is_cloned(tmp_path: Path) ->
         assert git(added.path, "status", "--porcelain") == ""
 
 
-async def test_git_and_what_it_starts_have_an_end_of_their_memory() -> None:
+async def test_the_memory_of_git_and_its_children_is_limited() -> None:
     printed = await Git(base_environment=PATH, max_memory=1 << 30).run("-c", "alias.limit=!ulimit -v", "limit")
     assert int(printed) == (1 << 30) >> 10
 
 
-async def test_git_that_runs_out_of_memory_says_the_repository_is_too_large(tmp_path: Path) -> None:
+async def test_git_that_runs_out_of_memory_reports_that_the_repository_is_too_large(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "app", {"large": b"x" * (80 << 20)})
     with pytest.raises(RepoTooLarge):
         await Git(base_environment=PATH, max_memory=48 << 20).run("grep", "-c", "x", "HEAD", cwd=repo)

@@ -34,7 +34,7 @@ async def test_every_clone_is_on_the_threads_own_branch_from_the_remotes_default
         assert (added.path / "a.txt").read_text() == "hello"
 
 
-async def test_the_asked_branch_or_tag_is_where_it_begins(tmp_path: Path) -> None:
+async def test_a_clone_starts_at_the_requested_branch_or_tag(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make(branches=("dev",))
         origin = Path(url)
@@ -185,7 +185,7 @@ async def test_a_clone_is_ended_while_it_grows_and_not_after(tmp_path: Path) -> 
                 await it.add(server.url("app/.git"), name="app")
 
 
-async def test_a_repository_with_folders_too_deep_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_repository_with_directories_too_deep_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     """Bug: measuring it failed with an unexpected error, and the clone stayed."""
     async with world(tmp_path) as it:
         url = it.make()

@@ -50,7 +50,7 @@ LAX = SourceRules(schemes=("https", "http", "ssh", "file"), allow_private=True)
     ids=ascii,
 )
 @pytest.mark.parametrize("rules", [DEFAULT, LAX], ids=["default", "lax"])
-def test_what_is_no_plain_url_is_refused(rules: SourceRules, url: str) -> None:
+def test_an_invalid_url_is_refused(rules: SourceRules, url: str) -> None:
     with pytest.raises(Refused):
         rules.parse_url(url)
 
@@ -156,12 +156,12 @@ def test_only_named_hosts_are_cloned_from_when_some_are_named(hosts: tuple[str, 
             rules.parse_url(url)
 
 
-def test_local_folders_are_limited_to_those_that_were_named(tmp_path: Path) -> None:
+def test_local_directories_are_limited_to_those_that_were_named(tmp_path: Path) -> None:
     for name in ("open", "closed", "root"):
         (tmp_path / name).mkdir()
     (tmp_path / "open" / "way-out").symlink_to(tmp_path / "closed")
     rules = SourceRules(schemes=("file",), local_roots=(tmp_path / "open",), excluded_root=tmp_path / "root")
-    assert rules.parse_url(f"{tmp_path}/open/x").folder == tmp_path / "open" / "x"
+    assert rules.parse_url(f"{tmp_path}/open/x").directory == tmp_path / "open" / "x"
     for path in ("closed", "open/../closed", "open/way-out", "root/default/ann/trip/repos/x"):
         with pytest.raises(Forbidden):
             rules.parse_url(f"{tmp_path}/{path}")
@@ -169,13 +169,13 @@ def test_local_folders_are_limited_to_those_that_were_named(tmp_path: Path) -> N
             rules.parse_url(f"file://{tmp_path}/{path}")
 
 
-def test_no_workspace_is_cloned_from_even_when_every_folder_is_open(tmp_path: Path) -> None:
+def test_no_workspace_is_cloned_from_even_when_every_directory_is_open(tmp_path: Path) -> None:
     rules = SourceRules(schemes=("file",), excluded_root=tmp_path)
     with pytest.raises(Forbidden):
         rules.parse_url(f"{tmp_path}/default/ann/trip/repos/x")
 
 
-async def test_git_connects_to_the_address_that_was_checked_and_not_to_what_the_name_says_later(tmp_path: Path) -> None:
+async def test_git_connects_to_the_checked_address_even_if_the_name_resolves_differently_later(tmp_path: Path) -> None:
     make_repo(tmp_path / "srv" / "app", {"a": "1"})
     with git_server(tmp_path / "srv") as server:
         source = CloneSource(

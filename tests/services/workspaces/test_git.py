@@ -63,7 +63,7 @@ async def test_git_gets_a_few_fixed_variables_and_nothing_of_this_process(monkey
     }
 
 
-async def test_a_login_is_given_to_its_own_host(served: Path) -> None:
+async def test_a_login_is_sent_to_its_own_host(served: Path) -> None:
     with git_server(served, login=f"oauth2:{TOKEN}") as server:
         refs = await GIT.run(
             "ls-remote", "--", source_of(server).url, remote=GitRemote(source=source_of(server), login=login_at(server))
@@ -73,7 +73,7 @@ async def test_a_login_is_given_to_its_own_host(served: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil-github.localhost", "localhost", "127.0.0.1.nip.test"])
-async def test_a_host_that_is_not_the_logins_own_gets_nothing_even_when_it_asks(served: Path, host: str) -> None:
+async def test_a_host_other_than_the_logins_own_gets_nothing_even_if_it_asks(served: Path, host: str) -> None:
     with git_server(served, login="any:one") as server:
         source = source_of(server, host=host)
         with pytest.raises(ServiceError):
@@ -154,7 +154,7 @@ def processes_about(*words: str) -> list[int]:
     return found
 
 
-async def test_git_itself_refuses_a_protocol_that_was_not_asked_for(tmp_path: Path) -> None:
+async def test_git_itself_refuses_a_protocol_that_was_not_requested(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", {"a": "1"})
     remote = GitRemote(source=CloneSource(url="https://host/x", scheme="https", host="host", port=443))
     for allowed in (remote, None):
@@ -200,7 +200,7 @@ async def test_without_a_granted_agent_ssh_uses_none() -> None:
     ("name", "login", "error"),
     [("nothing-here", "", RepoNotFound), ("app/.git", "other:one", RepoAuthRequired)],
 )
-async def test_a_failure_says_what_to_do_and_nothing_of_the_url(
+async def test_a_failure_message_says_what_to_do_without_the_url(
     served: Path, name: str, login: str, error: type[ServiceError]
 ) -> None:
     with git_server(served, login=login) as server:

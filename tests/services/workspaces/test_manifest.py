@@ -21,11 +21,11 @@ from ambient_runner.services.workspaces.manifest import (
 
 FULL = WorkspaceManifest(
     repos=(
-        RepoEntry(name="app", folder="app-2", url="https://host/app", branch="trunk", branches=("dev", "trunk")),
-        RepoEntry(name="empty", folder="empty", url="https://host/empty"),
+        RepoEntry(name="app", directory="app-2", url="https://host/app", branch="trunk", branches=("dev", "trunk")),
+        RepoEntry(name="empty", directory="empty", url="https://host/empty"),
     ),
     workflow=WorkflowEntry(
-        folder="flow",
+        directory="flow",
         url="https://host/flow",
         path="a/b",
         config=WorkflowConfig(name="n", rubric=Rubric(activation_prompt="p", schema={"type": "object"}, text="t")),
@@ -64,7 +64,7 @@ def test_a_damaged_manifest_is_an_error_and_never_an_empty_one(tmp_path: Path, t
     assert str(tmp_path) not in failed.value.message
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "directory", "pipe"])
 def test_something_else_in_place_of_the_manifest_is_an_error(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "workspace.json"
     match kind:
@@ -73,7 +73,7 @@ def test_something_else_in_place_of_the_manifest_is_an_error(tmp_path: Path, kin
             place.symlink_to(tmp_path / "other")
         case "dangling":
             place.symlink_to(tmp_path / "nothing")
-        case "folder":
+        case "directory":
             place.mkdir()
         case _:
             os.mkfifo(place)
@@ -81,7 +81,7 @@ def test_something_else_in_place_of_the_manifest_is_an_error(tmp_path: Path, kin
         read_manifest(tmp_path)
 
 
-def test_a_record_of_a_size_nobody_has_written_is_an_error(tmp_path: Path) -> None:
+def test_a_manifest_above_the_size_limit_is_an_error(tmp_path: Path) -> None:
     """It was read to the limit and no further, and what was cut off was never missed."""
     (tmp_path / "workspace.json").write_bytes(msgspec.json.encode(FULL) + b" " * (8 << 20))
     with pytest.raises(ServiceError):

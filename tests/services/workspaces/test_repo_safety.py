@@ -78,7 +78,7 @@ async def test_only_allowed_sources_are_cloned_from(tmp_path: Path) -> None:
     assert not (tmp_path / "root").exists()
 
 
-async def test_nobody_clones_from_anothers_workspace(tmp_path: Path) -> None:
+async def test_no_user_can_clone_from_the_workspace_of_another(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         added = await it.add(it.make(), BOB)
         with pytest.raises(Forbidden):
@@ -154,7 +154,7 @@ async def test_looking_at_a_repository_runs_nothing_an_agent_put_into_it(tmp_pat
         assert not made.exists()
 
 
-async def test_a_repository_that_points_elsewhere_shows_nothing_of_it(tmp_path: Path) -> None:
+async def test_a_repository_that_points_outside_of_the_workspace_shows_nothing_of_it(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         secret = make_repo(tmp_path / "secret", {"x": "y"}, branches=("secret-plan",))
         added = await it.add(it.make())
@@ -163,27 +163,27 @@ async def test_a_repository_that_points_elsewhere_shows_nothing_of_it(tmp_path: 
             (found,) = await it.repos.status(ANN)
             return found
 
-        git_folder = added.path / ".git"
-        git_folder.rename(added.path / "aside")
-        git_folder.write_text(f"gitdir: {secret}/.git\n")
+        git_directory = added.path / ".git"
+        git_directory.rename(added.path / "aside")
+        git_directory.write_text(f"gitdir: {secret}/.git\n")
         assert (await shown()).status == "failed"
-        git_folder.unlink()
-        git_folder.symlink_to(secret / ".git")
+        git_directory.unlink()
+        git_directory.symlink_to(secret / ".git")
         assert (await shown()).status == "failed"
-        git_folder.unlink()
-        (added.path / "aside").rename(git_folder)
-        (git_folder / "commondir").write_text(f"{secret}/.git\n")
+        git_directory.unlink()
+        (added.path / "aside").rename(git_directory)
+        (git_directory / "commondir").write_text(f"{secret}/.git\n")
         assert (await shown()).status == "failed"
         assert "secret-plan" not in str(await shown())
-        (git_folder / "commondir").unlink()
-        (git_folder / "HEAD").rename(git_folder / "HEAD.aside")
-        (git_folder / "HEAD").symlink_to(secret / ".git/HEAD")
+        (git_directory / "commondir").unlink()
+        (git_directory / "HEAD").rename(git_directory / "HEAD.aside")
+        (git_directory / "HEAD").symlink_to(secret / ".git/HEAD")
         assert (await shown()).status == "failed"
-        (git_folder / "HEAD.aside").replace(git_folder / "HEAD")
+        (git_directory / "HEAD.aside").replace(git_directory / "HEAD")
         assert (await shown()).status == "ready"
 
 
-async def test_a_folder_replaced_by_a_link_is_not_the_agents_working_directory(tmp_path: Path) -> None:
+async def test_a_directory_replaced_by_a_link_is_not_the_agents_working_directory(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         added = await it.add(it.make())
         (tmp_path / "outside").mkdir()

@@ -30,7 +30,7 @@ async def test_the_next_run_finds_what_was_added(tmp_path: Path) -> None:
         ]
 
 
-async def test_status_tells_all_without_the_network(tmp_path: Path) -> None:
+async def test_status_needs_no_network(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         it.make(branches=("dev",))
         with git_server(tmp_path / "srv") as server:
@@ -86,7 +86,7 @@ async def test_removing_an_unknown_repository_is_refused(tmp_path: Path) -> None
         assert len(await it.repos.status(ANN)) == 1
 
 
-async def test_a_failed_clone_leaves_nothing_but_what_it_says(tmp_path: Path) -> None:
+async def test_a_failed_clone_leaves_nothing_but_its_status(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         it.make()
         with git_server(tmp_path / "srv") as server:
@@ -174,7 +174,7 @@ async def test_a_second_request_joins_the_clone_and_a_disconnect_does_not_end_it
         assert (first.steps[-1].phase, first.steps[-1].percent) == ("done", 100)
 
 
-async def test_removing_calls_off_a_clone_that_is_under_way(tmp_path: Path) -> None:
+async def test_removing_a_repository_cancels_its_running_clone(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         it.make()
         with git_server(tmp_path / "srv", stalled=threading.Event()) as server:
@@ -191,7 +191,7 @@ async def test_removing_calls_off_a_clone_that_is_under_way(tmp_path: Path) -> N
             assert await it.repos.status(ANN) == []
 
 
-async def test_forgetting_a_thread_ends_its_clones_and_erases_everything_of_it(tmp_path: Path) -> None:
+async def test_erasing_a_thread_ends_its_clones_and_erases_its_workspace(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         kept = await it.add(it.make(), BOB)
         await it.add(str(tmp_path / "srv/app"), name="there")
@@ -248,7 +248,7 @@ async def test_one_thread_has_only_so_many_clones_waiting(tmp_path: Path) -> Non
         assert {repo.status for repo in await it.repos.status(ANN)} == {"ready"}
 
 
-async def test_a_repository_whose_folder_is_missing_is_failed_and_can_be_added_again(tmp_path: Path) -> None:
+async def test_a_repository_whose_directory_is_missing_is_failed_and_can_be_added_again(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make()
         added = await it.add(url)

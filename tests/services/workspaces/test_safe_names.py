@@ -1,4 +1,4 @@
-"""Names of folders, branches and repositories: which are taken, and that no two become one."""
+"""Names of directories, branches and repositories: which are taken, and that no two become one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ambient_runner.errors import InvalidInput
 from ambient_runner.services.workspaces.safe_names import (
     check_branch,
     check_name,
-    folder_name,
+    directory_name,
     repo_name_from_url,
     thread_branch,
 )
@@ -47,20 +47,20 @@ def as_a_lax_file_system_sees_it(name: str) -> str:
 
 
 @given(st.sets(ANY_TEXT | st.sampled_from(HARD), max_size=12))
-def test_different_texts_never_share_a_folder_even_where_case_and_form_do_not_count(texts: set[str]) -> None:
-    assert len({as_a_lax_file_system_sees_it(folder_name(text)) for text in texts}) == len(texts)
+def test_different_texts_never_share_a_directory_even_where_case_and_form_do_not_count(texts: set[str]) -> None:
+    assert len({as_a_lax_file_system_sees_it(directory_name(text)) for text in texts}) == len(texts)
 
 
 @pytest.mark.parametrize("text", HARD, ids=ascii)
-def test_a_folder_name_is_one_plain_part_of_a_path(text: str) -> None:
-    name = folder_name(text)
+def test_a_directory_name_is_one_plain_part_of_a_path(text: str) -> None:
+    name = directory_name(text)
     assert name
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_=")
     assert len(name) <= 100
 
 
 def test_ordinary_thread_ids_stay_readable() -> None:
-    assert folder_name("0b6f-trip_2") == "0b6f-trip_2"
+    assert directory_name("0b6f-trip_2") == "0b6f-trip_2"
 
 
 @pytest.mark.parametrize("text", [*HARD, "fix login", "x.lock", "a..b", "@{", "a:b", "end.", "~^?*["], ids=ascii)
@@ -111,7 +111,7 @@ def test_a_thread_branch_is_one_git_accepts(text: str) -> None:
     ],
     ids=ascii,
 )
-def test_what_is_no_branch_is_refused(branch: str) -> None:
+def test_an_invalid_branch_name_is_refused(branch: str) -> None:
     with pytest.raises(InvalidInput):
         check_branch(branch)
 
@@ -153,7 +153,7 @@ def test_git_agrees_with_every_branch_we_take(branch: str) -> None:
         "a.lock",
     ],
 )
-def test_what_is_no_name_for_a_repository_is_refused(name: str) -> None:
+def test_an_invalid_repository_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         check_name(name)
 

@@ -13,9 +13,9 @@ from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_wit
 PLENTY = {"max_bytes": 1 << 20, "max_files": 1 << 20}
 
 
-def deep(folder: Path, levels: int, name: str = "d" * 50) -> None:
-    """Folders in folders, each with a file; as a whole longer than a path may be."""
-    at = os.open(folder, os.O_RDONLY)
+def deep(directory: Path, levels: int, name: str = "d" * 50) -> None:
+    """Directories in directories, each with a file; as a whole longer than a path may be."""
+    at = os.open(directory, os.O_RDONLY)
     for _ in range(levels):
         os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
         os.mkdir(name, dir_fd=at)
@@ -90,7 +90,7 @@ def test_a_tree_too_long_to_be_named_is_too_large(tmp_path: Path) -> None:
     assert remove_tree(tree)
 
 
-def test_use_counts_files_folders_and_links_but_nothing_behind_links(tmp_path: Path) -> None:
+def test_use_counts_files_directories_and_links_but_nothing_behind_links(tmp_path: Path) -> None:
     tree, outside = tmp_path / "tree", tmp_path / "outside"
     (tree / "a").mkdir(parents=True)
     outside.mkdir()

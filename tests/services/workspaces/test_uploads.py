@@ -1,4 +1,4 @@
-"""Uploads and artifacts. An agent can put anything into its folders, so each way out of them has a test."""
+"""Uploads and artifacts. An agent can put anything into its directories, so each way out of them has a test."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def data(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 class World:
-    def __init__(self, folder: Path, **options: int) -> None:
-        self.workspaces = Workspaces(folder / "root")
+    def __init__(self, directory: Path, **options: int) -> None:
+        self.workspaces = Workspaces(directory / "root")
         self.files = WorkspaceFiles(self.workspaces, **options)
-        self.path = folder / "root/default/ann/trip"
+        self.path = directory / "root/default/ann/trip"
         self.artifacts = self.path / "artifacts"
 
     async def read(self, path: str, thread: ThreadKey = ANN) -> bytes:
@@ -161,7 +161,7 @@ async def test_a_path_that_could_leave_is_refused(tmp_path: Path, path: str) -> 
 
 @pytest.mark.parametrize("path", ["*", "**", "a*", "[a]*", "token", "ambient_token", "tmp", "a", ".txt"])
 async def test_a_path_is_never_searched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    """S4: a part of a name was looked for in the whole temporary folder, and found a token there."""
+    """S4: a part of a name was looked for in the whole temporary directory, and found a token there."""
     it = World(tmp_path)
     await it.workspaces.prepare(ANN)
     (tmp_path / "tmp").mkdir()
@@ -172,14 +172,14 @@ async def test_a_path_is_never_searched_for(tmp_path: Path, monkeypatch: pytest.
         await it.read(path)
 
 
-async def test_links_pipes_devices_and_folders_are_neither_listed_nor_read(
+async def test_links_pipes_devices_and_directories_are_neither_listed_nor_read(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     it = World(tmp_path)
     await it.workspaces.prepare(ANN)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("secret")
-    (it.artifacts / "folder").mkdir()
+    (it.artifacts / "directory").mkdir()
     (it.artifacts / "plain").write_text("x")
     (it.artifacts / "link").symlink_to(tmp_path / "outside/secret")
     (it.artifacts / "inner-link").symlink_to("plain")
@@ -198,7 +198,7 @@ async def test_links_pipes_devices_and_folders_are_neither_listed_nor_read(
             "loop",
             "pipe",
             "socket",
-            "folder",
+            "directory",
             "plain/x",
             "none",
         ):
@@ -207,14 +207,14 @@ async def test_links_pipes_devices_and_folders_are_neither_listed_nor_read(
     assert [info.path for info in await it.files.list_artifacts(ANN)] == ["plain"]
 
 
-async def test_a_folder_replaced_by_a_link_shows_and_loses_nothing_of_where_it_leads(tmp_path: Path) -> None:
+async def test_a_directory_replaced_by_a_link_shows_and_loses_nothing_of_where_it_leads(tmp_path: Path) -> None:
     it = World(tmp_path)
     workspace = await it.workspaces.prepare(ANN)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("secret")
-    for folder in (workspace.uploads, workspace.artifacts):
-        folder.rmdir()
-        folder.symlink_to(tmp_path / "outside")
+    for directory in (workspace.uploads, workspace.artifacts):
+        directory.rmdir()
+        directory.symlink_to(tmp_path / "outside")
     assert (await it.files.list_uploads(ANN), await it.files.list_artifacts(ANN)) == ([], [])
     with pytest.raises(UnknownFile):
         await it.read("secret")
@@ -237,7 +237,7 @@ async def test_a_file_that_grows_while_it_is_read_ends_where_it_ended(tmp_path: 
     assert size == opened.info.size == 100_000
 
 
-async def test_what_is_too_large_to_send_is_not_sent(tmp_path: Path) -> None:
+async def test_a_file_that_is_too_large_is_not_sent(tmp_path: Path) -> None:
     it = World(tmp_path, max_read_bytes=1000)
     await it.workspaces.prepare(ANN)
     with (it.artifacts / "sparse").open("wb") as file:
@@ -254,7 +254,7 @@ async def test_of_very_many_artifacts_the_first_are_listed(tmp_path: Path) -> No
     assert [info.path for info in await it.files.list_artifacts(ANN)] == ["a", "b", "c"]
 
 
-async def test_nobodys_files_are_made_by_asking_for_them(tmp_path: Path) -> None:
+async def test_reading_files_creates_no_workspace(tmp_path: Path) -> None:
     it = World(tmp_path)
     assert await it.files.list_uploads(ANN) == []
     with pytest.raises(UnknownFile):
@@ -268,9 +268,9 @@ async def test_names_that_are_no_text_are_listed_so_that_they_can_be_read(tmp_pa
     """One such file made every list of them fail."""
     it = World(tmp_path)
     workspace = await it.workspaces.prepare(ANN)
-    for folder in (workspace.artifacts, workspace.uploads):
+    for directory in (workspace.artifacts, workspace.uploads):
         for name in (b"caf\xe9", b"plain", "größe".encode()):
-            Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text("x")
+            Path(os.fsdecode(os.fsencode(directory) + b"/" + name)).write_text("x")
     found = [
         [info.path for info in files]
         for files in (await it.files.list_artifacts(ANN), await it.files.list_uploads(ANN))

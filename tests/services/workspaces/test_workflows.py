@@ -1,4 +1,4 @@
-"""Workflows, with real git. Faults S2 and C8 of the reference have a test here that its behaviour fails."""
+"""Workflows, with real git. Faults S2 and C8 of the reference have a test here that its behavior fails."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ FILES = {".ambient/ambient.json": json.dumps(CONFIG), ".ambient/rubric.md": "# B
 
 
 class World:
-    def __init__(self, folder: Path, *, rules: SourceRules = HERE) -> None:
-        self.folder = folder
-        self.workspaces = Workspaces(folder / "root", rules=rules, git_environment=PATH)
+    def __init__(self, directory: Path, *, rules: SourceRules = HERE) -> None:
+        self.directory = directory
+        self.workspaces = Workspaces(directory / "root", rules=rules, git_environment=PATH)
         self.workflows = Workflows(self.workspaces)
         self.prepare = self.workspaces.prepare
 
     def make(self, name: str = "flows", files: Mapping[str, str] = FILES, **options: Any) -> str:
-        return str(make_repo(self.folder / "srv" / name, files, **options))
+        return str(make_repo(self.directory / "srv" / name, files, **options))
 
     async def change(self, url: str, thread: ThreadKey = ANN, **options: Any) -> WorkflowChange:
         with unless_hung():
@@ -58,8 +58,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, rules: SourceRules = HERE) -> AsyncGenerator[World, None]:
-    made = World(folder, rules=rules)
+async def world(directory: Path, *, rules: SourceRules = HERE) -> AsyncGenerator[World, None]:
+    made = World(directory, rules=rules)
     async with made.workspaces:
         yield made
 
@@ -73,7 +73,7 @@ async def test_the_next_run_works_in_the_chosen_workflow(tmp_path: Path) -> None
         )
         workspace = await it.prepare(ANN)
         assert workspace.workflow
-        assert workspace.cwd_path == workspace.workflow.folder == workspace.path / "workflows/flows"
+        assert workspace.cwd_path == workspace.workflow.directory == workspace.path / "workflows/flows"
         assert workspace.workflow.config == TRIAGE
         assert workspace.add_dirs == (workspace.artifacts, workspace.uploads)
         assert git(workspace.cwd_path, "symbolic-ref", "HEAD") == "refs/heads/ambient/trip"
@@ -113,7 +113,7 @@ async def test_a_workflow_of_the_same_name_is_fetched_next_to_the_one_in_use(tmp
 
 
 async def test_a_change_that_fails_is_an_error_and_the_old_workflow_stays(tmp_path: Path) -> None:
-    """C8: a failed clone was answered as a success, and the empty folder became the workflow."""
+    """C8: a failed clone was answered as a success, and the empty directory became the workflow."""
     async with world(tmp_path) as it:
         await it.change(it.make())
         broken = it.make("broken", {".ambient/ambient.json": '{"name": "x",}'})
@@ -135,7 +135,7 @@ async def test_a_change_that_fails_is_an_error_and_the_old_workflow_stays(tmp_pa
 
 @pytest.mark.parametrize("path", ["..", "../..", "a/../../..", "./a", "a//b", "a/./b", "a\\..\\b", "a\0b", "x" * 2000])
 async def test_a_path_never_leaves_the_workflow(tmp_path: Path, path: str) -> None:
-    """S2: the path `../…` copied any readable folder into the workspace."""
+    """S2: the path `../…` copied any readable directory into the workspace."""
     async with world(tmp_path) as it:
         url = it.make()
         with pytest.raises(InvalidInput):
@@ -166,7 +166,7 @@ async def test_a_configuration_that_is_a_link_is_not_read(tmp_path: Path, name: 
         assert (await it.prepare(ANN)).workflow is None
 
 
-async def test_a_working_folder_that_became_a_link_is_an_error_and_choosing_again_mends_it(tmp_path: Path) -> None:
+async def test_a_working_directory_that_became_a_link_is_an_error_and_choosing_again_mends_it(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         url = it.make(files={"inner/a": "x"})
         await it.change(url, path="inner")
@@ -206,10 +206,10 @@ async def test_members_that_mean_nothing_are_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world(tmp_path) as it:
-        url = it.make(files={".ambient/ambient.json": '{"name": "x", "colour": "red"}'})
+        url = it.make(files={".ambient/ambient.json": '{"name": "x", "color": "red"}'})
         with caplog.at_level(logging.WARNING):
             assert (await it.change(url)).config == WorkflowConfig(name="x")
-        assert [record.args for record in caplog.records] == [("'colour'",)]
+        assert [record.args for record in caplog.records] == [((await it.prepare(ANN)).path, "'color'")]
 
 
 async def test_a_workflow_needs_no_configuration(tmp_path: Path) -> None:
@@ -227,21 +227,21 @@ async def test_an_agent_cannot_change_its_own_instructions(tmp_path: Path) -> No
         assert following.workflow.config == TRIAGE
 
 
-async def test_a_plain_local_folder_is_copied_and_never_worked_in(tmp_path: Path) -> None:
-    folder = tmp_path / "my flow"
-    (folder / ".ambient").mkdir(parents=True)
-    (folder / ".ambient/ambient.json").write_text('{"name": "local"}')
-    (folder / "link").symlink_to("/etc/passwd")
-    os.mkfifo(folder / "pipe")
+async def test_a_plain_local_directory_is_copied_and_never_worked_in(tmp_path: Path) -> None:
+    directory = tmp_path / "my flow"
+    (directory / ".ambient").mkdir(parents=True)
+    (directory / ".ambient/ambient.json").write_text('{"name": "local"}')
+    (directory / "link").symlink_to("/etc/passwd")
+    os.mkfifo(directory / "pipe")
     async with world(tmp_path) as it:
-        assert (await it.change(str(folder))).config == WorkflowConfig(name="local")
+        assert (await it.change(str(directory))).config == WorkflowConfig(name="local")
         cwd = (await it.prepare(ANN)).cwd_path
         assert cwd.is_relative_to(tmp_path / "root")
         assert {path.name for path in cwd.iterdir()} == {".ambient", "link"}
         assert (cwd / "link").is_symlink()
 
 
-async def test_local_folders_need_to_be_allowed(tmp_path: Path) -> None:
+async def test_local_directories_need_to_be_allowed(tmp_path: Path) -> None:
     async with world(tmp_path, rules=SourceRules()) as it:
         url = it.make()
         for refused in (url, f"file://{url}"):
@@ -274,7 +274,7 @@ async def test_another_change_is_refused_while_one_runs_and_the_same_one_joins_i
             assert len([path for path, _, _ in server.requests if "info/refs" in path]) == 2
 
 
-async def test_forgetting_a_thread_calls_its_change_off(tmp_path: Path) -> None:
+async def test_erasing_a_thread_cancels_its_workflow_change(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         it.make()
         with git_server(tmp_path / "srv", stalled=threading.Event()) as server:
@@ -291,7 +291,7 @@ async def test_forgetting_a_thread_calls_its_change_off(tmp_path: Path) -> None:
         assert not (tmp_path / "root/default/ann/trip").exists()
 
 
-async def test_a_workflow_can_be_given_up(tmp_path: Path) -> None:
+async def test_a_workflow_can_be_cleared(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         assert not await it.workflows.clear(ANN)
         await it.change(it.make())
@@ -302,7 +302,7 @@ async def test_a_workflow_can_be_given_up(tmp_path: Path) -> None:
         assert list((workspace.path / "workflows").iterdir()) == []
 
 
-async def test_two_threads_have_workflows_of_their_own(tmp_path: Path) -> None:
+async def test_two_threads_have_separate_workflows(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         one, two = it.make("one"), it.make("two", {"b.md": "x"})
         async with anyio.create_task_group() as tasks:
@@ -315,7 +315,9 @@ async def test_two_threads_have_workflows_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "..", "root", "root/default/ann"])
-async def test_a_folder_that_holds_the_workspaces_or_is_among_them_is_no_workflow(tmp_path: Path, place: str) -> None:
+async def test_a_directory_that_holds_the_workspaces_or_is_among_them_is_no_workflow(
+    tmp_path: Path, place: str
+) -> None:
     """It was copied into itself until nothing could be deeper."""
     base = tmp_path / "base"
     async with world(base) as it:

@@ -11,7 +11,7 @@ import pytest
 
 from ambient_runner.errors import ConfigError, ServiceError
 from ambient_runner.ledger.records import ThreadKey
-from ambient_runner.services.workspaces import layout as folder_module
+from ambient_runner.services.workspaces import layout as layout_module
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.layout import CANNOT_WRITE
 from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
@@ -21,7 +21,7 @@ from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import unerasable
 
 
-async def test_a_new_workspace_has_its_folders_and_begins_among_the_artifacts(tmp_path: Path) -> None:
+async def test_a_new_workspace_has_its_directories_and_begins_among_the_artifacts(tmp_path: Path) -> None:
     path = tmp_path / "far/away/default/ann/trip"
     assert await Workspaces(tmp_path / "far/away").prepare(ANN) == Workspace(
         path=path,
@@ -46,7 +46,7 @@ async def test_the_root_may_be_a_link_of_the_operators(tmp_path: Path) -> None:
     assert (await Workspaces(tmp_path / "root").prepare(ANN)).path == tmp_path / "disk/default/ann/trip"
 
 
-async def test_threads_that_look_alike_have_workspaces_of_their_own(tmp_path: Path) -> None:
+async def test_threads_with_similar_ids_have_separate_workspaces(tmp_path: Path) -> None:
     threads = [
         *(
             ThreadKey("default", "ann", name)
@@ -78,7 +78,7 @@ async def test_threads_that_look_alike_have_workspaces_of_their_own(tmp_path: Pa
     ],
 )
 @pytest.mark.parametrize("kind", ["link", "file"])
-async def test_a_workspace_with_something_else_in_a_folders_place_is_refused(
+async def test_a_workspace_with_something_else_in_place_of_a_directory_is_refused(
     tmp_path: Path, place: str, kind: str
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
@@ -132,8 +132,8 @@ async def test_leftovers_of_a_dead_process_are_removed_and_work_of_a_live_one_is
     (own.parent / "workflows/never-named").mkdir()
     (tmp_path / "outside").mkdir()
     (own / "tmp/link").symlink_to(tmp_path / "outside")
-    folder = await workspaces.open_layout(ANN)
-    async with folder.scratch_folder() as held:
+    directory = await workspaces.open_layout(ANN)
+    async with directory.scratch_directory() as held:
         (held / "x").write_text("mine")
         await workspaces.prepare(ANN)
         assert [path.name for path in (own / "tmp").iterdir()] == [held.name]
@@ -144,14 +144,14 @@ async def test_leftovers_of_a_dead_process_are_removed_and_work_of_a_live_one_is
     assert (tmp_path / "outside").is_dir()
 
 
-@pytest.mark.parametrize("kind", ["folder", "link"])
+@pytest.mark.parametrize("kind", ["directory", "link"])
 async def test_a_lock_that_is_something_else_is_an_error_and_nothing_is_written_through_it(
     tmp_path: Path, kind: str
 ) -> None:
     workspaces = Workspaces(tmp_path / "root")
     lock = (await workspaces.prepare(ANN)).path / ".ambient/lock"
     lock.unlink()
-    if kind == "folder":
+    if kind == "directory":
         lock.mkdir()
     else:
         lock.symlink_to(tmp_path / "made")
@@ -168,7 +168,7 @@ async def test_a_lock_that_stays_taken_is_waited_for_and_then_refused(
     own = (await workspaces.prepare(ANN)).path / ".ambient"
     with (own / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        monkeypatch.setattr(folder_module, "_LOCK_TIMEOUT", 0.1)
+        monkeypatch.setattr(layout_module, "_LOCK_TIMEOUT", 0.1)
         with unless_hung():
             with pytest.raises(ServiceError):
                 await workspaces.prepare(ANN)
@@ -202,24 +202,26 @@ async def test_an_erasure_that_a_crash_cut_short_is_finished_by_the_next_process
 async def test_many_changes_at_once_lose_none(tmp_path: Path) -> None:
     """Each reads, adds and writes: without the lock they would overwrite each other."""
     workspaces = Workspaces(tmp_path / "root")
-    folder = await workspaces.open_layout(ANN)
+    directory = await workspaces.open_layout(ANN)
 
     def add(number: int) -> None:
-        folder.write_manifest(folder_module.WorkspaceManifest(stale=(*folder.read_manifest().stale, f"n{number}")))
+        directory.write_manifest(
+            layout_module.WorkspaceManifest(stale=(*directory.read_manifest().stale, f"n{number}"))
+        )
 
     async def change(number: int) -> None:
-        await folder.run_locked(lambda: add(number))
+        await directory.run_locked(lambda: add(number))
 
     with unless_hung():
         async with anyio.create_task_group() as tasks:
             for number in range(20):
                 tasks.start_soon(change, number)
-    assert sorted((await folder.load_manifest()).stale) == sorted(f"n{number}" for number in range(20))
+    assert sorted((await directory.load_manifest()).stale) == sorted(f"n{number}" for number in range(20))
 
 
 @pytest.mark.parametrize("place", [".", "..", "artifacts", ".ambient", "repos"])
-async def test_a_thread_with_a_link_in_a_folders_place_can_be_erased(tmp_path: Path, place: str) -> None:
-    """The link stayed where the thread's own folder was, and no run of that thread could begin any more."""
+async def test_a_thread_with_a_link_in_place_of_a_directory_can_be_erased(tmp_path: Path, place: str) -> None:
+    """The link stayed where the thread's own directory was, and no run of that thread could begin any more."""
     workspaces = Workspaces(tmp_path / "root")
     path = Path(os.path.normpath((await workspaces.prepare(ANN)).path / place))
     path.rename(tmp_path / "aside")
@@ -243,7 +245,7 @@ async def test_a_trash_that_is_a_link_is_replaced_and_not_followed(tmp_path: Pat
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
 
 
-async def test_a_deep_workspace_is_erased_and_harms_nobody(tmp_path: Path) -> None:
+async def test_a_deeply_nested_workspace_is_erased_without_side_effects(tmp_path: Path) -> None:
     """Its erasing failed, what was left stayed in the trash, and from then on other people's runs failed over it."""
     workspaces = Workspaces(tmp_path / "root")
     made = await workspaces.prepare(ANN)
@@ -272,6 +274,6 @@ async def test_what_cannot_be_erased_is_reported_and_the_rest_of_the_trash_goes(
     assert list((tmp_path / "root/.trash").iterdir()) == []
 
 
-def test_a_scheme_that_nobody_clones_by_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_an_unknown_clone_scheme_is_refused_at_start_up(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         Workspaces(tmp_path / "root", rules=SourceRules(schemes=("https", "ftp")))

@@ -1,4 +1,7 @@
-"""ADKAdapter: runs of one thread of an ADK agent. `run.py` is one run."""
+"""ADKAdapter: runs of one thread of an ADK agent. `run.py` is one run.
+
+It owns the thread's ADK session if that is in memory, and keeps the memory between runs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.memory import SessionMemory
-from ambient_runner.bridges.adk.run import AdkRun
+from ambient_runner.bridges.adk.run import ADKRun
 from ambient_runner.bridges.adk.run_input import RunContext
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
 from ambient_runner.protocol.agui_models import input_from_agui
@@ -36,8 +39,8 @@ class ADKAdapter:
         self._abort = asyncio.Event()
         self._location: SessionLocation | None = None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError when ADK fails."""
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+        """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
         return stream_run(lambda: self._begin_run(input))
 
     async def interrupt(self) -> None:
@@ -48,7 +51,7 @@ class ADKAdapter:
         if self._location is not None and self._bridge.owns_sessions:
             await self._bridge.delete_session(self._location)
 
-    async def _begin_run(self, agui_input: AguiInput) -> AdkRun:
+    async def _begin_run(self, agui_input: AguiInput) -> ADKRun:
         """Parse the input, and find the session and the memory of the thread."""
         self._abort = asyncio.Event()
         current, run_input = current_run_or_none(), input_from_agui(agui_input)
@@ -58,7 +61,7 @@ class ADKAdapter:
             else self._bridge.session_location(current.thread)
         )
         context = self._build_context(current, run_input)
-        return AdkRun(self._bridge, context, self._location, self._instructions, self._abort, self._keep_memory)
+        return ADKRun(self._bridge, context, self._location, self._instructions, self._abort, self._keep_memory)
 
     def _keep_memory(self, stored: dict[str, Any] | None) -> None:
         self._memory = stored

@@ -18,7 +18,7 @@ from ambient_runner.runs.isolate import isolate
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from google.adk.events import Event as AdkEvent
+    from google.adk.events import Event as ADKEvent
 
     from ambient_runner.bridges.adk.hooks import HandlerContext, TranslateEvent
     from ambient_runner.bridges.toolkit.state import StateStore
@@ -45,12 +45,12 @@ class EventHooks:
         errors, self._errors = self._errors, []
         return errors
 
-    def adk_events(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
+    def adk_events(self, source: AsyncGenerator[ADKEvent, None]) -> AsyncGenerator[ADKEvent, None]:
         """Return ADK's events with the timeouts and the event handler applied."""
         timed = source if self._timeout_handler is None else self._apply_timeouts(source)
         return timed if self._event_handler is None else self._apply_event_handler(timed)
 
-    async def translate_event(self, event: AdkEvent, default: Callable[[AdkEvent], list[Event]]) -> list[Event]:
+    async def translate_event(self, event: ADKEvent, default: Callable[[ADKEvent], list[Event]]) -> list[Event]:
         """Return the AG-UI events of one ADK event: the handler's own, then the default ones unless the handler skips them."""
         translated: list[Event] = []
         with isolate("running the hook translate_handler"):
@@ -97,13 +97,13 @@ class EventHooks:
         self._errors += errors
         return snapshot if errors else changed
 
-    async def _apply_event_handler(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
+    async def _apply_event_handler(self, source: AsyncGenerator[ADKEvent, None]) -> AsyncGenerator[ADKEvent, None]:
         async with aclosing(source) as events:
             async for event in events:
                 for answer in await self._call_event_handler(event):
                     yield answer
 
-    async def _call_event_handler(self, event: AdkEvent) -> list[AdkEvent]:
+    async def _call_event_handler(self, event: ADKEvent) -> list[ADKEvent]:
         """Return the events the event handler makes of an event; the event itself if the handler fails."""
         stream = try_stream("adk_event_handler", self._event_handler.process, event)
         answers = [answer async for answer in stream if answer is not None]
@@ -111,7 +111,7 @@ class EventHooks:
         self._errors += errors
         return [event] if errors else answers
 
-    async def _apply_timeouts(self, source: AsyncGenerator[AdkEvent, None]) -> AsyncGenerator[AdkEvent, None]:
+    async def _apply_timeouts(self, source: AsyncGenerator[ADKEvent, None]) -> AsyncGenerator[ADKEvent, None]:
         """Yield events until a timeout, then the fallback. The consumer's time does not count: nothing is yielded inside a timeout."""
         total = await call_hook(self._timeout_handler.get_timeout)
         get_event_timeout = getattr(self._timeout_handler, "get_event_timeout", None)

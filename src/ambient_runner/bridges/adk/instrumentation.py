@@ -14,7 +14,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
 from ambient_runner.bridges.adk.client_tools import create_client_tools, offer_tools
-from ambient_runner.bridges.adk.messages import is_too_deep
+from ambient_runner.bridges.adk.messages import exceeds_max_depth
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RunPlugin(BasePlugin):
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
     ) -> dict[str, Any] | None:
         """Replace a result that is nested too deeply to be stored and read: it would fail this run and every later one of the thread."""
-        return {"error": "The result of this tool is nested too deeply."} if is_too_deep(result) else None
+        return {"error": "The result of this tool is nested too deeply."} if exceeds_max_depth(result) else None
 
     def _assign_partial_ids(self, begun: list[types.FunctionCall], calls: list[types.FunctionCall]) -> None:
         for call in calls:

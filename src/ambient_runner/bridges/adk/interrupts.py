@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.adk.messages import response_part
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
-    from google.adk.events import Event as AdkEvent
+    from google.adk.events import Event as ADKEvent
     from google.genai import types
 
     from ambient_runner.protocol.events import ResumeEntry
@@ -24,10 +25,10 @@ __all__ = [
     "answer_part",
     "client_call_interrupt",
     "has_secrets",
-    "interrupt_of",
     "is_provisional",
     "strip_secrets",
     "target_call_id",
+    "to_interrupt",
 ]
 
 CONFIRMATION_CALL = "adk_request_confirmation"
@@ -55,34 +56,34 @@ CANCELLED_RESPONSE = {"error": "This was cancelled by the user."}
 _SECRETS = ("rawAuthCredential", "exchangedAuthCredential")
 
 
-def interrupt_of(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
+def to_interrupt(call: types.FunctionCall, subagent_id: str | None = None) -> Interrupt:
     """Return the AG-UI interrupt of a call. Of a credential's configuration it contains only the sign-in address and the scheme."""
     args = call.args or {}
     build = {CONFIRMATION_CALL: _confirmation_interrupt, CREDENTIAL_CALL: _credential_interrupt}.get(
         call.name or "", _input_interrupt
     )
-    return build(call.id or "", args, lane)
+    return build(call.id or "", args, subagent_id)
 
 
-def client_call_interrupt(call: types.FunctionCall, lane: str | None = None) -> Interrupt:
+def client_call_interrupt(call: types.FunctionCall, subagent_id: str | None = None) -> Interrupt:
     """Return a client tool call as an interrupt, for a run that also has other interrupts: an outcome has one kind only."""
     return Interrupt(
         id=call.id or "",
         reason="tool_call",
         message=f"{call.name} waits for its result.",
         tool_call_id=call.id,
-        subagent_run_id=lane,
+        subagent_run_id=subagent_id,
     )
 
 
 def target_call_id(call: types.FunctionCall) -> str | None:
     """Return the id of the call an interrupt is about; None for an interrupt without a call."""
     args = call.args or {}
-    call_id = _as_object(args.get("originalFunctionCall")).get("id") or args.get("functionCallId")
+    call_id = as_object(args.get("originalFunctionCall")).get("id") or args.get("functionCallId")
     return call_id if isinstance(call_id, str) else None
 
 
-def is_provisional(event: AdkEvent, call_id: str) -> bool:
+def is_provisional(event: ADKEvent, call_id: str) -> bool:
     """Return True if this response only announces an interrupt. The real one follows after the answer."""
     return call_id in event.actions.requested_tool_confirmations or call_id in event.actions.requested_auth_configs
 
@@ -113,12 +114,12 @@ def strip_secrets(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_secrets(args: dict[str, Any]) -> bool:
-    """Return True if a credential request can still be answered. After a restart only its form `without_secrets` is left."""
-    return any(name in _as_object(args.get("authConfig")) for name in _SECRETS)
+    """Return True if a credential request can still be answered. After a restart only what `strip_secrets` returns is left."""
+    return any(name in as_object(args.get("authConfig")) for name in _SECRETS)
 
 
-def _confirmation_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
-    original, confirmation = _as_object(args.get("originalFunctionCall")), _as_object(args.get("toolConfirmation"))
+def _confirmation_interrupt(name: str, args: dict[str, Any], subagent_id: str | None) -> Interrupt:
+    original, confirmation = as_object(args.get("originalFunctionCall")), as_object(args.get("toolConfirmation"))
     tool = str(original.get("name", "the tool"))
     hint = confirmation.get("hint")
     metadata: dict[str, Any] = {"toolName": tool, "toolArguments": original.get("args") or {}}
@@ -132,14 +133,14 @@ def _confirmation_interrupt(name: str, args: dict[str, Any], lane: str | None) -
         tool_call_id=cast("str | None", original.get("id")),
         response_schema=_CONFIRMATION_SCHEMA,
         metadata=metadata,
-        subagent_run_id=lane,
+        subagent_run_id=subagent_id,
     )
 
 
-def _credential_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
-    config = _as_object(args.get("authConfig"))
-    oauth = _as_object(_as_object(config.get("exchangedAuthCredential")).get("oauth2"))
-    scheme = _as_object(config.get("authScheme"))
+def _credential_interrupt(name: str, args: dict[str, Any], subagent_id: str | None) -> Interrupt:
+    config = as_object(args.get("authConfig"))
+    oauth = as_object(as_object(config.get("exchangedAuthCredential")).get("oauth2"))
+    scheme = as_object(config.get("authScheme"))
     metadata = {"authUri": oauth.get("authUri"), "scheme": scheme.get("type")}
     return Interrupt(
         id=name,
@@ -148,11 +149,11 @@ def _credential_interrupt(name: str, args: dict[str, Any], lane: str | None) -> 
         tool_call_id=cast("str | None", args.get("functionCallId")),
         response_schema=_CREDENTIAL_SCHEMA,
         metadata={key: value for key, value in metadata.items() if value is not None},
-        subagent_run_id=lane,
+        subagent_run_id=subagent_id,
     )
 
 
-def _input_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Interrupt:
+def _input_interrupt(name: str, args: dict[str, Any], subagent_id: str | None) -> Interrupt:
     schema, payload = args.get("response_schema", args.get("responseSchema")), args.get("payload")
     message = args.get("message")
     return Interrupt(
@@ -161,24 +162,20 @@ def _input_interrupt(name: str, args: dict[str, Any], lane: str | None) -> Inter
         message=str(message) if message else "The agent needs an answer to go on.",
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
         metadata=None if payload is None else {"payload": payload},
-        subagent_run_id=lane,
+        subagent_run_id=subagent_id,
     )
 
 
 def _confirmation_answer(payload: Any) -> dict[str, Any]:
-    answer = _as_object(payload)
+    answer = as_object(payload)
     is_confirmed = payload is True or answer.get("confirmed") is True or answer.get("approved") is True
     return {"confirmed": is_confirmed} | ({"payload": answer["payload"]} if answer.get("payload") is not None else {})
 
 
 def _credential_answer(args: dict[str, Any], payload: Any) -> dict[str, Any]:
     """Return the request's configuration with the user's answer, which ADK exchanges for a token."""
-    fields, config = _as_object(payload), _as_object(args.get("authConfig"))
-    exchanged = _as_object(config.get("exchangedAuthCredential"))
+    fields, config = as_object(payload), as_object(args.get("authConfig"))
+    exchanged = as_object(config.get("exchangedAuthCredential"))
     answer = {name: value for name in ("authResponseUri", "redirectUri") if isinstance(value := fields.get(name), str)}
-    oauth = {**_as_object(exchanged.get("oauth2")), **answer}
+    oauth = {**as_object(exchanged.get("oauth2")), **answer}
     return {**config, "exchangedAuthCredential": {**exchanged, "oauth2": oauth}}
-
-
-def _as_object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

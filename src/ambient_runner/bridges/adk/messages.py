@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.genai import types
 
 from ambient_runner.bridges.toolkit.content import attachment_placeholder
-from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text
+from ambient_runner.bridges.toolkit.json_values import parse_json_or_text, to_json_text
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -26,18 +26,18 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ambient_runner.bridges.toolkit.turns import Call, Result
+    from ambient_runner.bridges.toolkit.turns import TurnToolCall, TurnToolResult
     from ambient_runner.protocol.events import Content, ContentPart
 
 __all__ = [
     "call_part",
+    "exceeds_max_depth",
     "is_failure",
-    "is_too_deep",
-    "parts_of",
-    "response_content",
     "response_part",
+    "result_content",
     "result_part",
     "text_part",
+    "to_content_parts",
     "user_content",
 ]
 
@@ -55,7 +55,7 @@ _DEFAULT_MIME_TYPES = {
 }
 
 
-def parts_of(content: Content) -> list[types.Part]:
+def to_content_parts(content: Content) -> list[types.Part]:
     """Return the parts of a user message. An attachment that ADK cannot take becomes a text placeholder."""
     if isinstance(content, str):
         return [types.Part(text=content)]
@@ -70,13 +70,13 @@ def text_part(text: str, signature: str | None = None) -> types.Part:
     return types.Part(text=text, thought_signature=_decode_base64(signature))
 
 
-def call_part(call: Call, signature: str | None = None) -> types.Part:
+def call_part(call: TurnToolCall, signature: str | None = None) -> types.Part:
     arguments = cast("dict[str, Any]", json.loads(call.arguments))
     function_call = types.FunctionCall(id=call.id, name=call.name, args=arguments)
     return types.Part(function_call=function_call, thought_signature=_decode_base64(signature))
 
 
-def result_part(result: Result) -> types.Part:
+def result_part(result: TurnToolResult) -> types.Part:
     """Return a result for the model: an object as it is, anything else under `result`, an error under `error`."""
     return response_part(result.call_id, result.name, _response_value(result))
 
@@ -85,7 +85,7 @@ def response_part(call_id: str, name: str, response: dict[str, Any]) -> types.Pa
     return types.Part(function_response=types.FunctionResponse(id=call_id, name=name, response=response))
 
 
-def response_content(response: types.FunctionResponse) -> Content:
+def result_content(response: types.FunctionResponse) -> Content:
     """Return a tool's response for clients: text stays text, anything else is JSON, media are parts."""
     text = _response_text(response.response)
     media = [part for adk_part in response.parts or () if (part := _media_part(adk_part)) is not None]
@@ -97,7 +97,7 @@ def is_failure(response: types.FunctionResponse) -> bool:
     return response.response is not None and response.response.keys() == {"error"}
 
 
-def is_too_deep(value: Any) -> bool:
+def exceeds_max_depth(value: Any) -> bool:
     """Return True if copying or encoding the value could exceed the recursion limit, as with a value that contains itself."""
     layer = [value]
     for _ in range(_MAX_DEPTH):
@@ -149,7 +149,7 @@ def _decode_base64(value: str | None) -> bytes | None:
         return None
 
 
-def _response_value(result: Result) -> dict[str, Any]:
+def _response_value(result: TurnToolResult) -> dict[str, Any]:
     text = content_as_text(result.content)  # media become placeholders: a function response contains JSON only
     if result.is_error:
         return {"error": text}
@@ -161,7 +161,7 @@ def _response_text(response: dict[str, Any] | None) -> str:
     if response is None:
         return "null"
     value: Any = response["result"] if response.keys() == {"result"} else response
-    return value if isinstance(value, str) else json_text(value)
+    return value if isinstance(value, str) else to_json_text(value)
 
 
 def _media_part(part: types.FunctionResponsePart) -> ContentPart | None:

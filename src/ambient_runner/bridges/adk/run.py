@@ -1,4 +1,4 @@
-"""AdkRun: one run of an ADK agent, from its input to its terminal event."""
+"""ADKRun: one run of an ADK agent, from its input to its terminal event."""
 
 from __future__ import annotations
 
@@ -10,37 +10,36 @@ from ambient_runner.bridges.adk.errors import to_bridge_error
 from ambient_runner.bridges.adk.event_hooks import EventHooks
 from ambient_runner.bridges.adk.instrumentation import PAUSED_KEY, RunPlugin
 from ambient_runner.bridges.adk.memory import SessionMemory
-from ambient_runner.bridges.adk.outcome import build_terminal
+from ambient_runner.bridges.adk.outcome import build_model_error, build_run_finished
 from ambient_runner.bridges.adk.run_input import build_adk_input
 from ambient_runner.bridges.adk.sessions import ThreadSession
 from ambient_runner.bridges.adk.translate import Translator
-from ambient_runner.bridges.base import remember
+from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.events import Cancelled, RunFinished, StateSnapshot
-from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, Callable
 
-    from google.adk.events import Event as AdkEvent
+    from google.adk.events import Event as ADKEvent
     from google.genai import types
 
     from ambient_runner.bridges.adk.bridge import ADKBridge
-    from ambient_runner.bridges.adk.run_input import AdkInput, RunContext
+    from ambient_runner.bridges.adk.run_input import ADKInput, RunContext
     from ambient_runner.bridges.adk.sessions import SessionLocation
     from ambient_runner.errors import RunnerError
     from ambient_runner.protocol.events import Event, Terminal
 
-__all__ = ["AdkRun"]
+__all__ = ["ADKRun"]
 
 
-class AdkRun:
+class ADKRun:
     """One run and what lives as long as it does: an `AdapterRun`. `abort` stops ADK; `keep_memory` gets the data for the next run."""
 
-    _adk_input: AdkInput
+    _adk_input: ADKInput
     _terminal: Terminal
 
     def __init__(
@@ -57,7 +56,7 @@ class AdkRun:
         self._location = location
         self._state = StateStore(run_input.state, lambda key: is_hidden(key, HIDDEN))
         self._hooks = EventHooks(bridge.handlers, self._state)
-        self.translator = Translator(
+        self._translator = Translator(
             bridge.root.name,
             self._state,
             structured_agents=bridge.structured_agents,
@@ -66,7 +65,7 @@ class AdkRun:
         )
         self._plugin = RunPlugin(
             run_input.tools,
-            self.translator.is_halted,
+            self._translator.is_halted,
             location.session,
             agents=bridge.client_tools_for,
             instructions=instructions,
@@ -83,8 +82,10 @@ class AdkRun:
         async with aclosing(self._run_adk()) as events:
             async for event in events:
                 yield event
-        self._terminal = build_terminal(self._run_input, self._adk_input, self.translator)
-        for event in (*self._hooks.take_errors(), *self.translator.close(self._terminal)):
+        self._terminal = build_model_error(self._translator) or build_run_finished(
+            self._run_input, self._adk_input, self._translator
+        )
+        for event in (*self._hooks.take_errors(), *self._translator.close(self._terminal)):
             yield event
         for event in await self._final_state_events():
             yield event
@@ -99,7 +100,7 @@ class AdkRun:
 
     async def fail(self, error: RunnerError) -> list[Event]:
         """Return the ends of everything open."""
-        return self.translator.close()
+        return self._translator.close()
 
     async def close(self) -> None:
         """Do nothing: the session belongs to the adapter."""
@@ -111,7 +112,7 @@ class AdkRun:
             yield event
         self._plugin.add_instructions(adk_input.instructions)
         self._plugin.reserve_call_ids(adk_input.known_calls)
-        hooks, feed = self._hooks, self.translator.feed
+        hooks, feed = self._hooks, self._translator.feed
         for message in adk_input.messages:
             async with aclosing(hooks.adk_events(self._start_adk(message))) as natives:
                 async for native in natives:
@@ -133,9 +134,9 @@ class AdkRun:
         memory = SessionMemory.from_session(await self._session.load(), self._adk_input.user_message_id)
         stored = None if memory is None else memory.to_stored()
         self._keep_memory(stored)
-        return [] if current_run_or_none() is None else [remember(stored)]
+        return memory_events(stored)
 
-    def _start_adk(self, message: types.Content) -> AsyncGenerator[AdkEvent, None]:
+    def _start_adk(self, message: types.Content) -> AsyncGenerator[ADKEvent, None]:
         adk_input = self._adk_input
         context = [*(self._run_config.model_input_context or []), *adk_input.context]
         return self._runner.run_async(
@@ -149,11 +150,11 @@ class AdkRun:
 
     async def _final_state_events(self) -> list[Event]:
         """Return the final state snapshot if the state has changed or a handler processes it."""
-        if not (self.translator.has_state_changed or self._hooks.has_state_handler):
+        if not (self._translator.has_state_changed or self._hooks.has_state_handler):
             return self._state.snapshot_if_changed()
         snapshot = await self._hooks.final_state(self._state.snapshot().snapshot)
         return [*self._hooks.take_errors(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
 
 
-def _is_paused(event: AdkEvent) -> bool:
+def _is_paused(event: ADKEvent) -> bool:
     return event.custom_metadata is not None and PAUSED_KEY in event.custom_metadata

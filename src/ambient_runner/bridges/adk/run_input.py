@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -18,17 +18,19 @@ from ambient_runner.bridges.adk.interrupts import (
 )
 from ambient_runner.bridges.adk.messages import (
     is_failure,
-    parts_of,
-    response_content,
     response_part,
+    result_content,
     result_part,
+    to_content_parts,
     user_content,
 )
 from ambient_runner.bridges.adk.session_sync import live_events
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.composer import random_id
-from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, new_input, unanswered_tool_calls
-from ambient_runner.errors import BridgeError, InterruptNotOpen
+from ambient_runner.bridges.toolkit.content import context_text
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, find_new_input, unanswered_tool_calls
+from ambient_runner.errors import InterruptNotOpen, NoUserMessage
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.agui_models import input_from_agui, input_to_agui
 from ambient_runner.protocol.events import AssistantMessage, ToolCallResult, ToolMessage, UserMessage
@@ -43,16 +45,16 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.memory import SessionMemory
     from ambient_runner.bridges.adk.sessions import ThreadSession
     from ambient_runner.bridges.toolkit.state import StateStore
-    from ambient_runner.bridges.toolkit.turns import NewInput, Result
+    from ambient_runner.bridges.toolkit.turns import NewInput, TurnToolResult
     from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput
 
-__all__ = ["AdkInput", "RunContext", "build_adk_input"]
+__all__ = ["ADKInput", "RunContext", "build_adk_input"]
 
 _SIGN_IN_LOST = {"error": "The sign-in was interrupted. Ask for it again."}
 
 
 @dataclass(kw_only=True, slots=True)
-class AdkInput:
+class ADKInput:
     """ADK is run with each of `messages` in order. Without messages the run ends at once, because calls still wait."""
 
     messages: list[types.Content] = field(default_factory=list["types.Content"])
@@ -80,14 +82,14 @@ class RunContext:
     convert: InputTransformer | None
 
 
-async def build_adk_input(context: RunContext, sessions: ThreadSession, state: StateStore) -> AdkInput:
-    """Open and synchronize the session, and return the input for ADK."""
+async def build_adk_input(context: RunContext, sessions: ThreadSession, state: StateStore) -> ADKInput:
+    """Open and synchronize the session, and return the input for ADK. Raises: NoUserMessage, InterruptNotOpen."""
     run_input = replace(context.run_input, messages=_merge_subagent_messages(context.run_input.messages))
     transformed, answered = await _transform_input(run_input, context.convert)
-    incoming = new_input(transformed, new_ids=None if context.new_ids is None else {*context.new_ids, *answered})
+    new_input = find_new_input(transformed, new_ids=None if context.new_ids is None else {*context.new_ids, *answered})
     client_state = _visible_state(run_input.state)
     session = await sessions.open_synced(
-        incoming.history,
+        new_input.history,
         context.memory,
         client_state,
         is_continuation=context.is_continuation,
@@ -97,36 +99,38 @@ async def build_adk_input(context: RunContext, sessions: ThreadSession, state: S
     if context.memory is None:
         # In the first run the client does not know the session's keys yet. Later, a missing key was removed by the client.
         state.update_silently({key: value for key, value in session_state.items() if key not in client_state})
-    adk_input = AdkInput(
+    adk_input = ADKInput(
         user_message_id=next((m.id for m in reversed(run_input.messages) if isinstance(m, UserMessage)), ""),
         state_delta=_state_delta(session_state, client_state, is_continuation=context.memory is not None),
-        instructions=[turn.text for turn in incoming.history if isinstance(turn, SystemTurn)],
+        instructions=[turn.text for turn in new_input.history if isinstance(turn, SystemTurn)],
         context=_context_contents(run_input),
-        first_events=[_result_event(result) for result in incoming.results if result.call_id in answered.values()],
+        first_events=[_result_event(result) for result in new_input.results if result.call_id in answered.values()],
         known_calls=sessions.known_calls | {call.id for call in collect_tool_calls(run_input.messages)},
     )
-    await _choose_messages(adk_input, incoming, session, sessions)
+    await _choose_messages(adk_input, new_input, session, sessions)
     return adk_input
 
 
-async def _choose_messages(adk_input: AdkInput, incoming: NewInput, session: Session, sessions: ThreadSession) -> None:
+async def _choose_messages(adk_input: ADKInput, new_input: NewInput, session: Session, sessions: ThreadSession) -> None:
     open_calls = _open_calls(session)
-    if incoming.user is not None:
-        resumed = [open_calls[entry.interrupt_id].call for entry in incoming.resume if entry.interrupt_id in open_calls]
-        await sessions.append_abandoned_results(session, incoming.history, {target_call_id(call) for call in resumed})
+    if new_input.user is not None:
+        resumed = [
+            open_calls[entry.interrupt_id].call for entry in new_input.resume if entry.interrupt_id in open_calls
+        ]
+        await sessions.append_abandoned_results(session, new_input.history, {target_call_id(call) for call in resumed})
     parts = [
-        *_answer_parts(session, open_calls, incoming, adk_input),
-        *(result_part(result) for result in incoming.results),
+        *_answer_parts(session, open_calls, new_input, adk_input),
+        *(result_part(result) for result in new_input.results),
     ]
-    if incoming.user is not None:
-        user_message = user_content(parts_of(incoming.user.content))
-        has_answer = any(entry.status == "resolved" for entry in incoming.resume)
+    if new_input.user is not None:
+        user_message = user_content(to_content_parts(new_input.user.content))
+        has_answer = any(entry.status == "resolved" for entry in new_input.resume)
         appended, last = _split_parts(parts) if has_answer else (parts, [])
         await sessions.append_responses(session, appended)
         adk_input.messages = [user_content(last), user_message] if last else [user_message]
         return
     if not parts:
-        raise BridgeError("There is nothing to answer: the last message is not from the user.")
+        raise NoUserMessage
     answered = {part.function_response.id for part in parts if part.function_response}
     invocations = {pending.invocation for call_id, pending in open_calls.items() if call_id in answered}
     adk_input.unanswered_ids = [
@@ -150,14 +154,14 @@ def _split_parts(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[ty
 
 
 def _answer_parts(
-    session: Session, open_calls: Mapping[str, _OpenCall], incoming: NewInput, adk_input: AdkInput
+    session: Session, open_calls: Mapping[str, _OpenCall], new_input: NewInput, adk_input: ADKInput
 ) -> list[types.Part]:
     """Return the answers to open interrupts. Answers that ADK will not echo are added to `first_events`.
 
     Raises: InterruptNotOpen when ADK has no such interrupt.
     """
     parts: list[types.Part] = []
-    for entry in incoming.resume:
+    for entry in new_input.resume:
         if entry.interrupt_id not in open_calls:
             raise InterruptNotOpen
         call = open_calls[entry.interrupt_id].call
@@ -171,7 +175,7 @@ def _answer_parts(
             adk_input.first_events.append(_response_event(target_id, part))
         elif call.name not in INTERRUPT_CALLS:
             adk_input.first_events.append(_response_event(call.id or "", part))
-        elif entry.status == "cancelled" and incoming.user is not None:
+        elif entry.status == "cancelled" and new_input.user is not None:
             parts += _cancel_target_call(session, call, adk_input)
         parts.append(part)
     return parts
@@ -195,7 +199,7 @@ def _open_calls(session: Session) -> dict[str, _OpenCall]:
     }
 
 
-def _cancel_target_call(session: Session, interrupt_call: types.FunctionCall, adk_input: AdkInput) -> list[types.Part]:
+def _cancel_target_call(session: Session, interrupt_call: types.FunctionCall, adk_input: ADKInput) -> list[types.Part]:
     """Return a cancelled response for the call an interrupt is about. The user has sent a new message, so it will not run."""
     call_id = target_call_id(interrupt_call)
     if call_id is None:
@@ -244,14 +248,14 @@ def _calls_of_last_turn(messages: Sequence[Message]) -> dict[str, str]:
     return {call_id: name for call_id, name in names.items() if name not in INTERRUPT_CALLS}
 
 
-def _result_event(result: Result) -> ToolCallResult:
+def _result_event(result: TurnToolResult) -> ToolCallResult:
     return _tool_call_result(result.call_id, result.content, is_error=result.is_error)
 
 
 def _response_event(call_id: str, part: types.Part) -> ToolCallResult:
     response = part.function_response
     assert response is not None
-    return _tool_call_result(call_id, response_content(response), is_error=is_failure(response))
+    return _tool_call_result(call_id, result_content(response), is_error=is_failure(response))
 
 
 def _tool_call_result(call_id: str, content: Content, *, is_error: bool) -> ToolCallResult:
@@ -281,8 +285,7 @@ def _merge_subagent_messages(messages: Sequence[Message]) -> list[Message]:
 
 
 def _visible_state(state: Any) -> dict[str, Any]:
-    values = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
-    return {key: value for key, value in values.items() if not is_hidden(key, HIDDEN)}
+    return {key: value for key, value in as_object(state).items() if not is_hidden(key, HIDDEN)}
 
 
 def _state_delta(
@@ -302,7 +305,5 @@ def _state_delta(
 
 def _context_contents(run_input: RunAgentInput) -> list[types.Content]:
     """Return the `context` of the input as contents for the model calls of this run only."""
-    if not run_input.context:
-        return []
-    lines = [f"{item.description}: {item.value}" for item in run_input.context]
-    return [user_content(parts_of("Context of the application:\n" + "\n".join(lines)))]
+    text = context_text(run_input.context)
+    return [user_content(to_content_parts(text))] if text else []

@@ -16,10 +16,10 @@ from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, Use
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from google.adk.events import Event as AdkEvent
+    from google.adk.events import Event as ADKEvent
 
     from ambient_runner.bridges.adk.memory import PausedInvocation, SessionMemory
-    from ambient_runner.bridges.toolkit.turns import Result, Turn
+    from ambient_runner.bridges.toolkit.turns import Turn, TurnToolResult
 
 __all__ = ["SyncPlan", "live_events", "pending_results", "plan_sync"]
 
@@ -28,7 +28,7 @@ __all__ = ["SyncPlan", "live_events", "pending_results", "plan_sync"]
 class SyncPlan:
     """Changes to a session, in this order."""
 
-    retained_events: list[AdkEvent]
+    retained_events: list[ADKEvent]
     rewind_invocation: str | None = None
     """Id of the first invocation to remove; the events before it are `retained_events`."""
     turns_before: list[Turn] = field(default_factory=list["Turn"])
@@ -36,9 +36,9 @@ class SyncPlan:
     turns_after: list[Turn] = field(default_factory=list["Turn"])
 
 
-def live_events(events: Sequence[AdkEvent]) -> list[AdkEvent]:
+def live_events(events: Sequence[ADKEvent]) -> list[ADKEvent]:
     """Return the events the model sees, without those that were rewound."""
-    live: list[AdkEvent] = []
+    live: list[ADKEvent] = []
     index = len(events) - 1
     while index >= 0:
         rewound = events[index].actions.rewind_before_invocation_id
@@ -51,7 +51,7 @@ def live_events(events: Sequence[AdkEvent]) -> list[AdkEvent]:
 
 
 def plan_sync(
-    events: Sequence[AdkEvent], history: Sequence[Turn], memory: SessionMemory | None, *, is_continuation: bool
+    events: Sequence[ADKEvent], history: Sequence[Turn], memory: SessionMemory | None, *, is_continuation: bool
 ) -> SyncPlan:
     """Return the plan that makes the live `events` match `history`."""
     if not is_continuation and events:
@@ -72,8 +72,8 @@ def plan_sync(
 
 
 def _retained_events(
-    events: Sequence[AdkEvent], trusted: int, message_ids: set[str]
-) -> tuple[list[AdkEvent], str | None]:
+    events: Sequence[ADKEvent], trusted: int, message_ids: set[str]
+) -> tuple[list[ADKEvent], str | None]:
     """Return the events to retain, and the invocation to rewind to: the first untrusted one whose messages the thread lacks."""
     known = {event.invocation_id for event in events[trusted:] if event.id in message_ids}
     with_content = {event.invocation_id for event in events[trusted:] if event.content is not None}
@@ -84,7 +84,7 @@ def _retained_events(
     return list(events[:start]), rewind
 
 
-def _count_covered_turns(history: Sequence[Turn], retained: Sequence[AdkEvent], memory: SessionMemory | None) -> int:
+def _count_covered_turns(history: Sequence[Turn], retained: Sequence[ADKEvent], memory: SessionMemory | None) -> int:
     """Return the number of leading turns of the thread that the retained events cover."""
     ids = {event.id for event in retained}
     covered = 0
@@ -112,7 +112,7 @@ def _paused_range(missing: Sequence[Turn], paused: PausedInvocation | None) -> t
     return start, end, paused.events
 
 
-def pending_results(events: Sequence[AdkEvent], history: Sequence[Turn]) -> list[Result]:
+def pending_results(events: Sequence[ADKEvent], history: Sequence[Turn]) -> list[TurnToolResult]:
     """Return the thread's results for calls that still wait in the session.
 
     Without them the model sees an open call, or a call that waits for confirmation.

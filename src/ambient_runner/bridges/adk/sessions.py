@@ -10,7 +10,7 @@ from google.genai import types
 
 from ambient_runner.bridges.adk.interrupts import INTERRUPT_CALLS
 from ambient_runner.bridges.adk.memory import new_invocation_id, restore_events
-from ambient_runner.bridges.adk.messages import call_part, parts_of, result_part, text_part, user_content
+from ambient_runner.bridges.adk.messages import call_part, result_part, text_part, to_content_parts, user_content
 from ambient_runner.bridges.adk.session_sync import live_events, pending_results, plan_sync
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, UserTurn
 
@@ -153,7 +153,7 @@ class EventBuilder:
             match turn:
                 case UserTurn():
                     invocation = new_invocation_id()
-                    events.append(_build_event("user", invocation, "user", parts_of(turn.content)))
+                    events.append(_build_event("user", invocation, "user", to_content_parts(turn.content)))
                 case AssistantTurn():
                     events += self._assistant_events(turn, invocation)
                     author = self._author_of(turn.ids[-1])

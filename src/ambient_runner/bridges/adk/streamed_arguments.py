@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from ambient_runner.bridges.toolkit.json_values import json_text
+from ambient_runner.bridges.toolkit.json_values import to_json_text
 
 __all__ = ["StreamedArguments"]
 
@@ -58,7 +58,7 @@ class StreamedArguments:
     def _add_member(self, name: str, value: Any, *, continues: bool) -> str:
         start = "," if self._has_started else "{"
         self._has_started, self._sent[name] = True, value
-        text = f"{start}{json.dumps(name, ensure_ascii=False)}:{json_text(value)}"
+        text = f"{start}{json.dumps(name, ensure_ascii=False)}:{to_json_text(value)}"
         if continues and isinstance(value, str):
             self._open_member = name
             return text[:-1]

@@ -1,4 +1,4 @@
-"""Subagents of a run: agents of ADK branches, such as parallel agents and tasks, each with a lane of its own. Pure."""
+"""Subagents of a run: agents of ADK branches, such as parallel agents and tasks. Pure."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
 
-__all__ = ["SubagentLanes", "is_in_branch"]
+__all__ = ["Subagents", "is_in_branch"]
 
 
-class SubagentLanes:
-    """Lanes of one run, one per branch. The main branch, None, has no lane."""
+class Subagents:
+    """Subagents of one run, one per branch. The main branch, None, is the agent itself."""
 
     def __init__(self, composer: Composer, new_id: Callable[[str], str]) -> None:
         self._composer = composer
         self._new_id = new_id
-        self._lanes: dict[str, str] = {}
+        self._subagents_by_branch: dict[str, str] = {}
 
-    def find_lane(self, branch: str | None) -> str | None:
-        return self._lanes.get(branch) if branch else None
+    def subagent_of(self, branch: str | None) -> str | None:
+        return self._subagents_by_branch.get(branch) if branch else None
 
     def enter_branch(self, branch: str | None, author: str) -> list[Event]:
-        """Return the events that open the branch's lane. An event on the main branch ends all lanes."""
+        """Return the events that start the branch's subagent. An event on the main branch ends all subagents."""
         if branch is None:
-            return self._end_lanes() if self._lanes else []
-        if branch in self._lanes:
+            return self._end_all() if self._subagents_by_branch else []
+        if branch in self._subagents_by_branch:
             return []
-        ancestor = max((known for known in self._lanes if is_in_branch(branch, known)), key=len, default=None)
-        lane = self._lanes[branch] = self._new_id("subagent")
+        ancestors = [known for known in self._subagents_by_branch if is_in_branch(branch, known)]
+        parent = self._subagents_by_branch[max(ancestors, key=len)] if ancestors else None
+        subagent_id = self._subagents_by_branch[branch] = self._new_id("subagent")
         _, _, cause = branch.rpartition("@")
         return self._composer.start_subagent(
-            lane,
+            subagent_id,
             author,
-            parent=self._lanes[ancestor] if ancestor else None,
+            parent=parent,
             parent_tool_call_id=cause if "@" in branch and not cause.isdigit() else None,
         )
 
-    def _end_lanes(self) -> list[Event]:
-        ended, self._lanes = self._lanes, {}
-        return [event for lane in ended.values() for event in self._composer.end_subagent(lane)]
+    def _end_all(self) -> list[Event]:
+        ended, self._subagents_by_branch = self._subagents_by_branch, {}
+        return [event for subagent_id in ended.values() for event in self._composer.end_subagent(subagent_id)]
 
 
 def is_in_branch(branch: str | None, ancestor: str | None) -> bool:

@@ -1,7 +1,7 @@
 """Translation of ADK events into AG-UI events. Pure: no await, no I/O; `run.py` drives it.
 
 ADK streams a message as partial events that share one id, then repeats the complete message under the same id; streamed parts are not
-sent again. Message ids are ADK's event ids. Parallel agents and subagents have lanes of their own, one per ADK branch. `pending_calls`
+sent again. Message ids are ADK's event ids. Every ADK branch, such as a parallel agent, is a subagent. `pending_calls`
 (tool calls that wait for the client) and `interrupts` determine the outcome of the run.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.interrupts import INTERNAL_TOOLS, INTERRUPT_CALLS, is_provisional
-from ambient_runner.bridges.adk.messages import is_failure, response_content
+from ambient_runner.bridges.adk.messages import is_failure, result_content
 from ambient_runner.bridges.adk.streamed_arguments import StreamedArguments
-from ambient_runner.bridges.adk.subagents import SubagentLanes, is_in_branch
+from ambient_runner.bridges.adk.subagents import Subagents, is_in_branch
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.json_values import parse_json_or_text
 from ambient_runner.bridges.toolkit.usage import Usage
@@ -22,7 +22,7 @@ from ambient_runner.bridges.toolkit.usage import Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from google.adk.events import Event as AdkEvent
+    from google.adk.events import Event as ADKEvent
     from google.genai import types
 
     from ambient_runner.bridges.toolkit.state import StateStore
@@ -42,11 +42,11 @@ _TOKEN_COUNTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PendingCall:
-    """A call without a result, and the branch and lane of the agent that made it."""
+    """A call without a result, and the branch and the subagent that made it."""
 
     call: types.FunctionCall
     branch: str | None
-    lane: str | None
+    subagent_id: str | None
 
 
 class Translator:
@@ -79,7 +79,7 @@ class Translator:
         self._composer = Composer(new_id)
         for call_id in known_call_ids:
             self._composer.continue_tool_call(call_id)
-        self._lanes = SubagentLanes(self._composer, new_id)
+        self._subagents = Subagents(self._composer, new_id)
         self._streamed_ids: set[str] = set()
         self._streamed_arguments: dict[str, StreamedArguments] = {}
         self._imitated_ids: set[str] = set()
@@ -87,7 +87,7 @@ class Translator:
         self._held_calls: dict[str, None] = {}
         """Calls of client tools. They end after all other events of their turn, because the client executes them on TOOL_CALL_END."""
 
-    def feed(self, event: AdkEvent) -> list[Event]:
+    def feed(self, event: ADKEvent) -> list[Event]:
         """Return the AG-UI events of one ADK event."""
         return self._partial_event(event) if event.partial else self._complete_event(event)
 
@@ -100,74 +100,74 @@ class Translator:
         waiting = (*self.pending_calls.values(), *self.interrupts.values())
         return any(is_in_branch(pending.branch, branch) for pending in waiting)
 
-    def _partial_event(self, event: AdkEvent) -> list[Event]:
+    def _partial_event(self, event: ADKEvent) -> list[Event]:
         parts = event.content.parts if event.content else None
         if not parts:
             return []
-        events = self._lanes.enter_branch(event.branch, event.author)
-        lane, key, author = self._lanes.find_lane(event.branch), event.id, event.author
+        events = self._subagents.enter_branch(event.branch, event.author)
+        subagent_id, key, author = self._subagents.subagent_of(event.branch), event.id, event.author
         self._streamed_ids.add(key)
         for part in parts:
             if part.text is not None:
-                events += self._text_events(part.text, key, author, lane, thought=bool(part.thought))
+                events += self._text_events(part.text, key, author, subagent_id, thought=bool(part.thought))
             elif part.function_call is not None:
-                events += self._partial_call_events(key, part.function_call, lane)
+                events += self._partial_call_events(key, part.function_call, subagent_id)
         return events
 
-    def _complete_event(self, event: AdkEvent) -> list[Event]:
+    def _complete_event(self, event: ADKEvent) -> list[Event]:
         self._record_outcome(event)
         parts = (event.content.parts if event.content else None) or []
-        events = self._lanes.enter_branch(event.branch, event.author) if parts else []
-        lane = self._lanes.find_lane(event.branch)
-        events += self._unsent_text_events(event, lane) if event.id in self._streamed_ids else []
+        events = self._subagents.enter_branch(event.branch, event.author) if parts else []
+        subagent_id = self._subagents.subagent_of(event.branch)
+        events += self._unsent_text_events(event, subagent_id) if event.id in self._streamed_ids else []
         for part in parts:
-            events += self._part_events(event, part, lane)
-            events += self._signature_events(event, part, lane) if part.thought_signature else []
-        events += self._composer.end_text(lane) + self._composer.end_reasoning(lane) if parts else []
+            events += self._part_events(event, part, subagent_id)
+            events += self._signature_events(event, part, subagent_id) if part.thought_signature else []
+        events += self._composer.end_text(subagent_id) + self._composer.end_reasoning(subagent_id) if parts else []
         if any(part.function_response for part in parts):
             events += self._end_held_calls()
-        return events + self._action_events(event, lane)
+        return events + self._action_events(event, subagent_id)
 
-    def _part_events(self, event: AdkEvent, part: types.Part, lane: str | None) -> list[Event]:
+    def _part_events(self, event: ADKEvent, part: types.Part, subagent_id: str | None) -> list[Event]:
         if part.text is not None:
             if event.id in self._streamed_ids:
                 return []
-            return self._text_events(part.text, event.id, event.author, lane, thought=bool(part.thought))
+            return self._text_events(part.text, event.id, event.author, subagent_id, thought=bool(part.thought))
         if part.function_call is not None:
-            return self._call_events(event, part.function_call, lane)
+            return self._call_events(event, part.function_call, subagent_id)
         if part.function_response is not None:
-            return self._result_events(event, part.function_response, lane)
-        return self._custom_events(part, lane)
+            return self._result_events(event, part.function_response, subagent_id)
+        return self._custom_events(part, subagent_id)
 
-    def _text_events(self, text: str, key: str, author: str, lane: str | None, *, thought: bool) -> list[Event]:
+    def _text_events(self, text: str, key: str, author: str, subagent_id: str | None, *, thought: bool) -> list[Event]:
         if thought:
-            return self._composer.reasoning(text, lane=lane, key=key)
+            return self._composer.reasoning(text, subagent_id=subagent_id, key=key)
         if author in self._structured_agents:
             return []
-        name = None if author == self._root_agent and lane is None else author
-        return self._composer.text(text, lane=lane, key=key, name=name, message_id=key)
+        name = None if author == self._root_agent and subagent_id is None else author
+        return self._composer.text(text, subagent_id=subagent_id, key=key, name=name, message_id=key)
 
-    def _unsent_text_events(self, event: AdkEvent, lane: str | None) -> list[Event]:
+    def _unsent_text_events(self, event: ADKEvent, subagent_id: str | None) -> list[Event]:
         """Return the text of a complete event that its partial events lack; usually none."""
         parts = (event.content.parts if event.content else None) or []
         thoughts = "".join(part.text for part in parts if part.text and part.thought)
         text = "".join(part.text for part in parts if part.text and not part.thought)
-        events = self._composer.reasoning(thoughts, lane=lane, key=event.id, complete=True)
+        events = self._composer.reasoning(thoughts, subagent_id=subagent_id, key=event.id, complete=True)
         if event.author in self._structured_agents:
             return events
-        name = None if event.author == self._root_agent and lane is None else event.author
+        name = None if event.author == self._root_agent and subagent_id is None else event.author
         return events + self._composer.text(
-            text, lane=lane, key=event.id, complete=True, name=name, message_id=event.id
+            text, subagent_id=subagent_id, key=event.id, complete=True, name=name, message_id=event.id
         )
 
-    def _partial_call_events(self, key: str, call: types.FunctionCall, lane: str | None) -> list[Event]:
+    def _partial_call_events(self, key: str, call: types.FunctionCall, subagent_id: str | None) -> list[Event]:
         """Return the events of a streamed call. `instrumentation.py` sets its id. Calls without one wait for the complete event."""
         if not call.id or (call.id not in self._streamed_arguments and not (call.name and call.will_continue)):
             return []
         events: list[Event] = []
         if call.id not in self._streamed_arguments:
             self._streamed_arguments[call.id] = StreamedArguments()
-            events = self._composer.tool_start(call.id, call.name or "", lane, message_id=key)
+            events = self._composer.tool_start(call.id, call.name or "", subagent_id, message_id=key)
         arguments = self._streamed_arguments[call.id]
         text = "".join(
             arguments.add_part(partial.json_path, _partial_value(partial), continues=bool(partial.will_continue))
@@ -175,10 +175,10 @@ class Translator:
         )
         return events + self._composer.tool_args(call.id, text)
 
-    def _call_events(self, event: AdkEvent, call: types.FunctionCall, lane: str | None) -> list[Event]:
+    def _call_events(self, event: ADKEvent, call: types.FunctionCall, subagent_id: str | None) -> list[Event]:
         if not call.id or call.name in INTERNAL_TOOLS:
             return []
-        pending = PendingCall(call=call, branch=event.branch, lane=lane)
+        pending = PendingCall(call=call, branch=event.branch, subagent_id=subagent_id)
         is_long_running = call.id in (event.long_running_tool_ids or ())
         if call.name in INTERRUPT_CALLS and is_long_running:
             self.interrupts[call.id] = pending
@@ -186,7 +186,7 @@ class Translator:
         if call.name in INTERRUPT_CALLS:
             self._imitated_ids.add(call.id)
         arguments = self._streamed_arguments.pop(call.id, None) or StreamedArguments()
-        events = self._composer.tool_start(call.id, call.name or "", lane, message_id=event.id)
+        events = self._composer.tool_start(call.id, call.name or "", subagent_id, message_id=event.id)
         events += self._composer.tool_args(call.id, arguments.finish(call.args or {}))
         if not is_long_running:
             return events + self._composer.tool_end(call.id)
@@ -194,7 +194,7 @@ class Translator:
         self._held_calls[call.id] = None
         return events
 
-    def _result_events(self, event: AdkEvent, response: types.FunctionResponse, lane: str | None) -> list[Event]:
+    def _result_events(self, event: ADKEvent, response: types.FunctionResponse, subagent_id: str | None) -> list[Event]:
         name, call_id = response.name or "", response.id or ""
         is_answer = name in INTERRUPT_CALLS and call_id not in self._imitated_ids
         if is_answer or name in INTERNAL_TOOLS or is_provisional(event, call_id):
@@ -202,34 +202,38 @@ class Translator:
         self.pending_calls.pop(call_id, None)
         self._held_calls.pop(call_id, None)
         return self._composer.tool_result(
-            call_id, response_content(response), name=name, lane=lane, is_error=is_failure(response)
+            call_id, result_content(response), name=name, subagent_id=subagent_id, is_error=is_failure(response)
         )
 
-    def _custom_events(self, part: types.Part, lane: str | None) -> list[Event]:
+    def _custom_events(self, part: types.Part, subagent_id: str | None) -> list[Event]:
         """Return code executions and generated media as CUSTOM events."""
         if part.executable_code is not None:
             code = part.executable_code
-            return self._composer.custom("adk:code", {"language": code.language, "code": code.code}, lane)
+            return self._composer.custom("adk:code", {"language": code.language, "code": code.code}, subagent_id)
         if part.code_execution_result is not None:
             result = part.code_execution_result
-            return self._composer.custom("adk:code_result", {"outcome": result.outcome, "output": result.output}, lane)
+            return self._composer.custom(
+                "adk:code_result", {"outcome": result.outcome, "output": result.output}, subagent_id
+            )
         if part.inline_data is not None or part.file_data is not None:
             media = part.model_dump(mode="json", by_alias=True, exclude_none=True)
-            return self._composer.custom("adk:media", media, lane)
+            return self._composer.custom("adk:media", media, subagent_id)
         return []
 
-    def _signature_events(self, event: AdkEvent, part: types.Part, lane: str | None) -> list[Event]:
+    def _signature_events(self, event: ADKEvent, part: types.Part, subagent_id: str | None) -> list[Event]:
         """Return the provider's signature of a thought, text or call. The provider needs it in later requests."""
         value, call = base64.b64encode(part.thought_signature or b"").decode(), part.function_call
         if part.thought:
-            return self._composer.reasoning_encrypted(value, lane=lane)
+            return self._composer.reasoning_encrypted(value, subagent_id=subagent_id)
         if call is not None and call.id not in self.interrupts and call.name not in INTERNAL_TOOLS:
-            return self._composer.reasoning_encrypted(value, subtype="tool-call", entity_id=call.id, lane=lane)
+            return self._composer.reasoning_encrypted(
+                value, subtype="tool-call", entity_id=call.id, subagent_id=subagent_id
+            )
         if call is None and event.author not in self._structured_agents and _has_text(event):
-            return self._composer.reasoning_encrypted(value, entity_id=event.id, lane=lane)
+            return self._composer.reasoning_encrypted(value, entity_id=event.id, subagent_id=subagent_id)
         return []
 
-    def _action_events(self, event: AdkEvent, lane: str | None) -> list[Event]:
+    def _action_events(self, event: ADKEvent, subagent_id: str | None) -> list[Event]:
         """Return the events of everything but content: state, artifacts, metadata, finish reason and structured output."""
         actions = event.actions
         events: list[Event] = []
@@ -238,26 +242,26 @@ class Translator:
             self.has_state_changed = self.has_state_changed or bool(changed)
             events += changed
         if actions.artifact_delta:
-            events += self._composer.custom("adk:artifacts", dict(actions.artifact_delta), lane)
+            events += self._composer.custom("adk:artifacts", dict(actions.artifact_delta), subagent_id)
         if event.custom_metadata:
-            events += self._composer.custom("adk_custom_metadata", event.custom_metadata, lane)
+            events += self._composer.custom("adk_custom_metadata", event.custom_metadata, subagent_id)
         if event.grounding_metadata is not None:
             grounding = event.grounding_metadata.model_dump(mode="json", by_alias=True, exclude_none=True)
-            events += self._composer.custom("adk:grounding", grounding, lane)
+            events += self._composer.custom("adk:grounding", grounding, subagent_id)
         if event.finish_reason is not None and event.finish_reason.name not in {"STOP", "FINISH_REASON_UNSPECIFIED"}:
-            events += self._composer.custom("adk:finish_reason", event.finish_reason.name, lane)
-        return events + self._structured_output_events(event, lane)
+            events += self._composer.custom("adk:finish_reason", event.finish_reason.name, subagent_id)
+        return events + self._structured_output_events(event, subagent_id)
 
-    def _structured_output_events(self, event: AdkEvent, lane: str | None) -> list[Event]:
+    def _structured_output_events(self, event: ADKEvent, subagent_id: str | None) -> list[Event]:
         text = "".join(part.text or "" for part in (event.content.parts if event.content else None) or ())
         if event.author not in self._structured_agents or not text or event.error_code:
             return []
         value = parse_json_or_text(text)
-        if event.author == self._root_agent and lane is None:
+        if event.author == self._root_agent and subagent_id is None:
             self.result = value
-        return self._composer.custom("adk:output", {"agent": event.author, "value": value}, lane)
+        return self._composer.custom("adk:output", {"agent": event.author, "value": value}, subagent_id)
 
-    def _record_outcome(self, event: AdkEvent) -> None:
+    def _record_outcome(self, event: ADKEvent) -> None:
         """Record token usage, and errors that ADK reports without an exception, for the terminal event."""
         if event.usage_metadata is not None:
             self.usage.add_counts(_token_counts(event.usage_metadata), model=event.model_version)
@@ -273,7 +277,7 @@ class Translator:
         return [event for call_id in held for event in self._composer.tool_end(call_id)]
 
 
-def _has_text(event: AdkEvent) -> bool:
+def _has_text(event: ADKEvent) -> bool:
     return any(part.text and not part.thought for part in (event.content.parts if event.content else None) or ())
 
 

@@ -1,7 +1,8 @@
-"""Claude behind AG-UI, through the Claude Agent SDK and its CLI. `bridge.py` creates adapters, `adapter.py` serves one thread.
+"""Claude behind AG-UI, through the Claude Agent SDK and its CLI.
 
-`run.py` is one run, `session.py` owns a CLI process, `process.py` starts and ends it, `translate.py` is pure. The bridge is imported on
-first use: only those who use the SDK need it.
+`bridge.py` creates adapters, `adapter.py` serves one thread, `run.py` is one run. `session.py` owns a CLI process, `process.py` starts and
+ends it, `translate.py` turns its messages into events. `ClaudeBridge` can be imported from here too, a published name. It is loaded on
+first use, because only users of this bridge have the SDK installed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""The adapter of one thread of Claude: it starts runs, and keeps the CLI process and its position between them. `run.py` is one run."""
+"""ClaudeAdapter: runs of one thread of Claude. `run.py` is one run.
+
+It keeps the CLI process and the memory between runs.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.claude.memory import ClaudeMemory
+from ambient_runner.bridges.claude.memory import ClaudeMemoryStore
 from ambient_runner.bridges.claude.run import ClaudeRun
 from ambient_runner.bridges.claude.run_input import RunContext
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
@@ -27,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 
 class ClaudeAdapter:
-    """The adapter of one thread. `shared` is the state of all threads of the bridge."""
+    """Runs of one thread. `shared` is the state of all threads of the bridge."""
 
     def __init__(self, ctx: PlatformContext, shared: ClaudeBridgeState) -> None:
         self._platform = ctx
         self._shared = shared
-        self._memory = ClaudeMemory(ctx.workspace_path or ctx.cwd_path, shared.track_thread)
+        self._memory_store = ClaudeMemoryStore(ctx.workspace_path or ctx.cwd_path, shared.track_thread)
         self._run: ClaudeRun | None = None
 
     @property
@@ -45,8 +48,8 @@ class ClaudeAdapter:
         """The id of the running process, if there is one."""
         return self.session.pid if self.session is not None and self.session.is_alive else None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Return the events of one run, with RUN_FINISHED but without RUN_STARTED. Raises: BridgeError."""
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+        """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
         return stream_run(lambda: self._begin_run(input))
 
     async def interrupt(self) -> None:
@@ -69,9 +72,9 @@ class ClaudeAdapter:
         """Return the status of the MCP servers of this thread's process; nothing while there is no process."""
         return await self.session.mcp_status() if self.session is not None and self.session.is_alive else []
 
-    def waits_for(self, input: AguiInput) -> bool:  # noqa: A002  the ADR's name
+    def waits_for(self, input: AguiInput) -> bool:  # noqa: A002  the adapter contract's name
         """Return True if the process is in a turn that continues with what this input brings."""
-        return self.session is not None and self.session.waits_for(RunContext.from_agui(input).new)
+        return self.session is not None and self.session.waits_for(RunContext.from_agui(input).new_input)
 
     async def _begin_run(self, agui_input: AguiInput) -> ClaudeRun:
         """Parse the input. Raises: NoUserMessage."""
@@ -80,5 +83,5 @@ class ClaudeAdapter:
             raise NoUserMessage
         if context.run is not None:
             context.run.secrets.add(self._shared.secrets)
-        self._run = ClaudeRun(context, self._platform, self._shared, self._memory, self.session)
+        self._run = ClaudeRun(context, self._platform, self._shared, self._memory_store, self.session)
         return self._run

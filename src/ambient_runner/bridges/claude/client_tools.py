@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 
 from ambient_runner.bridges.claude.messages import to_mcp_blocks
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.tool_schemas import callable_tools, clean_schema
 from ambient_runner.runs.run import enter_run
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from claude_agent_sdk import McpSdkServerConfig
 
     from ambient_runner.bridges.claude.translate import ToolCallRecord
-    from ambient_runner.bridges.toolkit.turns import Result
+    from ambient_runner.bridges.toolkit.turns import TurnToolResult
     from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Run
 
@@ -68,7 +69,7 @@ class PendingCalls:
     def __init__(self, on_call: Callable[[PendingCall], None]) -> None:
         self._on_call = on_call
         self._pending: list[PendingCall] = []
-        self._results: dict[str, Result] = {}
+        self._results: dict[str, TurnToolResult] = {}
 
     @property
     def open_calls(self) -> list[PendingCall]:
@@ -100,7 +101,7 @@ class PendingCalls:
                     free.pop(call.client_id or "", None)
         self._resolve_calls()
 
-    def deliver_results(self, results: Iterable[Result]) -> None:
+    def deliver_results(self, results: Iterable[TurnToolResult]) -> None:
         """Resolve the calls that wait for these results, now or when they begin to wait."""
         self._results |= {result.call_id: result for result in results}
         self._resolve_calls()
@@ -177,7 +178,7 @@ def _relax_schema(schema: dict[str, Any]) -> None:
 
 
 def _type_schema(part: Any) -> dict[str, Any]:
-    declared: Any = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
+    declared: Any = as_object(part).get("type")
     names = cast("list[Any]", declared) if isinstance(declared, list) else [declared]
     is_known = bool(names) and all(name in _JSON_TYPES for name in names)
     return {"type": [name for name in _JSON_TYPES if name in names]} if is_known else {}

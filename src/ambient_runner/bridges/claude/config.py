@@ -49,9 +49,9 @@ class ClaudeConfig:
     """Limit for the start of the CLI."""
     turn_timeout: float = 600.0
     """Longest time without any message of the CLI while it works."""
-    answer_timeout: float = 600.0
+    interrupt_timeout: float = 600.0
     """Time until an interrupt expires."""
-    parked: int = 8
+    max_waiting_processes: int = 8
     """Maximum number of processes that wait for an answer at the same time."""
     cli_path: str | Path | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ambient_runner.errors import BridgeError
+from ambient_runner.errors import BridgeError, RunnerError
 
 __all__ = [
-    "ClaudeAuth",
-    "ClaudeBusy",
+    "ClaudeAuthFailed",
     "ClaudeError",
-    "ClaudeGone",
+    "ClaudeExited",
     "ClaudeLimit",
+    "ClaudeRateLimited",
     "SessionLost",
     "error_for_kinds",
     "to_bridge_error",
@@ -22,13 +22,13 @@ class ClaudeError(BridgeError):
     code = "claude_error"
 
 
-class ClaudeAuth(ClaudeError):
+class ClaudeAuthFailed(ClaudeError):
     """The model provider refused the server's credentials. Give the server a valid ANTHROPIC_API_KEY, or grant one to the run."""
 
     code = "claude_auth"
 
 
-class ClaudeBusy(ClaudeError):
+class ClaudeRateLimited(ClaudeError):
     """The model provider accepts no more requests at the moment. Try again in a few minutes."""
 
     code = "claude_rate_limit"
@@ -40,7 +40,7 @@ class ClaudeLimit(ClaudeError):
     code = "claude_limit"
 
 
-class ClaudeGone(ClaudeError):
+class ClaudeExited(ClaudeError):
     """The Claude process ended during its turn. Send the message again: a new process continues the conversation."""
 
     code = "claude_exited"
@@ -53,17 +53,17 @@ class SessionLost(ClaudeError):
 
 
 _ERRORS: dict[str, type[ClaudeError]] = {
-    "authentication_failed": ClaudeAuth,
-    "billing_error": ClaudeAuth,
-    "rate_limit": ClaudeBusy,
+    "authentication_failed": ClaudeAuthFailed,
+    "billing_error": ClaudeAuthFailed,
+    "rate_limit": ClaudeRateLimited,
     "error_max_turns": ClaudeLimit,
     "error_max_budget_usd": ClaudeLimit,
 }
 
 
-def to_bridge_error(error: Exception) -> BridgeError:
-    """Return the error a client sees for an exception of the SDK."""
-    return error if isinstance(error, BridgeError) else ClaudeError()
+def to_bridge_error(error: Exception) -> RunnerError:
+    """Return the error a client sees for an exception of the SDK; one of ours unchanged."""
+    return error if isinstance(error, RunnerError) else ClaudeError()
 
 
 def error_for_kinds(*kinds: str | None) -> ClaudeError:

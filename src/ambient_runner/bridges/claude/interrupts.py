@@ -13,7 +13,8 @@ from uuid import uuid4
 
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, PermissionUpdate
 
-from ambient_runner.bridges.toolkit.interrupts import expires_at
+from ambient_runner.bridges.toolkit.interrupts import DECLINED, approval_schema, expires_at, is_approved
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -21,25 +22,17 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ResumeEntry
 
-__all__ = ["DECLINED", "LIMIT_REACHED", "TIMED_OUT", "PermissionRequest", "interrupt_of", "to_permission_result"]
+__all__ = ["LIMIT_REACHED", "TIMED_OUT", "PermissionRequest", "to_interrupt", "to_permission_result"]
 
 ASK_USER_TOOL = "AskUserQuestion"
-DECLINED = "The user declined this call."
 TIMED_OUT = "Nobody answered in time. Stop here: the user will come back to it."
 LIMIT_REACHED = (
-    "Too many questions wait for people on this server already. Go on without this, or say that it has to wait."
+    "Too many permission requests are waiting on this server already. Go on without this, or say that it has to wait."
 )
 
-_APPROVAL_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "editedArgs": {"type": "object"},
-        "message": {"type": "string"},
-        "always": {"type": "boolean"},
-    },
-    "required": ["approved"],
-}
+_APPROVAL_SCHEMA = approval_schema(
+    editedArgs={"type": "object"}, message={"type": "string"}, always={"type": "boolean"}
+)
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -62,8 +55,8 @@ class PermissionRequest:
             self.answer.set_result(result)
 
 
-def interrupt_of(
-    request: PermissionRequest, *, seconds: float, tool_call_id: str, tool_name: str, lane: str | None
+def to_interrupt(
+    request: PermissionRequest, *, seconds: float, tool_call_id: str, tool_name: str, subagent_id: str | None
 ) -> Interrupt:
     """Return the AG-UI interrupt. It does not repeat the arguments: the tool call has them.
 
@@ -80,7 +73,7 @@ def interrupt_of(
             response_schema=_answers_schema(questions),
             expires_at=expires,
             metadata={"tool": tool_name, "questions": questions},
-            subagent_run_id=lane,
+            subagent_run_id=subagent_id,
         )
     return Interrupt(
         id=request.id,
@@ -90,7 +83,7 @@ def interrupt_of(
         response_schema=_APPROVAL_SCHEMA,
         expires_at=expires,
         metadata={"tool": tool_name},
-        subagent_run_id=lane,
+        subagent_run_id=subagent_id,
     )
 
 
@@ -104,10 +97,8 @@ def to_permission_result(request: PermissionRequest, entry: ResumeEntry | None) 
 
 
 def _decide_call(request: PermissionRequest, payload: Any) -> PermissionResult:
-    if not isinstance(payload, Mapping):
-        return PermissionResultDeny(message=DECLINED)
-    decision = cast("Mapping[str, Any]", payload)
-    if decision.get("approved") is not True:
+    decision = as_object(payload)
+    if not is_approved(decision):
         reason = decision.get("message")
         return PermissionResultDeny(message=reason if isinstance(reason, str) and reason else DECLINED)
     edited = decision.get("editedArgs")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from claude_agent_sdk import ClaudeAgentOptions
 
 from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, offered_tools
+from ambient_runner.bridges.toolkit.json_values import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ _CLI_VARIABLES = {
     "CLAUDE_CODE_DISABLE_CRON": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
-    # The CLI stores notes per folder, so two threads in one folder would read each other's.
+    # The CLI stores notes per directory, so two threads in one directory would read each other's.
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
     # The model sees the client's tools from the start, and their calls wait for a person.
     "ENABLE_TOOL_SEARCH": "false",
@@ -75,11 +76,11 @@ def build_launch(
 ) -> Launch:
     """Return the launch that this run needs. `base` holds variables for every process, `granted` those of this run only."""
     custom = tuple(cast("list[SdkMcpTool[Any]]", ctx.custom_tools))
-    folder = ctx.cwd_path or ctx.workspace_path
+    directory = ctx.cwd_path or ctx.workspace_path
     own = config.options or ClaudeAgentOptions()
     options = replace(
         own,
-        cwd=folder or None,
+        cwd=directory or None,
         add_dirs=[*own.add_dirs, *ctx.add_dirs],
         model=_requested_model(config, run_input) or ctx.model or own.model,
         # Without `snapshot=False` a conversation keeps its first prompt, and Claude never learns of a new workflow or file.
@@ -94,7 +95,7 @@ def build_launch(
         allowed_tools=[*own.allowed_tools, *config.allowed_tools, TOOL_PREFIX.removesuffix("__")],
         disallowed_tools=[*own.disallowed_tools, *config.disallowed_tools],
         setting_sources=list(config.setting_sources),
-        mcp_servers=_foreign_servers({**_server_dict(own.mcp_servers), **ctx.mcp_servers}),
+        mcp_servers=_foreign_servers({**as_object(own.mcp_servers), **ctx.mcp_servers}, ctx.session_id),
         strict_mcp_config=True,
         cli_path=config.cli_path or own.cli_path,
         include_partial_messages=True,
@@ -111,7 +112,7 @@ def build_launch(
             **own.env,
             **config.env,
             **granted,
-            **_pwd_variable(folder),
+            **_pwd_variable(directory),
         },
         client_tools=tuple(offered_tools(run_input.tools, custom)),
         custom=custom,
@@ -128,28 +129,28 @@ def options_at(launch: Launch, position: SessionPosition) -> ClaudeAgentOptions:
         resume_session_at=position.entry,
         permission_prompt_tool_name="stdio",
         mcp_servers={
-            **_server_dict(launch.options.mcp_servers),
+            **as_object(launch.options.mcp_servers),
             **({SERVER_NAME: {"type": "sdk", "name": SERVER_NAME}} if launch.custom or launch.client_tools else {}),
         },
     )
 
 
-def _server_dict(servers: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", servers) if isinstance(servers, dict) else {}
-
-
-def _foreign_servers(servers: dict[str, Any]) -> dict[str, Any]:
+def _foreign_servers(servers: dict[str, Any], thread_id: str) -> dict[str, Any]:
     """Return the servers whose tools cannot be mistaken for ours, which need no permission. The log names the rest."""
     reserved = [name for name in servers if f"{_REPLACED_CHARS.sub('_', name)}__".startswith(f"{SERVER_NAME}__")]
     if reserved:
-        logger.warning("MCP servers were left out: %r. The name %r is reserved; rename them.", reserved, SERVER_NAME)
+        logger.warning(
+            "Thread %s: MCP servers were left out: %r. The name %r is reserved; rename them.",
+            thread_id,
+            reserved,
+            SERVER_NAME,
+        )
     return {name: config for name, config in servers.items() if name not in reserved}
 
 
 def _requested_model(config: ClaudeConfig, run_input: RunAgentInput) -> str | None:
     """Return the model the client asks for, if it may."""
-    props: Any = run_input.forwarded_props
-    model: Any = cast("dict[str, Any]", props).get("model") if isinstance(props, dict) else None
+    model: Any = as_object(run_input.forwarded_props).get("model")
     if not isinstance(model, str) or not model:
         return None
     if not _MODEL_NAME.fullmatch(model) or (config.models is not None and model not in config.models):
@@ -184,5 +185,5 @@ def _to_argument(text: str) -> str:
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
-def _pwd_variable(folder: str) -> dict[str, str]:
-    return {"PWD": str(Path(folder))} if folder else {}
+def _pwd_variable(directory: str) -> dict[str, str]:
+    return {"PWD": str(Path(directory))} if directory else {}

@@ -25,7 +25,7 @@ class LaunchFiles:
     """The files of one process. `write` may fail half-way; `delete` is safe at any time."""
 
     def __init__(self) -> None:
-        self._folder: Path | None = None
+        self._directory: Path | None = None
 
     def write(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
         """Write the files. Return the options with their paths. Raises: OSError."""
@@ -33,9 +33,9 @@ class LaunchFiles:
 
     def delete(self) -> None:
         """Delete the files."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
 
     def _move_servers(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
         servers = options.mcp_servers
@@ -57,9 +57,9 @@ class LaunchFiles:
                 return options
 
     def _write_file(self, name: str, text: str) -> str:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="ambient-cli-"))
-        path = self._folder / name
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="ambient-cli-"))
+        path = self._directory / name
         path.write_text(text, encoding="utf-8")
         return str(path)
 

@@ -1,7 +1,7 @@
 """The position of a conversation in the CLI's files: the session, and the entry that ends the answer to each user message.
 
-The record is stored with the thread and in a file of the workspace, so that another process, also without a server, continues where the
-last one ended. `find_position` compares it with the conversation: rewound turns are cut off, turns the CLI never wrote are sent again.
+It is stored with the thread and in a file of the workspace, so that another process, also without a server, continues where the last one
+ended. `ClaudeMemory.find_position` compares it with the conversation: rewound turns are cut off, turns the CLI never wrote are sent again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 
-from ambient_runner.bridges.base import remember
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.turns import UserTurn
 from ambient_runner.runs.isolate import isolate
 
@@ -33,16 +34,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AnsweredMessage",
     "ClaudeMemory",
+    "ClaudeMemoryStore",
     "SessionPosition",
-    "SessionRecord",
-    "add_answer",
-    "find_position",
     "last_user_id",
-    "load_record",
-    "record_from_json",
-    "record_path",
-    "record_to_json",
-    "save_record",
+    "memory_path",
+    "read_memory_file",
+    "write_memory_file",
 ]
 
 _MAX_ANSWERS = 32
@@ -60,9 +57,6 @@ class AnsweredMessage(NamedTuple):
     entry: str | None
 
 
-SessionRecord = tuple[AnsweredMessage, ...]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionPosition:
     """Position to continue from: after an entry of a session. `missing_turns` are those the session does not have up to there."""
@@ -72,21 +66,66 @@ class SessionPosition:
     missing_turns: Sequence[Turn] = ()
 
 
+@dataclass(frozen=True, slots=True)
 class ClaudeMemory:
-    """The record of one thread. `folder` is its workspace; `track_thread` is called with what exists outside of the ledger."""
+    """Memory of one thread: the user messages that were answered, the newest last."""
 
-    def __init__(self, folder: str, track_thread: Callable[[ThreadKey, Path | None, SessionRecord], None]) -> None:
-        self.record: SessionRecord = ()
-        self._folder = folder
+    answers: tuple[AnsweredMessage, ...] = ()
+
+    @classmethod
+    def from_stored(cls, value: Any) -> ClaudeMemory:
+        """Return the memory that `to_stored` serialized; an empty one for anything else."""
+        rows: Any = as_object(value).get("claude")
+        answers: list[AnsweredMessage] = []
+        for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
+            match row:
+                case [str(message), str(session), None] if not session or _is_cli_id(session):
+                    answers.append(AnsweredMessage(message, session, None))
+                case [str(message), str(session), str(entry)] if _is_cli_id(session) and _is_cli_id(entry):
+                    answers.append(AnsweredMessage(message, session, entry))
+                case _:
+                    pass
+        return cls(tuple(answers))
+
+    def to_stored(self) -> dict[str, Any]:
+        return {"claude": [list(answer) for answer in self.answers]}
+
+    @property
+    def session_ids(self) -> set[str]:
+        """Ids of the CLI sessions that have an answer."""
+        return {answer.session for answer in self.answers if answer.session}
+
+    def add_answer(self, message: str, session: str, entry: str | None) -> ClaudeMemory:
+        """Return the memory with this answer as its newest."""
+        others = [answer for answer in self.answers if answer.message != message]
+        return ClaudeMemory((*others, AnsweredMessage(message, session, entry))[-_MAX_ANSWERS:])
+
+    def find_position(self, history: Sequence[Turn]) -> SessionPosition:
+        """Return the position after the newest answer that the conversation still has, and the turns after it."""
+        user_indexes = {turn.id: index for index, turn in enumerate(history) if isinstance(turn, UserTurn)}
+        for answer in reversed(self.answers):
+            if answer.entry is not None and answer.message in user_indexes:
+                answered = user_indexes[answer.message]
+                next_user = next((index for index in user_indexes.values() if index > answered), len(history))
+                return SessionPosition(session=answer.session, entry=answer.entry, missing_turns=history[next_user:])
+        return SessionPosition(missing_turns=history)
+
+
+class ClaudeMemoryStore:
+    """Loads and saves the memory of one thread. `directory` is its workspace; `track_thread` gets what exists outside of the ledger."""
+
+    def __init__(self, directory: str, track_thread: Callable[[ThreadKey, Path | None, ClaudeMemory], None]) -> None:
+        self.memory = ClaudeMemory()
+        self._directory = directory
         self._track_thread = track_thread
 
     async def load(self, context: RunContext) -> None:
-        """Load the record from the thread, else from the workspace, else keep the one of the run before."""
+        """Load the memory from the thread, else from the workspace, else keep that of the run before."""
         path = self._path_for(context)
-        record = record_from_json(context.run.memory) if context.run is not None else ()
-        if not record and path is not None:
-            record = await anyio.to_thread.run_sync(load_record, path)
-        self.record = record or self.record
+        memory = ClaudeMemory() if context.run is None else ClaudeMemory.from_stored(context.run.memory)
+        if not memory.answers and path is not None:
+            memory = await anyio.to_thread.run_sync(read_memory_file, path)
+        self.memory = memory if memory.answers else self.memory
 
     async def save(
         self, context: RunContext, message_id: str | None, session: str | None = None, entry: str | None = None
@@ -94,80 +133,43 @@ class ClaudeMemory:
         """Save that `entry` of the session ends the answer to the message. Return the event that stores it with the thread."""
         if message_id is None:
             return []
-        self.record = add_answer(self.record, message_id, session or "", entry)
+        self.memory = self.memory.add_answer(message_id, session or "", entry)
         path = self._path_for(context)
         if path is not None:
             with isolate(f"saving the position of thread {context.run_input.thread_id} in its Claude session"):
-                await anyio.to_thread.run_sync(save_record, path, self.record)
-        if context.run is None:
-            return []
-        self._track_thread(context.run.thread, path, self.record)
-        return [remember(record_to_json(self.record))]
+                await anyio.to_thread.run_sync(write_memory_file, path, self.memory)
+        if context.run is not None:
+            self._track_thread(context.run.thread, path, self.memory)
+        return memory_events(self.memory.to_stored())
 
     def _path_for(self, context: RunContext) -> Path | None:
-        if not self._folder:
+        if not self._directory:
             return None
         thread = context.run.thread if context.run is not None else None
         key = (context.run_input.thread_id,) if thread is None else (thread.tenant, thread.owner, thread.id)
-        return record_path(Path(self._folder), key)
-
-
-def find_position(record: SessionRecord, history: Sequence[Turn]) -> SessionPosition:
-    """Return the position after the newest answer that the conversation still has, and the turns after it."""
-    user_indexes = {turn.id: index for index, turn in enumerate(history) if isinstance(turn, UserTurn)}
-    for answer in reversed(record):
-        if answer.entry is not None and answer.message in user_indexes:
-            answered = user_indexes[answer.message]
-            next_user = next((index for index in user_indexes.values() if index > answered), len(history))
-            return SessionPosition(session=answer.session, entry=answer.entry, missing_turns=history[next_user:])
-    return SessionPosition(missing_turns=history)
+        return memory_path(Path(self._directory), key)
 
 
 def last_user_id(history: Sequence[Turn]) -> str | None:
     return next((turn.id for turn in reversed(history) if isinstance(turn, UserTurn)), None)
 
 
-def add_answer(record: SessionRecord, message: str, session: str, entry: str | None) -> SessionRecord:
-    """Return the record with this answer as its newest."""
-    others = [answer for answer in record if answer.message != message]
-    return (*others, AnsweredMessage(message, session, entry))[-_MAX_ANSWERS:]
-
-
-def record_to_json(record: SessionRecord) -> dict[str, Any]:
-    return {"claude": [list(answer) for answer in record]}
-
-
-def record_from_json(value: Any) -> SessionRecord:
-    """Return the record that `record_to_json` wrote; empty for anything else."""
-    rows: Any = cast("dict[str, Any]", value).get("claude") if isinstance(value, dict) else None
-    answers: list[AnsweredMessage] = []
-    for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
-        match row:
-            case [str(message), str(session), None] if not session or _is_cli_id(session):
-                answers.append(AnsweredMessage(message, session, None))
-            case [str(message), str(session), str(entry)] if _is_cli_id(session) and _is_cli_id(entry):
-                answers.append(AnsweredMessage(message, session, entry))
-            case _:
-                pass
-    return tuple(answers)
-
-
 def _is_cli_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def record_path(folder: Path, thread: Sequence[str]) -> Path:
+def memory_path(directory: Path, thread: Sequence[str]) -> Path:
     """Return the path of the thread's file in a workspace. Its name reveals nothing and is the same in every process."""
     name = hashlib.sha256("\0".join(thread).encode()).hexdigest()[:32]
-    return folder / ".claude" / f"ambient-{name}.json"
+    return directory / ".claude" / f"ambient-{name}.json"
 
 
-def load_record(path: Path) -> SessionRecord:
-    """Return the record that `save_record` wrote; empty for anything else. Whoever may write in the workspace may replace the file."""
+def read_memory_file(path: Path) -> ClaudeMemory:
+    """Return the memory that `write_memory_file` wrote; an empty one for anything else: anyone may replace a file of the workspace."""
     try:
-        return record_from_json(json.loads(_read_plain_file(path)))
+        return ClaudeMemory.from_stored(json.loads(_read_plain_file(path)))
     except (OSError, ValueError, RecursionError):
-        return ()
+        return ClaudeMemory()
 
 
 def _read_plain_file(path: Path) -> bytes:
@@ -182,13 +184,13 @@ def _read_plain_file(path: Path) -> bytes:
         os.close(handle)
 
 
-def save_record(path: Path, record: SessionRecord) -> None:
-    """Write the record atomically: a crash leaves the old one or the new one. Raises: OSError."""
+def write_memory_file(path: Path, memory: ClaudeMemory) -> None:
+    """Write the memory atomically: a crash leaves the old one or the new one. Raises: OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(record_to_json(record), file)
+            json.dump(memory.to_stored(), file)
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(path)

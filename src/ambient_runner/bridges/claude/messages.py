@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Content, ContentPart
 
-__all__ = ["Block", "content_text", "result_content", "text_block", "to_blocks", "to_mcp_blocks"]
+__all__ = ["Block", "content_text", "result_content", "text_block", "to_content_blocks", "to_mcp_blocks"]
 
 Block = dict[str, Any]
 
@@ -25,7 +25,7 @@ def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def to_blocks(content: Content) -> list[Block]:
+def to_content_blocks(content: Content) -> list[Block]:
     """Return content as the provider's blocks."""
     if isinstance(content, str):
         return [text_block(content)]

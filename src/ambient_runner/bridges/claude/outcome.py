@@ -1,4 +1,4 @@
-"""The terminal event of a run: RUN_FINISHED from the CLI's result, or with what it waits for. Pure."""
+"""Outcome of a run of Claude: RUN_FINISHED from the CLI's result, or with what it waits for. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.claude.client_tools import client_tool_name
 from ambient_runner.bridges.claude.errors import error_for_kinds
-from ambient_runner.bridges.claude.interrupts import interrupt_of
-from ambient_runner.protocol.events import Cancelled, Interrupted, RunFinished, Success, TokenUsage
+from ambient_runner.bridges.claude.interrupts import to_interrupt
+from ambient_runner.bridges.toolkit.usage import Usage
+from ambient_runner.protocol.events import Cancelled, Interrupted, RunFinished, Success
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ResultMessage
 
     from ambient_runner.bridges.claude.session import Session
     from ambient_runner.bridges.claude.translate import Translator
-    from ambient_runner.protocol.events import Outcome, RunAgentInput
+    from ambient_runner.protocol.events import Outcome, RunAgentInput, TokenUsage
 
 __all__ = ["build_run_cancelled", "build_run_finished", "build_run_waiting"]
 
@@ -41,12 +42,12 @@ def build_run_waiting(
 ) -> RunFinished:
     """Return the end of a run whose turn continues in another one: with interrupts, else with calls of the client's tools."""
     interrupts = [
-        interrupt_of(
+        to_interrupt(
             request,
             seconds=seconds,
             tool_call_id=translator.client_id_of(request.call_id),
             tool_name=client_tool_name(request.tool),
-            lane=translator.lane_of(request.call_id),
+            subagent_id=translator.subagent_of(request.call_id),
         )
         for request in session.open_requests
     ]
@@ -72,23 +73,25 @@ def _turn_summary(result: ResultMessage, cost_before: float) -> dict[str, Any]:
 
 def _token_usage(result: ResultMessage, model: str | None) -> list[TokenUsage] | None:
     """Return the tokens of the turn. The provider counts cached tokens separately; here they are part of the input."""
-    usage = result.usage or {}
-    read, written = int(usage.get("cache_read_input_tokens") or 0), int(usage.get("cache_creation_input_tokens") or 0)
-    sent, received = int(usage.get("input_tokens") or 0) + read + written, int(usage.get("output_tokens") or 0)
+    counts = result.usage or {}
+    read, written = int(counts.get("cache_read_input_tokens") or 0), int(counts.get("cache_creation_input_tokens") or 0)
+    sent, received = int(counts.get("input_tokens") or 0) + read + written, int(counts.get("output_tokens") or 0)
     if not sent + received:
         return None
-    return [
-        TokenUsage(
-            provider="anthropic",
-            model=model,
-            input_tokens=sent,
-            output_tokens=received,
-            total_tokens=sent + received,
-            reasoning_tokens=_reasoning_tokens(usage) or None,
-            cached_input_tokens=read or None,
-            cache_write_input_tokens=written or None,
-        )
-    ]
+    usage = Usage()
+    usage.add_counts(
+        {
+            "input_tokens": sent,
+            "output_tokens": received,
+            "total_tokens": sent + received,
+            "reasoning_tokens": _reasoning_tokens(counts) or None,
+            "cached_input_tokens": read or None,
+            "cache_write_input_tokens": written or None,
+        },
+        model=model,
+        provider="anthropic",
+    )
+    return usage.tokens
 
 
 def _reasoning_tokens(usage: dict[str, Any]) -> int:

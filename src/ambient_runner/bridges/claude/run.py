@@ -1,7 +1,7 @@
-"""One run of Claude: finds or starts a CLI process, sends the prompt or the answers, streams its events, and ends or waits.
+"""ClaudeRun: one run of Claude, from its input to its terminal event.
 
-`adapter.py` calls `events`, then `finish`; if either raises, `fail`. `session.py` talks to the process, `translate.py` turns its messages
-into events, `outcome.py` makes the terminal event, `memory.py` keeps the position in the CLI's files.
+It finds or starts a CLI process, sends the prompt or the answers, streams its events, and ends or waits. `session.py` talks to the process,
+`translate.py` turns its messages into events, `outcome.py` makes the terminal event, `memory.py` keeps the position in the CLI's files.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ambient_runner.bridges.claude.client_tools import PendingCall
-from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost, to_bridge_error
+from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost, to_bridge_error
 from ambient_runner.bridges.claude.interrupts import to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch
-from ambient_runner.bridges.claude.memory import SessionPosition, find_position, last_user_id
+from ambient_runner.bridges.claude.memory import SessionPosition, last_user_id
 from ambient_runner.bridges.claude.outcome import build_run_cancelled, build_run_finished, build_run_waiting
 from ambient_runner.bridges.claude.run_input import build_prompt
 from ambient_runner.bridges.claude.session import ENDED, Session
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.launch import Launch
-    from ambient_runner.bridges.claude.memory import ClaudeMemory
+    from ambient_runner.bridges.claude.memory import ClaudeMemoryStore
     from ambient_runner.bridges.claude.run_input import RunContext
     from ambient_runner.bridges.claude.shared import ClaudeBridgeState
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
@@ -58,17 +58,17 @@ class ClaudeRun:
         context: RunContext,
         platform: PlatformContext,
         shared: ClaudeBridgeState,
-        memory: ClaudeMemory,
+        memory_store: ClaudeMemoryStore,
         session: Session | None,
     ) -> None:
         self.session = session
-        self.is_stopped = False
+        self.is_stopping = False
         """True if the run was asked to stop."""
         self._context = context
         self._platform = platform
         self._shared = shared
         self._config = shared.config
-        self._memory = memory
+        self._memory_store = memory_store
         self._composer = Composer()
         self._translator: Translator | None = None
         self._has_ended = anyio.Event()
@@ -76,29 +76,29 @@ class ClaudeRun:
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Run a turn until it ends, or until the process waits for an answer or a tool result. Raises: BridgeError."""
-        new, session = self._context.new, self.session
-        is_answer = session is not None and session.waits_for(new)
+        new_input, session = self._context.new_input, self.session
+        is_answer = session is not None and session.waits_for(new_input)
         if session is None or not is_answer:
-            for event in interrupt_lapsed_events(resolved_interrupt_ids(new.resume)):
+            for event in interrupt_lapsed_events(resolved_interrupt_ids(new_input.resume)):
                 yield event
             session = await self._acquire_session()
         self._attach_run(session)
-        answered = {result.call_id for result in new.results}
+        answered = {result.call_id for result in new_input.results}
         self._translator = translator = Translator(self._composer, session.tool_calls, answered, self._context.used_ids)
         if is_answer:
             self._deliver_answers(session)
         else:
-            for event in await self._memory.save(self._context, session.last_user_id):
+            for event in await self._memory_store.save(self._context, session.last_user_id):
                 yield event
-        has_more = is_answer and new.user is not None
+        has_more = is_answer and new_input.user is not None
         while True:
             async with aclosing(self._receive_turn(session, translator)) as events:
                 async for event in events:
                     yield event
-            if translator.result is None or not has_more or self.is_stopped:
+            if translator.result is None or not has_more or self.is_stopping:
                 break
             has_more, translator.result = False, None
-            await self._send_prompt(session, replace(new, results=(), resume=()))
+            await self._send_prompt(session, replace(new_input, results=(), resume=()))
 
     async def finish(self) -> list[Event]:
         """Return the last events, with RUN_FINISHED: the turn has ended, or waits. The process stays. Raises: ClaudeError."""
@@ -110,12 +110,12 @@ class ClaudeRun:
             return await self._finish_waiting(session, translator)
         return await self._finish_turn(session, translator, translator.result)
 
-    def map_error(self, error: Exception) -> BridgeError:
+    def map_error(self, error: Exception) -> RunnerError:
         return to_bridge_error(error)
 
     async def fail(self, error: RunnerError) -> list[Event]:
         """Return the last events of a failed run, before its error. A stopped run ends as cancelled instead: RUN_FINISHED is the last."""
-        if self.is_stopped:
+        if self.is_stopping:
             terminal = build_run_cancelled(self._context.run_input)
             return [*self._composer.close(terminal), terminal]
         return self._composer.close(RunError(message=error.message))
@@ -135,7 +135,7 @@ class ClaudeRun:
         """End the turn. The process stays, unless it does not react."""
         if self._has_ended.is_set():
             return
-        self.is_stopped = True
+        self.is_stopping = True
         session = self.session
         if session is not None:
             await session.interrupt_turn()
@@ -151,17 +151,17 @@ class ClaudeRun:
             session.run.secrets.add(session.secrets)
 
     def _deliver_answers(self, session: Session) -> None:
-        new = self._context.new
-        entries = {entry.interrupt_id: entry for entry in new.resume}
-        if new.resume:
+        new_input = self._context.new_input
+        entries = {entry.interrupt_id: entry for entry in new_input.resume}
+        if new_input.resume:
             for request in session.open_requests:
                 request.resolve(to_permission_result(request, entries.get(request.id)))
-        if new.results:
-            session.calls.deliver_results(new.results)
+        if new_input.results:
+            session.calls.deliver_results(new_input.results)
 
     async def _acquire_session(self) -> Session:
         """Return a process that has the conversation, with the turn begun."""
-        run, history = self._context.run, self._context.new.history
+        run, history = self._context.run, self._context.new_input.history
         launch = build_launch(
             self._config,
             self._platform,
@@ -169,44 +169,46 @@ class ClaudeRun:
             self._shared.base_variables,
             {} if run is None else run.environment,
         )
-        await self._memory.load(self._context)
+        await self._memory_store.load(self._context)
         warm = await self._reuse_warm_session(launch)
         if warm is not None:
             return warm
         await self.close_session()
-        position = find_position(self._memory.record, history)
+        position = self._memory_store.memory.find_position(history)
         try:
             session = await self._start_session(launch, position)
         except SessionLost:
             position = SessionPosition(missing_turns=history)
             session = await self._start_session(launch, position)
-        await self._send_prompt(session, self._context.new, position.missing_turns)
+        await self._send_prompt(session, self._context.new_input, position.missing_turns)
         return session
 
     async def _reuse_warm_session(self, launch: Launch) -> Session | None:
         """Return the process of the run before, with the turn begun, if it is equivalent to a new one."""
-        warm, new = self.session, self._context.new
-        if warm is None or warm.launch != launch or warm.last_user_id != last_user_id(new.history):
+        warm, new_input = self.session, self._context.new_input
+        if warm is None or warm.launch != launch or warm.last_user_id != last_user_id(new_input.history):
             return None
         if not await warm.wait_idle():
             return None
-        with suppress(ClaudeGone):
-            await self._send_prompt(warm, new)
+        with suppress(ClaudeExited):
+            await self._send_prompt(warm, new_input)
             return warm
         return None
 
     async def _start_session(self, launch: Launch, position: SessionPosition) -> Session:
-        if self.is_stopped:
+        if self.is_stopping:
             raise BridgeError
-        session = self.session = Session(launch, position, self._config, self._shared.waiting_limit)
+        session = self.session = Session(
+            launch, position, self._config, self._shared.waiting_limit, self._context.run_input.thread_id
+        )
         if self._context.run is not None:
             session.secrets = launch.secret_values(self._context.run.secrets)
         await session.start()
         return session
 
-    async def _send_prompt(self, session: Session, new: NewInput, missing_turns: Sequence[Turn] = ()) -> None:
-        session.last_user_id = new.user.id if new.user is not None else last_user_id(new.history)
-        await session.send_prompt(build_prompt(self._context.run_input, new, missing_turns))
+    async def _send_prompt(self, session: Session, new_input: NewInput, missing_turns: Sequence[Turn] = ()) -> None:
+        session.last_user_id = new_input.user.id if new_input.user is not None else last_user_id(new_input.history)
+        await session.send_prompt(build_prompt(self._context.run_input, new_input, missing_turns))
 
     async def _receive_turn(self, session: Session, translator: Translator) -> AsyncGenerator[Event, None]:
         """Stream the events of the process until its turn ends, or it waits for an answer or a tool result."""
@@ -231,23 +233,23 @@ class ClaudeRun:
                 self._log_retry()
 
     async def _finish_waiting(self, session: Session, translator: Translator) -> list[Event]:
-        saved = await self._memory.save(self._context, session.last_user_id, translator.session_id)
+        saved = await self._memory_store.save(self._context, session.last_user_id, translator.session_id)
         calls = [
             event
             for request in session.open_requests
             for event in translator.emit_requested_call(request.call_id, request.tool, request.input)
         ]
         session.match_pending_calls()
-        terminal = build_run_waiting(self._context.run_input, translator, session, self._config.answer_timeout)
+        terminal = build_run_waiting(self._context.run_input, translator, session, self._config.interrupt_timeout)
         return [*saved, *calls, *self._composer.close(terminal), terminal]
 
     async def _finish_turn(self, session: Session, translator: Translator, result: ResultMessage) -> list[Event]:
         session.tool_calls.clear()
         cost_before, session.cost_usd = session.cost_usd, result.total_cost_usd or session.cost_usd
         session_id, entry_id = translator.session_id, translator.last_entry_id
-        saved = await self._memory.save(self._context, session.last_user_id, session_id, entry_id)
+        saved = await self._memory_store.save(self._context, session.last_user_id, session_id, entry_id)
         terminal = build_run_finished(
-            self._context.run_input, result, translator, cost_before, cancelled=self.is_stopped
+            self._context.run_input, result, translator, cost_before, cancelled=self.is_stopping
         )
         return [*saved, *self._composer.close(terminal), terminal]
 

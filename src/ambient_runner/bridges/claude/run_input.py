@@ -6,26 +6,27 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.claude.messages import content_text, text_block, to_blocks
+from ambient_runner.bridges.claude.messages import content_text, text_block, to_content_blocks
+from ambient_runner.bridges.toolkit.content import context_text
 from ambient_runner.bridges.toolkit.turns import (
     AssistantTurn,
     ResultsTurn,
     SystemTurn,
     UserTurn,
     collect_tool_calls,
-    new_input,
+    find_new_input,
 )
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.bridges.claude.messages import Block
-    from ambient_runner.bridges.toolkit.turns import NewInput, Result, Turn
-    from ambient_runner.protocol.events import Context, RunAgentInput
+    from ambient_runner.bridges.toolkit.turns import NewInput, Turn, TurnToolResult
+    from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.run import Run
 
 __all__ = ["RunContext", "build_prompt"]
@@ -44,18 +45,22 @@ class RunContext:
     """Everything known about a run before the CLI is asked."""
 
     run_input: RunAgentInput
-    new: NewInput
+    new_input: NewInput
     run: Run | None
     """The run of the server; None without one."""
 
     @classmethod
     def from_agui(cls, agui_input: AguiInput) -> RunContext:
         run_input, run = input_from_agui(agui_input), current_run_or_none()
-        return cls(run_input=run_input, new=new_input(run_input, new_ids=None if run is None else run.new_ids), run=run)
+        return cls(
+            run_input=run_input,
+            new_input=find_new_input(run_input, new_ids=None if run is None else run.new_ids),
+            run=run,
+        )
 
     @property
     def has_new_input(self) -> bool:
-        return self.new.user is not None or bool(self.new.results) or bool(self.new.resume)
+        return self.new_input.user is not None or bool(self.new_input.results) or bool(self.new_input.resume)
 
     @property
     def used_ids(self) -> set[str]:
@@ -64,33 +69,31 @@ class RunContext:
         return {*(call.id for call in collect_tool_calls(messages)), *(message.id for message in messages)}
 
 
-def build_prompt(run_input: RunAgentInput, new: NewInput, missing_turns: Sequence[Turn]) -> list[Block]:
+def build_prompt(run_input: RunAgentInput, new_input: NewInput, missing_turns: Sequence[Turn]) -> list[Block]:
     """Return the content of the message to send. `missing_turns` are those the CLI's session does not have."""
     blocks = [text_block(_history_text(missing_turns))] if missing_turns else []
-    if new.results:
-        blocks += [text_block(_result_text(result)) for result in new.results]
-    elif new.user is None:
-        blocks.append(text_block(_LAPSED if any(entry.status == "resolved" for entry in new.resume) else _DECLINED))
+    if new_input.results:
+        blocks += [text_block(_result_text(result)) for result in new_input.results]
+    elif new_input.user is None:
+        blocks.append(
+            text_block(_LAPSED if any(entry.status == "resolved" for entry in new_input.resume) else _DECLINED)
+        )
     blocks += _context_blocks(run_input)
-    if new.user is not None:
-        blocks += to_blocks(new.user.content)
+    if new_input.user is not None:
+        blocks += to_content_blocks(new_input.user.content)
     return blocks
 
 
 def _context_blocks(run_input: RunAgentInput) -> list[Block]:
     """Return the client's context and the shared state. They are part of the user's message, not of the instructions."""
-    blocks = [text_block(_context_text(run_input.context))] if run_input.context else []
+    context = context_text(run_input.context)
+    blocks = [text_block(f"<context>\n{context}\n</context>\n")] if context else []
     if run_input.state:
         blocks.append(text_block(f"<state>\n{json.dumps(run_input.state, ensure_ascii=False)}\n</state>\n"))
     return blocks
 
 
-def _context_text(context: Iterable[Context]) -> str:
-    lines = "\n".join(f"{entry.description}: {entry.value}" for entry in context)
-    return f"<context>\n{lines}\n</context>\n"
-
-
-def _result_text(result: Result) -> str:
+def _result_text(result: TurnToolResult) -> str:
     failed = " failed" if result.is_error else ""
     text = content_text(result.content)
     return f"<tool_result>\nYour call to {result.name or 'a tool'}{failed}:\n{text}\n</tool_result>\n"

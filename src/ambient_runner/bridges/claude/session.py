@@ -22,7 +22,7 @@ from claude_agent_sdk import (
 )
 
 from ambient_runner.bridges.claude.client_tools import SERVER_NAME, PendingCalls, create_tool_server
-from ambient_runner.bridges.claude.errors import ClaudeGone, SessionLost
+from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost
 from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED, TIMED_OUT, PermissionRequest
 from ambient_runner.bridges.claude.launch import options_at
 from ambient_runner.bridges.claude.process import ManagedCli
@@ -60,7 +60,12 @@ class Session:
     """A process started with `launch`, at `position`. Use `start`, then `send_prompt` and `next_message`; `aclose` ends it."""
 
     def __init__(
-        self, launch: Launch, position: SessionPosition, config: ClaudeConfig, limit: WaitingProcessLimit
+        self,
+        launch: Launch,
+        position: SessionPosition,
+        config: ClaudeConfig,
+        limit: WaitingProcessLimit,
+        thread_id: str,
     ) -> None:
         self.launch = launch
         self.is_busy = False
@@ -77,6 +82,7 @@ class Session:
         self._requests: dict[str, PermissionRequest] = {}
         self._config = config
         self._limit = limit
+        self._thread_id = thread_id
         self._is_continued = position.session is not None
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self.calls = PendingCalls(self._queue.put_nowait)
@@ -105,18 +111,18 @@ class Session:
     def open_requests(self) -> list[PermissionRequest]:
         return [request for request in self._requests.values() if request.is_open]
 
-    def waits_for(self, new: NewInput) -> bool:
+    def waits_for(self, new_input: NewInput) -> bool:
         """Return True if it waits for a tool result or an answer that this input brings."""
         if not self.is_waiting:
             return False
         open_ids = {request.id for request in self.open_requests}
-        answers = [entry for entry in new.resume if entry.interrupt_id in open_ids]
+        answers = [entry for entry in new_input.resume if entry.interrupt_id in open_ids]
         call_ids = {call.client_id for call in self.calls.open_calls}
-        has_result = any(result.call_id in call_ids for result in new.results)
-        return has_result or any(entry.status == "resolved" or new.user is None for entry in answers)
+        has_result = any(result.call_id in call_ids for result in new_input.results)
+        return has_result or any(entry.status == "resolved" or new_input.user is None for entry in answers)
 
     async def start(self) -> None:
-        """Start the process. Raises: BridgeUnavailable, BridgeTimeout, SessionLost, ClaudeGone."""
+        """Start the process. Raises: BridgeUnavailable, BridgeTimeout, SessionLost, ClaudeExited."""
         # The process outlives the run, so no task group of the run can own this task; `aclose` ends it.
         self._task = asyncio.create_task(self._own_process())
         self._task.add_done_callback(self._on_task_done)
@@ -131,11 +137,11 @@ class Session:
     async def send_prompt(self, content: list[dict[str, Any]]) -> None:
         """Begin a turn, and wait until the process has taken it up. Messages from before are discarded.
 
-        Raises: ClaudeGone if it is dead, even if that was not known yet: then nothing has been done.
+        Raises: ClaudeExited if it is dead, even if that was not known yet: then nothing has been done.
         """
         while not self._queue.empty():
             if self._queue.get_nowait() is ENDED:
-                raise self._with_stderr(ClaudeGone())
+                raise self._with_stderr(ClaudeExited())
         self.is_busy = True
 
         async def user_message() -> AsyncGenerator[dict[str, Any], None]:
@@ -144,7 +150,7 @@ class Session:
         try:
             await self._client.query(user_message())
         except ClaudeSDKError as error:
-            raise self._with_stderr(ClaudeGone()) from error
+            raise self._with_stderr(ClaudeExited()) from error
         self._first_message = await self.next_message(self._config.turn_timeout)
         if self._first_message is ENDED:
             raise self.exit_error()
@@ -205,16 +211,16 @@ class Session:
         elif not self._cli.was_started:
             error = BridgeUnavailable("The Claude CLI did not start. The server's log has the reason.")
         else:
-            error = ClaudeGone()
+            error = ClaudeExited()
         error.__cause__ = cause
         return self._with_stderr(error)
 
     async def mcp_status(self) -> list[dict[str, Any]]:
-        """Return the status of the MCP servers, as the CLI reports it. Raises: ClaudeGone."""
+        """Return the status of the MCP servers, as the CLI reports it. Raises: ClaudeExited."""
         try:
             return [dict(server) for server in (await self._client.get_mcp_status())["mcpServers"]]
         except ClaudeSDKError as error:
-            raise self._with_stderr(ClaudeGone()) from error
+            raise self._with_stderr(ClaudeExited()) from error
 
     def kill(self) -> None:
         """Kill the process and everything it has started."""
@@ -269,15 +275,16 @@ class Session:
         )
         if not self._limit.try_enter(self):
             logger.warning(
-                "A permission request of Claude was refused: %d processes wait for an answer already. "
-                "Raise `parked` to allow more.",
+                "Thread %s: a permission request of Claude was refused, because %d processes wait for an answer already. "
+                "Raise `max_waiting_processes` to allow more.",
+                self._thread_id,
                 len(self._limit),
             )
             return PermissionResultDeny(message=LIMIT_REACHED)
         self._requests[request.id] = request
         try:
             self._queue.put_nowait(request)
-            with anyio.move_on_after(self._config.answer_timeout):
+            with anyio.move_on_after(self._config.interrupt_timeout):
                 return await request.answer
             return PermissionResultDeny(message=TIMED_OUT, interrupt=True)
         finally:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ambient_runner.bridges.claude.config import ClaudeConfig
-    from ambient_runner.bridges.claude.memory import SessionRecord
+    from ambient_runner.bridges.claude.memory import ClaudeMemory
     from ambient_runner.bridges.claude.session import Session
     from ambient_runner.ledger.records import ThreadKey
 
@@ -32,7 +32,7 @@ class ClaudeBridgeState:
 
     def __init__(self, config: ClaudeConfig) -> None:
         self.config = config
-        self.waiting_limit = WaitingProcessLimit(config.parked)
+        self.waiting_limit = WaitingProcessLimit(config.max_waiting_processes)
         self.base_variables = {**base_environment(), **named_environment([*PASSED_VARIABLES, *config.pass_env])}
         """Variables of the server for every process."""
         option_variables = config.options.env if config.options else {}
@@ -41,23 +41,23 @@ class ClaudeBridgeState:
         """Secrets that every process has."""
         self._threads: OrderedDict[ThreadKey, tuple[Path | None, set[str]]] = OrderedDict()
 
-    def track_thread(self, thread: ThreadKey, file: Path | None, record: SessionRecord) -> None:
+    def track_thread(self, thread: ThreadKey, file: Path | None, memory: ClaudeMemory) -> None:
         """Remember the file and the CLI sessions of a thread, for `erase_thread`."""
         _, sessions = self._threads.pop(thread, (None, set[str]()))
-        self._threads[thread] = (file, sessions | {answer.session for answer in record if answer.session})
+        self._threads[thread] = (file, sessions | memory.session_ids)
         if len(self._threads) > _MAX_TRACKED_THREADS:
             self._threads.popitem(last=False)
 
     async def erase_thread(self, thread: ThreadKey) -> None:
         """Delete the thread's file and the CLI's transcripts of it."""
         file, sessions = self._threads.pop(thread, (None, set[str]()))
-        await anyio.to_thread.run_sync(_delete_thread_files, file, self._transcripts_folder(), sessions)
+        await anyio.to_thread.run_sync(_delete_thread_files, file, self._transcripts_directory(), sessions)
 
-    def _transcripts_folder(self) -> Path | None:
+    def _transcripts_directory(self) -> Path | None:
         variables = self._variables
         default = f"{variables['HOME']}/.claude" if variables.get("HOME") else None
-        folder = variables.get("CLAUDE_CONFIG_DIR") or default
-        return Path(folder) / "projects" if folder else None
+        directory = variables.get("CLAUDE_CONFIG_DIR") or default
+        return Path(directory) / "projects" if directory else None
 
 
 def _secret_values(variables: Mapping[str, str]) -> list[str]:
@@ -85,7 +85,7 @@ def _delete_thread_files(file: Path | None, transcripts: Path | None, sessions: 
 
 
 def _delete_path(path: Path) -> None:
-    """Delete a file or folder; of a link, only the link."""
+    """Delete a file or directory; of a link, only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Subagents of Claude as lanes. A call of `Task` or `Agent` delegates; what is done on its behalf belongs to its lane. Pure."""
+"""Subagents of a run: a call of `Task` or `Agent` starts one, and what is done on behalf of the call is its work. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
 
-__all__ = ["SubagentLanes"]
+__all__ = ["Subagents"]
 
 _DELEGATING_TOOLS = frozenset({"Task", "Agent"})
 
 
-class SubagentLanes:
-    """The lanes of one run. `calls` are the tool calls of the session, by the model's ids."""
+class Subagents:
+    """Subagents of one run. `calls` are the tool calls of the session, by the model's ids."""
 
     def __init__(self, composer: Composer, calls: Mapping[str, ToolCallRecord]) -> None:
         self._composer = composer
         self._calls = calls
 
-    def lane_of(self, parent: str | None) -> str | None:
-        """Return the lane of what is done on behalf of a call: the subagent's if the call delegates; None for Claude itself."""
+    def subagent_of(self, parent: str | None) -> str | None:
+        """Return the id of the subagent that works on behalf of a call, if the call delegates; None for Claude itself."""
         if parent is None:
             return None
         call = self._calls.get(parent)
-        return self._lane_under(parent) if call is None or _is_delegating(call) else self.lane_of(call.parent)
+        return (
+            self._subagent_started_by(parent) if call is None or _is_delegating(call) else self.subagent_of(call.parent)
+        )
 
     def start(self, parent: str | None) -> list[Event]:
         """Return the start of the subagent that works on behalf of a call, unless it has started."""
@@ -42,20 +44,20 @@ class SubagentLanes:
         return [
             *self.start(caller),
             *self._composer.start_subagent(
-                self._lane_under(parent),
+                self._subagent_started_by(parent),
                 str(arguments.get("subagent_type") or "agent"),
                 description=_text_or_none(arguments.get("description")),
-                parent=self.lane_of(caller),
+                parent=self.subagent_of(caller),
                 parent_tool_call_id=call.client_id if call else parent,
             ),
         ]
 
     def end(self, call_id: str, *, error: str | None) -> list[Event]:
         """Return the end of the subagent that a call started, if there is one."""
-        return self._composer.end_subagent(self._lane_under(call_id), error=error)
+        return self._composer.end_subagent(self._subagent_started_by(call_id), error=error)
 
-    def _lane_under(self, call_id: str) -> str:
-        """Return the lane of the subagent that a call starts."""
+    def _subagent_started_by(self, call_id: str) -> str:
+        """Return the id of the subagent that a call starts."""
         return f"subagent-{self._calls[call_id].client_id if call_id in self._calls else call_id}"
 
 

@@ -30,7 +30,7 @@ from claude_agent_sdk import (
 
 from ambient_runner.bridges.claude.client_tools import client_tool_name
 from ambient_runner.bridges.claude.messages import result_content
-from ambient_runner.bridges.claude.subagents import SubagentLanes
+from ambient_runner.bridges.claude.subagents import Subagents
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 from ambient_runner.protocol.events import Custom
 
@@ -62,7 +62,7 @@ class ToolCallRecord:
 
 @dataclass(slots=True)
 class _StreamedMessage:
-    """The message that a lane streams: its open blocks, and the number of blocks of each kind so far."""
+    """The message that an agent or subagent streams: its open blocks, and the number of blocks of each kind so far."""
 
     message_id: str = ""
     open_blocks: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
@@ -95,24 +95,24 @@ class Translator:
         """Number of retries of model requests that the CLI has reported."""
         self._composer = composer
         self._calls = calls
-        self._lanes = SubagentLanes(composer, calls)
+        self._subagents = Subagents(composer, calls)
         self._answered = frozenset(answered)
         self._used_ids = {*used_ids, *(call.client_id for call in calls.values())}
         self._streamed: dict[str | None, _StreamedMessage] = {}
         self._incomplete: set[str | None] = set()
         for call in calls.values():
-            composer.continue_tool_call(call.client_id, self._lanes.lane_of(call.parent))
+            composer.continue_tool_call(call.client_id, self._subagents.subagent_of(call.parent))
 
     def feed(self, message: Any) -> list[Event]:
-        """Return the events of a message; often none. The CLI's description of itself (its folder, its tools) is not for clients."""
+        """Return the events of a message; often none. The CLI's description of itself (its directory, its tools) is not for clients."""
         match message:
             case StreamEvent(event=event, parent_tool_use_id=parent):
-                return [*self._lanes.start(parent), *self._on_stream_event(event, parent)]
+                return [*self._subagents.start(parent), *self._on_stream_event(event, parent)]
             case AssistantMessage():
                 return self._on_assistant_message(message)
             case UserMessage(content=list(blocks), parent_tool_use_id=parent):
                 results = [block for block in blocks if isinstance(block, ToolResultBlock)]
-                events = self._lanes.start(parent) if results else []
+                events = self._subagents.start(parent) if results else []
                 return [*events, *(event for block in results for event in self._emit_result(block))]
             case ResultMessage():
                 self.session_id = message.session_id or self.session_id
@@ -142,9 +142,9 @@ class Translator:
         """Return the call's id for clients."""
         return self._calls[call_id].client_id if call_id in self._calls else call_id
 
-    def lane_of(self, call_id: str) -> str | None:
-        """Return the lane of the subagent that made the call; None for Claude itself."""
-        return self._lanes.lane_of(self._calls[call_id].parent) if call_id in self._calls else None
+    def subagent_of(self, call_id: str) -> str | None:
+        """Return the id of the subagent that made the call; None for Claude itself."""
+        return self._subagents.subagent_of(self._calls[call_id].parent) if call_id in self._calls else None
 
     def _on_stream_event(self, event: Mapping[str, Any], parent: str | None) -> list[Event]:
         streamed = self._streamed.setdefault(parent, _StreamedMessage())
@@ -175,7 +175,9 @@ class Translator:
             case {"type": "tool_use" | "server_tool_use", "id": str(call_id), "name": str(name)}:
                 streamed.open_blocks[index] = ("call", call_id)
                 call = self._record_call(call_id, name, parent)
-                return self._composer.tool_start(call.client_id, client_tool_name(name), self._lanes.lane_of(parent))
+                return self._composer.tool_start(
+                    call.client_id, client_tool_name(name), self._subagents.subagent_of(parent)
+                )
             case {"type": str(kind), "tool_use_id": str(call_id), "content": content} if kind.endswith("_tool_result"):
                 return self._emit_server_result(call_id, content, parent)
             case _:
@@ -185,9 +187,9 @@ class Translator:
     def _on_block_delta(self, kind: str, key: str, delta: Mapping[str, Any], parent: str | None) -> list[Event]:
         match delta:
             case {"type": "text_delta", "text": str(text)}:
-                return self._composer.text(text, lane=self._lanes.lane_of(parent), key=key)
+                return self._composer.text(text, subagent_id=self._subagents.subagent_of(parent), key=key)
             case {"type": "thinking_delta", "thinking": str(text)}:
-                return self._composer.reasoning(text, lane=self._lanes.lane_of(parent), key=key)
+                return self._composer.reasoning(text, subagent_id=self._subagents.subagent_of(parent), key=key)
             case {"type": "input_json_delta", "partial_json": str(text)} if kind == "call":
                 return self._composer.tool_args(self.client_id_of(key), text)
             case _:
@@ -196,9 +198,9 @@ class Translator:
     def _on_block_stop(self, kind: str, key: str, parent: str | None) -> list[Event]:
         match kind:
             case "text":
-                return self._composer.end_text(self._lanes.lane_of(parent))
+                return self._composer.end_text(self._subagents.subagent_of(parent))
             case "thinking":
-                return self._composer.end_reasoning(self._lanes.lane_of(parent))
+                return self._composer.end_reasoning(self._subagents.subagent_of(parent))
             case _:
                 return self._composer.tool_end(self.client_id_of(key))
 
@@ -210,7 +212,7 @@ class Translator:
             return []
         if parent is None:
             self.last_entry_id, self.model = message.uuid or self.last_entry_id, message.model
-        events = self._lanes.start(parent)
+        events = self._subagents.start(parent)
         message_id = message.message_id or ""
         streamed = self._streamed.setdefault(parent, _StreamedMessage())
         counts = streamed.whole_block_counts.setdefault(message_id, Counter())
@@ -221,16 +223,16 @@ class Translator:
     def _emit_block(
         self, block: ContentBlock, message_id: str, counts: Counter[str], parent: str | None
     ) -> list[Event]:
-        lane = self._lanes.lane_of(parent)
+        subagent_id = self._subagents.subagent_of(parent)
         match block:
             case TextBlock(text=text):
                 key = f"{message_id}/{counts['text']}"
                 counts["text"] += 1
-                return self._composer.text(text, lane=lane, key=key, complete=True)
+                return self._composer.text(text, subagent_id=subagent_id, key=key, complete=True)
             case ThinkingBlock(thinking=text):
                 key = f"{message_id}/{counts['thinking']}"
                 counts["thinking"] += 1
-                return self._composer.reasoning(text, lane=lane, key=key, complete=True)
+                return self._composer.reasoning(text, subagent_id=subagent_id, key=key, complete=True)
             case ToolUseBlock() | ServerToolUseBlock():
                 return self._emit_call(block.id, block.name, block.input, parent)
             case ToolResultBlock():
@@ -244,7 +246,7 @@ class Translator:
         call = self._record_call(call_id, name, parent)
         call.input = arguments
         return [
-            *self._composer.tool_start(call.client_id, client_tool_name(name), self._lanes.lane_of(parent)),
+            *self._composer.tool_start(call.client_id, client_tool_name(name), self._subagents.subagent_of(parent)),
             *self._composer.tool_args_full(call.client_id, json.dumps(arguments, ensure_ascii=False)),
             *self._composer.tool_end(call.client_id),
         ]
@@ -260,8 +262,8 @@ class Translator:
 
     def _emit_server_result(self, call_id: str, content: Any, parent: str | None) -> list[Event]:
         """Return the result of a tool that the provider has executed."""
-        client_id, lane = self.client_id_of(call_id), self._lanes.lane_of(parent)
-        return self._composer.tool_result(client_id, json.dumps(content), lane=lane)
+        client_id, subagent_id = self.client_id_of(call_id), self._subagents.subagent_of(parent)
+        return self._composer.tool_result(client_id, json.dumps(content), subagent_id=subagent_id)
 
     def _emit_result(self, block: ToolResultBlock) -> list[Event]:
         call_id = block.tool_use_id
@@ -270,7 +272,7 @@ class Translator:
             self._calls.pop(call_id, None)
             return []  # The client has sent it itself.
         content = result_content(block.content)
-        events = self._lanes.end(call_id, error=_failure_text(content) if block.is_error else None)
+        events = self._subagents.end(call_id, error=_failure_text(content) if block.is_error else None)
         self._calls.pop(call_id, None)
         return [
             *events,
@@ -278,7 +280,7 @@ class Translator:
                 client_id,
                 content,
                 name=client_tool_name(call.name) if call else None,
-                lane=self._lanes.lane_of(call.parent) if call else None,
+                subagent_id=self._subagents.subagent_of(call.parent) if call else None,
                 is_error=bool(block.is_error),
             ),
         ]

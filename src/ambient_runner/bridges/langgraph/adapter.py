@@ -1,4 +1,7 @@
-"""The adapter of one thread of a graph: it creates the graph once, starts its runs and keeps their memory. `run.py` is one run."""
+"""LangGraphAdapter: runs of one thread of a graph. `run.py` is one run.
+
+It creates the graph once and keeps the memory between runs.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from ambient_runner.bridges.langgraph.run import LangGraphRun
 from ambient_runner.bridges.langgraph.run_input import RunContext
 from ambient_runner.bridges.langgraph.tool_call_ids import ToolCallIds
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
-from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
-from ambient_runner.errors import BridgeError
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools
+from ambient_runner.errors import RunnerError
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.runs.run import current_run_or_none
 
@@ -29,7 +32,7 @@ __all__ = ["LangGraphAdapter"]
 
 
 class LangGraphAdapter:
-    """The adapter of one thread. `create_graph` is called once, for the first run; `platform` holds the platform's settings."""
+    """Runs of one thread. `create_graph` is called once, for the first run; `platform` holds the platform's settings."""
 
     def __init__(
         self, create_graph: Callable[[], Awaitable[Graph]], config: LangGraphConfig, platform: Mapping[str, Any]
@@ -40,8 +43,8 @@ class LangGraphAdapter:
         self._graph: Graph | None = None
         self._memory: GraphMemory | None = None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Return the events of one run, with RUN_FINISHED but without RUN_STARTED. Raises: BridgeError."""
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+        """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
         return stream_run(lambda: self._begin_run(input))
 
     async def aclose(self) -> None:
@@ -50,7 +53,7 @@ class LangGraphAdapter:
             await graph.aclose()
 
     async def _begin_run(self, agui_input: AguiInput) -> LangGraphRun:
-        """Parse the input and find the memory of the thread. Raises: BridgeError."""
+        """Parse the input and find the memory of the thread. Raises: RunnerError."""
         graph, schema = await self._prepare_graph()
         run_input, run = input_from_agui(agui_input), current_run_or_none()
         memory = self._memory if run is None else GraphMemory.from_stored(run.memory)
@@ -63,7 +66,7 @@ class LangGraphAdapter:
             storage_id=graph.storage_id(run_input.thread_id if run is None else qualified_thread_id(run.thread)),
             memory=memory,
             new_ids=None if run is None else run.new_ids,
-            client_tools=Toolbox(run_input.tools, schema.tool_names).frontend,
+            client_tools=Toolbox(callable_tools(run_input.tools), schema.tool_names).client_tools,
             platform=self._platform,
             call_ids=ToolCallIds(run_input.messages, memory.aliases if memory else {}),
         )
@@ -73,11 +76,11 @@ class LangGraphAdapter:
         self._memory = memory
 
     async def _prepare_graph(self) -> tuple[Graph, StateSchema]:
-        """Return the graph and its schema; create it for the first run. Raises: BridgeError."""
+        """Return the graph and its schema; create it for the first run. Raises: RunnerError."""
         try:
             graph = self._graph = self._graph or await self._create_graph()
             return graph, await graph.read_schema()
-        except BridgeError:
+        except RunnerError:
             raise
         except Exception as error:
             raise to_bridge_error(error) from error

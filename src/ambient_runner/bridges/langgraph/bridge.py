@@ -91,18 +91,19 @@ class LangGraphBridge(PlatformBridge):
         async with AsyncExitStack() as stack:
             stack.push_async_callback(graph.aclose)
             if not self._has_checked_schema:
-                self._check_messages_key((await graph.read_schema()).input_keys)
+                self._check_messages_key(ctx, (await graph.read_schema()).input_keys)
             stack.pop_all()
         return graph
 
-    def _check_messages_key(self, input_keys: Collection[str] | None) -> None:
+    def _check_messages_key(self, ctx: PlatformContext, input_keys: Collection[str] | None) -> None:
         """Log a warning if the input has no conversation: such a graph runs, but never sees a user's message."""
         self._has_checked_schema = True
         key = self._config.messages_key
         if input_keys is not None and key not in input_keys:
             logger.warning(
-                "The graph's input has no key %r, so the graph does not receive the users' messages. Its keys are: %s. "
-                "Add the key to its state, or name the right one: LangGraphConfig(messages_key=…).",
+                "Thread %s: the input of its graph has no key %r, so the graph does not receive the user's messages. Its "
+                "keys are: %s. Add the key to its state, or name the right one: LangGraphConfig(messages_key=…).",
+                ctx.session_id,
                 key,
                 ", ".join(sorted(input_keys)) or "none",
             )

@@ -1,7 +1,4 @@
-"""Helpers for nodes: the client's tools, its context and the platform's settings of the current run.
-
-They are passed in the run's `configurable`, so they also reach subgraphs, and a graph on a LangGraph server.
-"""
+"""The client's tools in a graph: offered to its model, executed by the client. Nodes read them from the request (`request.py`)."""
 
 from __future__ import annotations
 
@@ -9,57 +6,54 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig  # noqa: TC002  LangGraph reads it from the signature
-from langgraph.config import get_config
 from langgraph.graph import END  # pyright: ignore[reportMissingTypeStubs]
 
+from ambient_runner.bridges.langgraph.request import read_request
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ambient_runner.protocol.events import Tool
 
 __all__ = [
-    "REQUEST_KEY",
     "TOOL_NAMES_ATTRIBUTE",
     "back_to_model",
     "backend_tools",
-    "frontend_tools",
-    "is_frontend",
-    "platform",
-    "request_context",
+    "client_tools",
+    "is_client_tool",
     "route_tools",
+    "tool_specs",
 ]
 
-REQUEST_KEY = "ag_ui"
-"""Key in `configurable` of `{"tools": […], "context": […], "platform": {…}}`."""
 TOOL_NAMES_ATTRIBUTE = "ambient_tools"
 """Attribute of a node function that lists the names of its tools."""
 
 
-def _read_request() -> Mapping[str, Any]:
-    try:
-        return get_config().get("configurable", {}).get(REQUEST_KEY) or {}
-    except RuntimeError:
-        return {}  # Outside of a run there is no request: a graph can still be tested on its own.
+def tool_specs(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Return the client's tools in the form that `bind_tools` accepts."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": clean_schema(tool.parameters),
+            },
+        }
+        for tool in tools
+    ]
 
 
-def frontend_tools() -> list[dict[str, Any]]:
-    """Return the client's tools of this run, for `model.bind_tools([*mine, *frontend_tools()])`."""
-    return list(_read_request().get("tools") or ())
+def client_tools() -> list[dict[str, Any]]:
+    """Return the client's tools of this run, for `model.bind_tools([*mine, *client_tools()])`."""
+    return list(read_request().get("tools") or ())
 
 
-def is_frontend(name: str) -> bool:
+def is_client_tool(name: str) -> bool:
     """Return True if the client executes this tool."""
-    return any(tool["function"]["name"] == name for tool in frontend_tools())
-
-
-def request_context() -> list[dict[str, str]]:
-    """Return the context entries of the client, each with `description` and `value`."""
-    return list(_read_request().get("context") or ())
-
-
-def platform() -> dict[str, Any]:
-    """Return the platform's settings that have a value: `model`, `max_tokens`, `temperature`, `system_prompt_append`, `workspace_path`,
-    `cwd_path`.
-    """
-    return dict(_read_request().get("platform") or {})
+    return any(tool["function"]["name"] == name for tool in client_tools())
 
 
 def route_tools(tools: str = "tools", *, end: str = END, key: str = "messages") -> Callable[[Any], str]:
@@ -69,7 +63,7 @@ def route_tools(tools: str = "tools", *, end: str = END, key: str = "messages") 
     """
 
     def choose_node(state: Any) -> str:
-        return tools if any(not is_frontend(call["name"]) for call in _last_tool_calls(state, key)) else end
+        return tools if any(not is_client_tool(call["name"]) for call in _last_tool_calls(state, key)) else end
 
     return choose_node
 
@@ -78,7 +72,7 @@ def back_to_model(model: str = "agent", *, end: str = END, key: str = "messages"
     """Return a conditional edge after the tools' node: back to the node `model`, unless the same message also called the client's tools."""
 
     def choose_node(state: Any) -> str:
-        return end if any(is_frontend(call["name"]) for call in _last_tool_calls(state, key)) else model
+        return end if any(is_client_tool(call["name"]) for call in _last_tool_calls(state, key)) else model
 
     return choose_node
 
@@ -89,11 +83,10 @@ def backend_tools(node: Any, *, key: str = "messages") -> Any:
     async def run_backend_tools(state: Any, config: RunnableConfig) -> Any:
         messages = list(_state_messages(state, key))
         index = _last_model_message_index(messages)
-        own_calls = [call for call in messages[index].tool_calls if not is_frontend(call["name"])]
+        own_calls = [call for call in messages[index].tool_calls if not is_client_tool(call["name"])]
         own = messages[index].model_copy(update={"tool_calls": own_calls})
         shown = [*messages[:index], own, *messages[index + 1 :]]
-        rest = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
-        return await node.ainvoke({**rest, key: shown}, config)
+        return await node.ainvoke({**as_object(state), key: shown}, config)
 
     setattr(run_backend_tools, TOOL_NAMES_ATTRIBUTE, tuple(node.tools_by_name))
     return run_backend_tools

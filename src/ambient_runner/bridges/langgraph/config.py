@@ -41,7 +41,7 @@ class LangGraphConfig:
     """Returns the run's context: a mapping for the graph's context schema. It overrides what the client sets."""
     time_travel: bool = False
     """True if a client may choose where the graph continues: `forwardedProps.checkpointId` and `forwardedProps.command`."""
-    interrupt_seconds: float | None = None
+    interrupt_timeout: float | None = None
     """Seconds until an interrupt expires; None means never."""
     default_prompt: str = ""
     """User message for a request that has nothing to answer; without it such a request is refused."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import httpx
 from langgraph.errors import GraphRecursionError, is_invalid_resume
 
-from ambient_runner.errors import BridgeError
+from ambient_runner.errors import BridgeError, RunnerError
 
 __all__ = [
-    "CheckpointerNeeded",
+    "CheckpointerRequired",
     "InvalidAnswer",
     "InvalidState",
     "LangGraphError",
-    "NoSuchCheckpoint",
     "RecursionLimit",
+    "UnknownCheckpoint",
     "Unreachable",
     "to_bridge_error",
 ]
@@ -31,7 +31,7 @@ class RecursionLimit(LangGraphError):
     code = "recursion_limit"
 
 
-class CheckpointerNeeded(LangGraphError):
+class CheckpointerRequired(LangGraphError):
     """The graph raised an interrupt but has no checkpointer, so it could not continue with the answer. Compile it with one."""
 
     code = "checkpointer_needed"
@@ -49,10 +49,10 @@ class InvalidState(LangGraphError):
     code = "invalid_state"
 
 
-class NoSuchCheckpoint(LangGraphError):
+class UnknownCheckpoint(LangGraphError):
     """This thread has no such checkpoint. Take a `checkpointId` from the metadata of one of its finished runs."""
 
-    code = "no_such_checkpoint"
+    code = "unknown_checkpoint"
 
 
 class Unreachable(LangGraphError):
@@ -61,10 +61,10 @@ class Unreachable(LangGraphError):
     code = "langgraph_unreachable"
 
 
-def to_bridge_error(error: Exception) -> BridgeError:
-    """Return the error a client sees for an exception of the SDK."""
+def to_bridge_error(error: Exception) -> RunnerError:
+    """Return the error a client sees for an exception of the SDK; one of ours unchanged."""
     match error:
-        case BridgeError():
+        case RunnerError():
             return error
         case GraphRecursionError():
             return RecursionLimit()

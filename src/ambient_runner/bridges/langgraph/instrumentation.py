@@ -11,7 +11,7 @@ from langchain_core.callbacks import AsyncCallbackHandler
 from langgraph.config import get_stream_writer
 from langgraph.constants import TAG_NOSTREAM
 
-from ambient_runner.bridges.toolkit.json_values import to_json_or_type_name
+from ambient_runner.bridges.toolkit.json_values import to_jsonable_or_type_name
 from ambient_runner.protocol.events import CUSTOM_PREFIX
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def name_custom_event(data: Any) -> tuple[str, Any]:
             name, value = written_name, written
         case _:
             pass
-    return f"langgraph:{name}" if name.startswith(CUSTOM_PREFIX) else name, to_json_or_type_name(value)
+    return f"langgraph:{name}" if name.startswith(CUSTOM_PREFIX) else name, to_jsonable_or_type_name(value)
 
 
 class RunCallbacks(AsyncCallbackHandler):

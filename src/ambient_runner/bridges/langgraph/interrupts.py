@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.toolkit.interrupts import expires_at
-from ambient_runner.bridges.toolkit.json_values import to_json
+from ambient_runner.bridges.toolkit.interrupts import cancelled_answer, expires_at, is_approved
+from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ambient_runner.protocol.events import ResumeEntry
-    from ambient_runner.protocol.open_items import OwnerId
+    from ambient_runner.protocol.open_items import SubagentId
 
 __all__ = [
     "GraphInterrupt",
     "answers_by_interrupt",
     "breakpoint_interrupt",
     "continues_after",
-    "interrupt_of",
     "is_breakpoint",
+    "to_interrupt",
 ]
 
 _BREAKPOINT_PREFIX = "breakpoint-"
@@ -32,19 +32,19 @@ _TOOL_CALL_KEYS = ("tool_call_id", "toolCallId")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphInterrupt:
-    """An interrupt of the graph: the lane that raised it, and the tool call it is for, if known."""
+    """An interrupt of the graph: the subagent that raised it, and the tool call it is for, if known."""
 
     id: str
     value: Any
     response_schema: Any = None
-    lane: OwnerId = None
+    subagent_id: SubagentId = None
     tool_call_id: str | None = None
 
 
-def interrupt_of(raised: GraphInterrupt, seconds: float | None, client_call_id: Callable[[str], str]) -> Interrupt:
+def to_interrupt(raised: GraphInterrupt, seconds: float | None, client_call_id: Callable[[str], str]) -> Interrupt:
     """Return the AG-UI interrupt. It expires after so many seconds; never if None. `client_call_id` maps ids of tool calls."""
-    value = to_json(raised.value)
-    members = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    value = to_jsonable(raised.value)
+    members = as_object(value)
     tool_call_id = _first_member(members, _TOOL_CALL_KEYS, str)
     schema = raised.response_schema or _first_member(members, _SCHEMA_KEYS, dict)
     return Interrupt(
@@ -55,7 +55,7 @@ def interrupt_of(raised: GraphInterrupt, seconds: float | None, client_call_id: 
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
         expires_at=_first_member(members, ("expires_at", "expiresAt"), str) or expires_at(seconds),
         metadata={"value": value},
-        subagent_run_id=raised.lane,
+        subagent_run_id=raised.subagent_id,
     )
 
 
@@ -76,19 +76,15 @@ def is_breakpoint(entry: ResumeEntry) -> bool:
 
 def continues_after(entry: ResumeEntry) -> bool:
     """Return True if the answer lets the graph continue after a breakpoint: not cancelled, not `false`, not disapproved."""
-    match entry.payload:
-        case False:
-            return False
-        case {"approved": approved}:
-            return entry.status == "resolved" and approved is True
-        case _:
-            return entry.status == "resolved"
+    if entry.status != "resolved" or entry.payload is False:
+        return False
+    return "approved" not in as_object(entry.payload) or is_approved(entry.payload)
 
 
 def answers_by_interrupt(entries: Iterable[ResumeEntry]) -> dict[str, Any]:
-    """Return the answers by interrupt id. A cancelled interrupt is answered with `{"cancelled": True}`."""
+    """Return the answers by interrupt id. A cancelled interrupt is answered with `cancelled_answer()`."""
     return {
-        entry.interrupt_id: {"cancelled": True} if entry.status == "cancelled" else entry.payload for entry in entries
+        entry.interrupt_id: cancelled_answer() if entry.status == "cancelled" else entry.payload for entry in entries
     }
 
 

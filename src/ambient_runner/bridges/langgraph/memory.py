@@ -10,10 +10,7 @@ __all__ = ["GraphMemory"]
 
 
 class GraphMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of one thread. It is stored with the thread's events: a rewind restores the previous one, a restart loses nothing.
-
-    A `name=` is the stored name where it differs.
-    """
+    """Memory of one thread. It is stored with the thread's events: a rewind restores the previous one, a restart loses nothing."""
 
     checkpoint: str | None = None
     """The graph's checkpoint when this was written."""
@@ -23,9 +20,9 @@ class GraphMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of a subgraph's messages and tool calls that the graph took over: a subagent's for clients, the model's own for the graph."""
     aliases: dict[str, str] = {}
     """Tool calls with another id for clients: the graph's id by the client's."""
-    undelivered: tuple[str, ...] = msgspec.field(default=(), name="unheard")
+    undelivered: tuple[str, ...] = ()
     """Ids of messages that came together with an answer. The graph gets them after it has continued with that answer."""
-    edits_with_answer: tuple[str, ...] = msgspec.field(default=(), name="beside")
+    edits_with_answer: tuple[str, ...] = ()
     """Keys of the shared state that were set together with an answer. A graph takes one value for each until its next checkpoint."""
 
     @classmethod

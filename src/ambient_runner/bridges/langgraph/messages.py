@@ -12,8 +12,7 @@ import pydantic_core
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from ambient_runner.bridges.toolkit.content import attachment_placeholder
-from ambient_runner.bridges.toolkit.json_values import json_text
-from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
+from ambient_runner.bridges.toolkit.json_values import to_json_text
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 from ambient_runner.protocol.events import (
     AudioPart,
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from langchain_core.messages import BaseMessage
 
-    from ambient_runner.bridges.toolkit.turns import Result, Turn
-    from ambient_runner.protocol.events import Content, ContentPart, Tool
+    from ambient_runner.bridges.toolkit.turns import Turn, TurnToolResult
+    from ambient_runner.protocol.events import Content, ContentPart
 
 __all__ = [
     "additional_reasoning",
@@ -42,7 +41,6 @@ __all__ = [
     "result_message",
     "to_langchain_messages",
     "token_counts",
-    "tool_specs",
 ]
 
 Block = dict[str, Any]
@@ -89,7 +87,7 @@ def _turn_messages(turn: Turn, to_storable: Callable[[Any], Any]) -> Iterator[Ba
                 yield result_message(result)
 
 
-def result_message(result: Result) -> ToolMessage:
+def result_message(result: TurnToolResult) -> ToolMessage:
     """Return a tool result as the model receives it."""
     return ToolMessage(
         content=_to_langchain_content(result.content),
@@ -97,21 +95,6 @@ def result_message(result: Result) -> ToolMessage:
         name=result.name or None,
         status="error" if result.is_error else "success",
     )
-
-
-def tool_specs(tools: Iterable[Tool]) -> list[Block]:
-    """Return the client's tools in the form that `bind_tools` accepts."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": clean_schema(tool.parameters),
-            },
-        }
-        for tool in tools
-    ]
 
 
 def _to_langchain_content(content: Content) -> Any:
@@ -149,12 +132,12 @@ def _to_part(block: Any) -> ContentPart:
     if isinstance(block, str):
         return TextPart(text=block)
     if not isinstance(block, dict):
-        return TextPart(text=json_text(block))
+        return TextPart(text=to_json_text(block))
     block = cast("dict[str, Any]", block)
     part_type, source = _PART_TYPES.get(block.get("type", "")), _block_source(block)
     if part_type is not None and source is not None:
         return part_type(source=source)
-    return TextPart(text=block["text"] if isinstance(block.get("text"), str) else json_text(block))
+    return TextPart(text=block["text"] if isinstance(block.get("text"), str) else to_json_text(block))
 
 
 def _block_source(block: Mapping[str, Any]) -> DataSource | UrlSource | None:

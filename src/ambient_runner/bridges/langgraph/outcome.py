@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.langgraph.errors import CheckpointerNeeded
-from ambient_runner.bridges.langgraph.interrupts import breakpoint_interrupt, interrupt_of
+from ambient_runner.bridges.langgraph.errors import CheckpointerRequired
+from ambient_runner.bridges.langgraph.interrupts import breakpoint_interrupt, to_interrupt
 from ambient_runner.protocol.events import Interrupted, RunFinished, Success
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ __all__ = ["build_run_finished"]
 def build_run_finished(
     context: RunContext, translator: Translator, checkpoint_id: str | None, next_nodes: Sequence[str]
 ) -> RunFinished:
-    """Return RUN_FINISHED. `checkpoint_id` is the graph's newest, `next_nodes` are those it would run next. Raises: CheckpointerNeeded."""
+    """Return RUN_FINISHED. `checkpoint_id` is the graph's newest, `next_nodes` are those it would run next.
+
+    Raises: CheckpointerRequired.
+    """
     if translator.is_waiting and not context.has_checkpointer:
-        raise CheckpointerNeeded
+        raise CheckpointerRequired
     return RunFinished(
         thread_id=context.run_input.thread_id,
         run_id=context.run_input.run_id,
@@ -36,10 +39,10 @@ def build_run_finished(
 def _run_outcome(
     context: RunContext, translator: Translator, checkpoint_id: str | None, next_nodes: Sequence[str]
 ) -> Outcome:
-    seconds, client_call_id = context.config.interrupt_seconds, context.call_ids.latest_client_id
+    seconds, client_call_id = context.config.interrupt_timeout, context.call_ids.latest_client_id
     if translator.interrupts:
         raised = translator.interrupts.values()
-        return Interrupted(interrupts=[interrupt_of(interrupt, seconds, client_call_id) for interrupt in raised])
+        return Interrupted(interrupts=[to_interrupt(interrupt, seconds, client_call_id) for interrupt in raised])
     if translator.is_paused:
         return Interrupted(interrupts=[breakpoint_interrupt(checkpoint_id or "", next_nodes, seconds)])
     return Success(pending_tool_call_ids=translator.pending_client_calls() or None)

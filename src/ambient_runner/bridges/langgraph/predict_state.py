@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pydantic_core
 
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class _PredictedCall:
 class Predictions:
     """The calls of one run whose arguments are shown as state."""
 
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
+    def __init__(self, state: StateStore) -> None:
+        self._state = state
         self._calls: dict[str, _PredictedCall] = {}
         self._original: dict[str, Any] = {}
 
@@ -70,8 +71,8 @@ class Predictions:
         arguments = _parse_partial_object(call.arguments)
         predicted = {key: arguments[name] for name, key in call.state_keys.items() if name in arguments}
         for key in predicted:
-            self._original.setdefault(key, self._store.value.get(key, _ABSENT))
-        return self._store.update_with_patch(predicted)
+            self._original.setdefault(key, self._state.value.get(key, _ABSENT))
+        return self._state.update_with_patch(predicted)
 
     def finish_call(self, call_id: str) -> None:
         """End the prediction of an answered call: from now on the graph's values apply."""
@@ -82,9 +83,9 @@ class Predictions:
         for key, original in self._original.items():
             value = graph_state.get(key, original)
             if value is _ABSENT:
-                self._store.remove_silently(key)
+                self._state.remove_silently(key)
             else:
-                self._store.update_silently({key: value})
+                self._state.update_silently({key: value})
         self._original.clear()
         self._calls.clear()
 
@@ -108,4 +109,4 @@ def _parse_partial_object(text: str) -> dict[str, Any]:
         value = pydantic_core.from_json(text, allow_partial="trailing-strings")
     except ValueError:
         return {}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return as_object(value)

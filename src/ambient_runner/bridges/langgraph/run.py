@@ -1,7 +1,6 @@
-"""One run of a graph: plans its input, streams its events, and keeps what the next run needs.
+"""LangGraphRun: one run of a graph, from its input to its terminal event.
 
-`run_input.py` decides what the graph receives, `translate.py` turns
-its native events into ours, `outcome.py` makes the terminal event.
+`run_input.py` decides what the graph receives, `translate.py` turns its native events into ours, `outcome.py` makes the terminal event.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
 from ambient_runner.bridges.langgraph.memory import GraphMemory
 from ambient_runner.bridges.langgraph.outcome import build_run_finished
@@ -18,12 +16,13 @@ from ambient_runner.bridges.langgraph.run_input import forwarded_prop, plan_inpu
 from ambient_runner.bridges.langgraph.translate import Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.json_pointer import format_pointer
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.run_input import GraphInput, RunContext
     from ambient_runner.bridges.langgraph.subagents import Namespace
     from ambient_runner.bridges.langgraph.translate import Native
-    from ambient_runner.errors import BridgeError, RunnerError
+    from ambient_runner.errors import RunnerError
     from ambient_runner.protocol.events import Event
 
 __all__ = ["LangGraphRun"]
@@ -53,8 +52,8 @@ class LangGraphRun:
         self._context = context
         self._graph = graph
         self._plan: GraphInput | None = None
-        self._store = StateStore(context.run_input.state, context.config.hidden_keys.__contains__)
-        self._translator = Translator(self._store, _translator_context(context), context.call_ids)
+        self._state = StateStore(context.run_input.state, context.config.hidden_keys.__contains__)
+        self._translator = Translator(self._state, _translator_context(context), context.call_ids)
         self._checkpoint_id: str | None = None
         self._next_nodes: list[str] = []
         self._undelivered: tuple[str, ...] = ()
@@ -88,24 +87,24 @@ class LangGraphRun:
                     "Run %s on thread %s: the graph failed on a cancelled interrupt, which is dropped.",
                     self._context.run_input.run_id,
                     self._context.run_input.thread_id,
-                    exc_info=error,
                 )
+                logger.debug("The error of the graph on the cancelled interrupt:", exc_info=error)
                 inputs = deque(fallback)
             else:
                 configurable.pop("checkpoint_id", None)  # From here on the graph has newer ones.
 
     async def finish(self) -> list[Event]:
-        """Return the ends of everything open, the final state, the memory and RUN_FINISHED. Raises: CheckpointerNeeded."""
+        """Return the ends of everything open, the final state, the memory and RUN_FINISHED. Raises: CheckpointerRequired."""
         terminal = build_run_finished(self._context, self._translator, self._checkpoint_id, self._next_nodes)
-        self._store.update_silently(self._translator.shared_state())
+        self._state.update_silently(self._translator.shared_state())
         return [
             *self._translator.close(terminal),
-            *self._store.snapshot_if_changed(),
+            *self._state.snapshot_if_changed(),
             *self._remember(is_whole=True),
             terminal,
         ]
 
-    def map_error(self, error: Exception) -> BridgeError:
+    def map_error(self, error: Exception) -> RunnerError:
         return to_bridge_error(error)
 
     async def fail(self, error: RunnerError) -> list[Event]:
@@ -113,7 +112,7 @@ class LangGraphRun:
         return [
             *await self._roll_back_state(error),
             *self._translator.close(RunError(message=error.message)),
-            *self._store.snapshot_if_changed(),
+            *self._state.snapshot_if_changed(),
         ]
 
     async def close(self) -> None:
@@ -136,7 +135,7 @@ class LangGraphRun:
         self._translator.mark_known(plan.stored_ids)
         self._undelivered = plan.undelivered_ids
         self._edits_with_answer = plan.edits_with_answer
-        snapshot: list[Event] = [self._store.snapshot()] if self._store.value else []
+        snapshot: list[Event] = [self._state.snapshot()] if self._state.value else []
         return [*snapshot, *interrupt_lapsed_events(plan.lapsed_ids), *self._remember(is_whole=False)]
 
     async def _graph_context(self) -> dict[str, Any] | None:
@@ -185,7 +184,7 @@ class LangGraphRun:
         self._next_nodes = list(payload["next"])
         return self._remember(is_whole=False)
 
-    def _fallback_inputs(self, plan: GraphInput, error: BridgeError) -> Sequence[Any] | None:
+    def _fallback_inputs(self, plan: GraphInput, error: RunnerError) -> Sequence[Any] | None:
         """Return the inputs to use after the graph failed, if it only had to cancel interrupts and made no step; otherwise None."""
         resume = self._context.run_input.resume
         if not resume or not self._translator.is_resuming or isinstance(error, Unreachable):
@@ -210,14 +209,14 @@ class LangGraphRun:
                 with isolate(f"erasing the first checkpoints of thread {self._context.run_input.thread_id}"):
                     await self._graph.erase_thread(self._context.storage_id)
             self._checkpoint_id = plan.checkpoint_id
-        edits, known = plan.edits, self._store.value
+        edits, known = plan.edits, self._state.value
         added = [name for name in edits.values if name not in edits.previous and name in known]
-        removed = self._store.apply_patch([{"op": "remove", "path": format_pointer(name)} for name in added])
-        self._store.update_silently(edits.previous)
+        removed = self._state.apply_patch([{"op": "remove", "path": format_pointer(name)} for name in added])
+        self._state.update_silently(edits.previous)
         return [*removed, *self._remember(is_whole=False)]
 
     def _remember(self, *, is_whole: bool) -> list[Event]:
-        """Update the memory. Return the event that stores it, if it has changed and there is a server."""
+        """Update the memory. Return the event that stores it, if it has changed."""
         adopted = self.memory.adopted if self.memory else ()
         memory = GraphMemory(
             checkpoint=self._checkpoint_id,
@@ -230,14 +229,12 @@ class LangGraphRun:
         if memory == self.memory:
             return []
         self.memory = memory
-        return [] if current_run_or_none() is None else [remember(memory.to_stored())]
+        return memory_events(memory.to_stored())
 
 
 def _select_members(value: Any, names: Collection[str]) -> dict[str, Any]:
     """Return the members of an object that are listed."""
-    if not isinstance(value, dict):
-        return {}
-    return {name: item for name, item in cast("dict[str, Any]", value).items() if name in names}
+    return {name: item for name, item in as_object(value).items() if name in names}
 
 
 def _translator_context(context: RunContext) -> TranslatorContext:

@@ -14,21 +14,22 @@ from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, To
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.types import Command, Overwrite
 
-from ambient_runner.bridges.langgraph.client_tools import REQUEST_KEY
-from ambient_runner.bridges.langgraph.errors import NoSuchCheckpoint
+from ambient_runner.bridges.langgraph.client_tools import tool_specs
+from ambient_runner.bridges.langgraph.errors import UnknownCheckpoint
 from ambient_runner.bridges.langgraph.graph import checkpoint_id_of
 from ambient_runner.bridges.langgraph.interrupts import answers_by_interrupt, continues_after, is_breakpoint
-from ambient_runner.bridges.langgraph.messages import result_message, to_langchain_messages, tool_specs
+from ambient_runner.bridges.langgraph.messages import result_message, to_langchain_messages
+from ambient_runner.bridges.langgraph.request import REQUEST_KEY
 from ambient_runner.bridges.langgraph.state_edits import (
     StateEdits,
     coerce_to,
     find_edits,
-    object_members,
     to_storable,
 )
 from ambient_runner.bridges.langgraph.tool_call_ids import message_key
 from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
-from ambient_runner.bridges.toolkit.turns import missing_result, new_input, to_turns
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.turns import find_new_input, missing_result, to_turns
 from ambient_runner.protocol import events
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class _StoredThread:
     """A run of a graph that stores the conversation: the run's input next to the graph's state."""
 
     context: RunContext
-    new: NewInput
+    new_input: NewInput
     messages: list[BaseMessage]
     """The whole conversation of the thread."""
     undelivered: list[BaseMessage]
@@ -116,19 +117,19 @@ class _StoredThread:
 
 def forwarded_prop(run_input: RunAgentInput, name: str) -> Any:
     """Return a member of the client's `forwardedProps`."""
-    return object_members(run_input.forwarded_props).get(name)
+    return as_object(run_input.forwarded_props).get(name)
 
 
 async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
-    """Decide what the graph receives. Raises: NoSuchCheckpoint."""
+    """Decide what the graph receives. Raises: UnknownCheckpoint."""
     messages = to_langchain_messages(to_turns(_with_adopted_messages(context)), context.to_storable)
-    new = new_input(context.run_input, new_ids=context.new_ids)
+    new_input = find_new_input(context.run_input, new_ids=context.new_ids)
     if not context.has_checkpointer:
-        return _plan_whole_conversation(context, messages, new)
+        return _plan_whole_conversation(context, messages, new_input)
     state, is_latest = await _read_base_checkpoint(graph, context)
-    values = object_members(state.values)
+    values = as_object(state.values)
     edits = find_edits(_client_state(context), context.schema, values)
-    undelivered = _undelivered_messages(context, messages, new)
+    undelivered = _undelivered_messages(context, messages, new_input)
     checkpoint_id = checkpoint_id_of(state)
     pinned = {"checkpoint_id": checkpoint_id} if checkpoint_id and not is_latest else {}
     plan = GraphInput(
@@ -137,11 +138,11 @@ async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
         checkpoint_id=checkpoint_id,
         stored_ids=_message_ids(values.get(context.config.messages_key)),
         edits=edits,
-        lapsed_ids=resolved_interrupt_ids(new.resume),
+        lapsed_ids=resolved_interrupt_ids(new_input.resume),
     )
     thread = _StoredThread(
         context=context,
-        new=new,
+        new_input=new_input,
         messages=messages,
         undelivered=undelivered,
         state=state,
@@ -151,28 +152,28 @@ async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
     return await _plan_stored_thread(graph, thread, plan)
 
 
-def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], new: NewInput) -> GraphInput:
+def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], new_input: NewInput) -> GraphInput:
     """Plan for a graph without a checkpointer. It has no interrupts, so every answer has lapsed."""
     edits = find_edits(_client_state(context), context.schema, {})
-    is_idle = bool(new.resume) and not _has_new_messages(new)
+    is_idle = bool(new_input.resume) and not _has_new_messages(new_input)
     return GraphInput(
         inputs=[] if is_idle else [_build_input(context, messages, _graph_updates(context, edits, {}))],
         configurable=_configurable(context),
         edits=edits,
-        lapsed_ids=resolved_interrupt_ids(new.resume),
+        lapsed_ids=resolved_interrupt_ids(new_input.resume),
     )
 
 
 async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
     """Complete the plan by what the run brings: answers to open interrupts, a command, or new messages."""
-    answers = _answer_inputs(thread) if thread.new.resume else await _retry_inputs(graph, thread)
+    answers = _answer_inputs(thread) if thread.new_input.resume else await _retry_inputs(graph, thread)
     if answers is not None:
         return await _plan_resume(graph, thread, plan, answers)
-    if thread.new.resume and not _has_new_messages(thread.new):
+    if thread.new_input.resume and not _has_new_messages(thread.new_input):
         return plan
     command = _requested_command(thread.context)
     if command is not None:
-        rejected = await graph.rejected_keys(thread.state, object_members(command.update))
+        rejected = await graph.rejected_keys(thread.state, as_object(command.update))
         return replace(plan, inputs=[command], undelivered_ids=(), edits=plan.edits.with_invalid(rejected))
     return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
 
@@ -216,9 +217,9 @@ def _message_ids(messages: Any) -> frozenset[str]:
     return frozenset(message.id for message in stored if isinstance(message, BaseMessage) and message.id)
 
 
-def _has_new_messages(new: NewInput) -> bool:
+def _has_new_messages(new_input: NewInput) -> bool:
     """Return True if a run brings a user message or tool results, and not only answers to interrupts."""
-    return new.user is not None or bool(new.results)
+    return new_input.user is not None or bool(new_input.results)
 
 
 async def _read_base_checkpoint(graph: Graph, context: RunContext) -> tuple[StateSnapshot, bool]:
@@ -236,7 +237,7 @@ async def _read_base_checkpoint(graph: Graph, context: RunContext) -> tuple[Stat
         if state.created_at is not None:
             return state, checkpoint_id == newest
         if requested:
-            raise NoSuchCheckpoint
+            raise UnknownCheckpoint
     return await graph.read_state({"configurable": {"thread_id": context.storage_id}}), True
 
 
@@ -249,14 +250,14 @@ def _requested_checkpoint(context: RunContext) -> str | None:
 def _requested_command(context: RunContext) -> Command[Any] | None:
     """Return the command of a client, if it may send one."""
     requested = forwarded_prop(context.run_input, "command") if context.config.time_travel else None
-    command = object_members(requested)
+    command = as_object(requested)
     goto, update = command.get("goto"), command.get("update")
     return Command(goto=goto or (), update=context.to_storable(update)) if goto or update else None
 
 
 def _answer_inputs(thread: _StoredThread) -> list[Any] | None:
     """Return the inputs that resume a graph; None if it does not wait for these answers. Answers it has already used are left out."""
-    entries, state = thread.new.resume, thread.state
+    entries, state = thread.new_input.resume, thread.state
     if any(is_breakpoint(entry) for entry in entries):
         if not state.next:
             return None
@@ -315,9 +316,11 @@ def _results_for_unanswered(stored: StoredMessages, messages: Sequence[BaseMessa
     ]
 
 
-def _undelivered_messages(context: RunContext, messages: Sequence[BaseMessage], new: NewInput) -> list[BaseMessage]:
+def _undelivered_messages(
+    context: RunContext, messages: Sequence[BaseMessage], new_input: NewInput
+) -> list[BaseMessage]:
     """Return the user message of this run, after those that earlier runs did not deliver."""
-    ids = {*(context.memory.undelivered if context.memory else ()), *([new.user.id] if new.user else [])}
+    ids = {*(context.memory.undelivered if context.memory else ()), *([new_input.user.id] if new_input.user else [])}
     return [message for message in messages if isinstance(message, HumanMessage) and message.id in ids]
 
 
@@ -363,7 +366,7 @@ def _graph_updates(context: RunContext, edits: StateEdits, values: Mapping[str, 
 
 def _client_state(context: RunContext) -> dict[str, Any]:
     """Return the keys of the client's state that clients may set."""
-    state, hidden = object_members(context.run_input.state), context.config.hidden_keys
+    state, hidden = as_object(context.run_input.state), context.config.hidden_keys
     return {name: item for name, item in state.items() if name not in hidden}
 
 
@@ -372,7 +375,7 @@ def _configurable(context: RunContext) -> dict[str, Any]:
 
 
 def _request_data(context: RunContext) -> dict[str, Any]:
-    """Return what nodes can read of the request (`client_tools.py`)."""
+    """Return what nodes can read of the request (`request.py`)."""
     entries = context.run_input.context
     return {
         "tools": tool_specs(context.client_tools.values()),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from ambient_runner.bridges.toolkit.json_values import json_text, to_json
+from ambient_runner.bridges.toolkit.json_values import to_json_text, to_jsonable
 from ambient_runner.projections.json_patch import json_equal
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.langgraph.graph import StateSchema
 
-__all__ = ["StateEdits", "coerce_to", "find_edits", "is_unchanged", "object_members", "to_storable"]
+__all__ = ["StateEdits", "coerce_to", "find_edits", "is_unchanged", "to_storable"]
 
 _JSON_TYPES: dict[type, type | tuple[type, ...]] = {
     list: list,
@@ -43,11 +43,6 @@ class StateEdits:
 
     def with_invalid(self, keys: Iterable[str]) -> StateEdits:
         return replace(self, invalid_keys=[*self.invalid_keys, *keys])
-
-
-def object_members(value: Any) -> dict[str, Any]:
-    """Return the members of an object; none for any other value."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def find_edits(client_state: Mapping[str, Any], schema: StateSchema, stored: Mapping[str, Any]) -> StateEdits:
@@ -107,18 +102,20 @@ def is_unchanged(stored: Any, item: Any) -> bool:
     """Return True if the item is the JSON of the graph's value. The order of a set differs each time it is read and does not count."""
     match stored, item:
         case (set() | frozenset(), list()):
-            return sorted(map(json_text, cast("set[Any]", stored))) == sorted(map(json_text, cast("list[Any]", item)))
+            return sorted(map(to_json_text, cast("set[Any]", stored))) == sorted(
+                map(to_json_text, cast("list[Any]", item))
+            )
         case (list() | tuple(), list()):
             ours, theirs = cast("list[Any]", stored), cast("list[Any]", item)
             return len(ours) == len(theirs) and all(map(is_unchanged, ours, theirs))
         case (dict(), dict()):
             return _are_members_unchanged(cast("dict[Any, Any]", stored), cast("dict[str, Any]", item))
         case (BaseModel(), dict()):
-            return json_equal(to_json(stored), item) or is_unchanged(stored.model_dump(), item)
+            return json_equal(to_jsonable(stored), item) or is_unchanged(stored.model_dump(), item)
         case _:
-            return json_equal(to_json(stored), item)
+            return json_equal(to_jsonable(stored), item)
 
 
 def _are_members_unchanged(stored: Mapping[Any, Any], item: Mapping[str, Any]) -> bool:
-    ours = dict(zip(to_json(dict.fromkeys(stored)), stored.values(), strict=False))
+    ours = dict(zip(to_jsonable(dict.fromkeys(stored)), stored.values(), strict=False))
     return ours.keys() == item.keys() and all(is_unchanged(ours[key], item[key]) for key in ours)

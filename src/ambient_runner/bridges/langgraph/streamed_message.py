@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.langgraph.messages import additional_reasoning, content_pieces
 from ambient_runner.bridges.toolkit.composer import Composer
-from ambient_runner.bridges.toolkit.json_values import json_text
+from ambient_runner.bridges.toolkit.json_values import to_json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open_items import OwnerId
+    from ambient_runner.protocol.open_items import SubagentId
 
 __all__ = ["StreamedMessage", "StreamedToolCall"]
 
@@ -47,14 +47,16 @@ class StreamedToolCall:
 
 
 class StreamedMessage:
-    """A message with the id `message_id`, in a lane. `task` is the path of the node that streams it.
+    """A message with the id `message_id`, in a subagent_id. `task` is the path of the node that streams it.
 
     With `shows_text` or `shows_calls` False, that part of it is not emitted.
     """
 
-    def __init__(self, message_id: str, lane: OwnerId, task: str, *, shows_text: bool, shows_calls: bool) -> None:
+    def __init__(
+        self, message_id: str, subagent_id: SubagentId, task: str, *, shows_text: bool, shows_calls: bool
+    ) -> None:
         self.message_id = message_id
-        self.lane = lane
+        self.subagent_id = subagent_id
         self.task = task
         self.composer = Composer()
         self.calls: dict[Any, StreamedToolCall] = {}
@@ -76,11 +78,11 @@ class StreamedMessage:
             match kind:
                 case "text":
                     self._has_text = self._has_text or bool(piece)
-                    events += self.composer.text(piece, lane=self.lane, message_id=self.message_id)
+                    events += self.composer.text(piece, subagent_id=self.subagent_id, message_id=self.message_id)
                 case "reasoning":
                     events += self._emit_reasoning(piece)
                 case _:
-                    events += self.composer.reasoning_encrypted(piece, lane=self.lane)
+                    events += self.composer.reasoning_encrypted(piece, subagent_id=self.subagent_id)
         return events
 
     def emit_missing_content(self, message: Any) -> list[Event]:
@@ -106,7 +108,7 @@ class StreamedMessage:
             else:
                 streamed.remove(call)
             if not call.arguments:
-                call.pieces.append(json_text(whole["args"]))
+                call.pieces.append(to_json_text(whole["args"]))
             elif call.client_id:
                 continue
             yield call, call.arguments
@@ -116,7 +118,7 @@ class StreamedMessage:
 
         Unless the message `is_whole`, calls without arguments stay open too: these may come with the whole message.
         """
-        events = [*self.composer.end_text(self.lane), *self.composer.end_reasoning(self.lane)]
+        events = [*self.composer.end_text(self.subagent_id), *self.composer.end_reasoning(self.subagent_id)]
         for call in self.calls.values():
             if call.client_id and call.name not in keep_open and (is_whole or call.arguments):
                 events += self.composer.tool_end(call.client_id)
@@ -134,4 +136,4 @@ class StreamedMessage:
 
     def _emit_reasoning(self, piece: str) -> list[Event]:
         self._has_reasoning = self._has_reasoning or bool(piece)
-        return self.composer.reasoning(piece, lane=self.lane)
+        return self.composer.reasoning(piece, subagent_id=self.subagent_id)

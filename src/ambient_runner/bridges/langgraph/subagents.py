@@ -1,4 +1,4 @@
-"""The subgraphs of a run as lanes. A subgraph appears as a subagent from its first event to the end of the node it runs in."""
+"""Subagents of a run: subgraphs, each from its first event to the end of the node it runs in. Pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open_items import OwnerId
+    from ambient_runner.protocol.open_items import SubagentId
 
-__all__ = ["Namespace", "SubagentLanes"]
+__all__ = ["Namespace", "Subagents"]
 
 Namespace = tuple[str, ...]
 """Path to a graph in a run: the names of the nodes around it, each with the id of its task. With its own name appended, a node's path."""
 
 
-class SubagentLanes:
-    """The lanes of a run by namespace. The graph itself has no lane."""
+class Subagents:
+    """Subagents of one run, one per namespace. The graph itself is the agent."""
 
     def __init__(self, composer: Composer) -> None:
         self._composer = composer
-        self._lanes: dict[Namespace, str] = {}
+        self._subagents_by_namespace: dict[Namespace, str] = {}
         self._counts: dict[Namespace, int] = {}
         self._tool_calls: dict[str, tuple[str, str]] = {}
 
-    def lane_of(self, namespace: Namespace) -> OwnerId:
-        return self._lanes.get(namespace)
+    def subagent_of(self, namespace: Namespace) -> SubagentId:
+        return self._subagents_by_namespace.get(namespace)
 
     def record_tool_call(self, node: Namespace, node_input: Any, client_call_id: Callable[[str], str]) -> None:
         """Record the tool call that a node executes, if its input is one: a subgraph in the node works for that call."""
@@ -41,31 +41,31 @@ class SubagentLanes:
         return self._tool_calls.get(node[-1], (None, ""))[0]
 
     def enter_namespace(self, namespace: Namespace) -> list[Event]:
-        """Return the starts of a namespace's lane and of those around it, as far as they have not started."""
-        if not namespace or namespace in self._lanes:
+        """Return the starts of a namespace's subagent and of those around it, as far as they have not started."""
+        if not namespace or namespace in self._subagents_by_namespace:
             return []
         events = self.enter_namespace(namespace[:-1])
         count = self._counts[namespace] = self._counts.get(namespace, 0) + 1
-        lane = self._lanes[namespace] = "|".join(namespace) + (f"~{count}" if count > 1 else "")
+        subagent_id = self._subagents_by_namespace[namespace] = "|".join(namespace) + (f"~{count}" if count > 1 else "")
         call_id, tool = self._tool_calls.get(namespace[-1], (None, ""))
         return [
             *events,
             *self._composer.start_subagent(
-                lane,
+                subagent_id,
                 tool or _subgraph_name(namespace),
-                parent=self.lane_of(namespace[:-1]),
+                parent=self.subagent_of(namespace[:-1]),
                 parent_tool_call_id=call_id,
             ),
         ]
 
     def leave_node(self, node: Namespace, *, has_failed: bool = False) -> list[Event]:
-        """Return the ends of all lanes in a node, the innermost first. The log has the reason of a failure."""
+        """Return the ends of all subagents in a node, the innermost first. The log has the reason of a failure."""
         error = "The subgraph failed." if has_failed else None
-        inside = [namespace for namespace in self._lanes if namespace[: len(node)] == node]
+        inside = [namespace for namespace in self._subagents_by_namespace if namespace[: len(node)] == node]
         return [
             event
             for namespace in sorted(inside, key=len, reverse=True)
-            for event in self._composer.end_subagent(self._lanes.pop(namespace), error=error)
+            for event in self._composer.end_subagent(self._subagents_by_namespace.pop(namespace), error=error)
         ]
 
 

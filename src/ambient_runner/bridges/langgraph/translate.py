@@ -1,6 +1,6 @@
 """Translate a LangGraph stream into AG-UI events. Pure: native events in, events out, nothing awaited.
 
-A native event is `(namespace, mode, data)`, as `astream` yields it with several modes and subgraphs. A subgraph is a lane, shown as a
+A native event is `(namespace, mode, data)`, as `astream` yields it with several modes and subgraphs. A subgraph is a
 subagent; a node is a step; a model's message is a `StreamedMessage`.
 """
 
@@ -20,7 +20,7 @@ from ambient_runner.bridges.langgraph.interrupts import GraphInterrupt
 from ambient_runner.bridges.langgraph.messages import is_json_object, model_messages_in, result_content, token_counts
 from ambient_runner.bridges.langgraph.predict_state import Predictions, requested_mappings
 from ambient_runner.bridges.langgraph.streamed_message import StreamedMessage, StreamedToolCall
-from ambient_runner.bridges.langgraph.subagents import Namespace, SubagentLanes
+from ambient_runner.bridges.langgraph.subagents import Namespace, Subagents
 from ambient_runner.bridges.langgraph.tool_call_ids import ToolCallIds
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.usage import Usage
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
-    from ambient_runner.protocol.open_items import OwnerId
+    from ambient_runner.protocol.open_items import SubagentId
 
 __all__ = ["Native", "Translator", "TranslatorContext"]
 
@@ -73,13 +73,13 @@ class _CurrentText:
 
     native_id: str
     message_id: str
-    lane: OwnerId
+    subagent_id: SubagentId
 
 
 class Translator:
     """Translator of one run. `interrupts` are open, `is_paused` is True at a breakpoint, `values` is the graph's latest state."""
 
-    def __init__(self, store: StateStore, context: TranslatorContext, call_ids: ToolCallIds | None = None) -> None:
+    def __init__(self, state: StateStore, context: TranslatorContext, call_ids: ToolCallIds | None = None) -> None:
         self.interrupts: dict[str, GraphInterrupt] = {}
         self.is_paused = False
         self.values: Mapping[str, Any] = {}
@@ -90,11 +90,11 @@ class Translator:
         self.has_begun = False
         """True once a node has begun."""
         self.usage = Usage()
-        self._store = store
+        self._state = state
         self._context = context
         self._composer = Composer()
-        self._lanes = SubagentLanes(self._composer)
-        self._predictions = Predictions(store)
+        self._subagents = Subagents(self._composer)
+        self._predictions = Predictions(state)
         self._messages: dict[str, StreamedMessage] = {}
         self._open_messages: dict[str, StreamedMessage] = {}
         self._known_ids = set(context.message_ids)
@@ -103,7 +103,7 @@ class Translator:
         self._earlier_calls = dict(context.open_calls)
         self._repeated_calls: set[str] = set()
         self._unanswered: dict[str, list[_OpenCall]] = {}
-        self._running: Counter[tuple[OwnerId, str]] = Counter()
+        self._running: Counter[tuple[SubagentId, str]] = Counter()
         self._current_text: _CurrentText | None = None
         self._handlers: dict[str, Callable[[Namespace, Any], list[Event]]] = {
             "custom": self._on_custom,
@@ -136,7 +136,7 @@ class Translator:
             or message.chunk_position is not None
         ):
             return None
-        return TextMessageContent(message_id=current.message_id, delta=text, subagent_run_id=current.lane)
+        return TextMessageContent(message_id=current.message_id, delta=text, subagent_run_id=current.subagent_id)
 
     def mark_known(self, message_ids: Iterable[str]) -> None:
         """Mark messages that the graph has from before, whether clients have received them or not."""
@@ -151,7 +151,7 @@ class Translator:
         return handler(namespace, data) if handler else []
 
     def close(self, terminal: Terminal) -> list[Event]:
-        """Return the ends of everything open. Discarded predictions change the store only: `StateStore.snapshot_if_changed` emits that."""
+        """Return the ends of everything open. Discarded predictions are not emitted: `StateStore.snapshot_if_changed` does that."""
         self._current_text = None
         self._predictions.discard_all(self.shared_state())
         results = [] if isinstance(terminal, RunError) else self._results_of_unreadable_calls()
@@ -197,7 +197,7 @@ class Translator:
                 return []
 
     def _on_chunk(self, namespace: Namespace, chunk: AIMessageChunk, metadata: Mapping[str, Any]) -> list[Event]:
-        events = self._lanes.enter_namespace(namespace)
+        events = self._subagents.enter_namespace(namespace)
         message = self._streamed_message(chunk, namespace, metadata)
         self._add_usage(chunk, metadata)
         content = message.emit_content(chunk)
@@ -207,7 +207,7 @@ class Translator:
         if chunk.chunk_position == "last":
             events += self._end_message(message, is_whole=False)
         elif chunk.id and content and type(last := content[-1]) is TextMessageContent and not chunk.tool_call_chunks:
-            self._current_text = _CurrentText(chunk.id, last.message_id, message.lane)
+            self._current_text = _CurrentText(chunk.id, last.message_id, message.subagent_id)
         return events
 
     def _on_whole_message(
@@ -218,7 +218,7 @@ class Translator:
             return []
         if counts_usage:
             self._add_usage(whole, metadata)
-        events = self._lanes.enter_namespace(namespace)
+        events = self._subagents.enter_namespace(namespace)
         message = self._streamed_message(whole, namespace, {**metadata, **self._emit_flags.get(whole.id or "", {})})
         return [*events, *message.emit_content(whole), *self._complete_calls(namespace, message, whole, metadata)]
 
@@ -246,7 +246,7 @@ class Translator:
             return known
         message = self._messages[native_id] = self._open_messages[native_id] = StreamedMessage(
             random_id("message") if native_id in self._context.message_ids else native_id,
-            self._lanes.lane_of(namespace),
+            self._subagents.subagent_of(namespace),
             str(metadata.get("langgraph_checkpoint_ns", "")),
             shows_text=metadata.get("emit-messages", True) is not False,
             shows_calls=metadata.get("emit-tool-calls", True) is not False,
@@ -269,7 +269,7 @@ class Translator:
             mappings = [*self._context.predictions, *requested_mappings(metadata)]
             events += self._predictions.start_call(call.client_id, call.name, mappings)
             events += message.composer.tool_start(
-                call.client_id, call.name, message.lane, message_id=message.message_id
+                call.client_id, call.name, message.subagent_id, message_id=message.message_id
             )
         return [
             *events,
@@ -293,7 +293,7 @@ class Translator:
         events: list[Event] = []
         for call in message.calls.values():
             events += self._predictions.add_arguments(call.client_id, "", complete=True)
-        keep_open = self._context.client_tools if message.lane is None else frozenset[str]()
+        keep_open = self._context.client_tools if message.subagent_id is None else frozenset[str]()
         return [*events, *message.end_open_items(keep_open, is_whole=is_whole)]
 
     def _on_tool_result(self, namespace: Namespace, result: ToolMessage) -> list[Event]:
@@ -308,12 +308,12 @@ class Translator:
         self._predictions.finish_call(call_id)
         caller = open_call.message if open_call else None
         return [
-            *(self._lanes.enter_namespace(namespace) if caller is None else []),
+            *(self._subagents.enter_namespace(namespace) if caller is None else []),
             *(caller.composer if caller else self._composer).tool_result(
                 call_id,
                 result_content(cast("Any", result.content)),
                 name=result.name,
-                lane=self._lanes.lane_of(namespace) if caller is None else caller.lane,
+                subagent_id=self._subagents.subagent_of(namespace) if caller is None else caller.subagent_id,
                 is_error=result.status == "error",
             ),
         ]
@@ -344,8 +344,8 @@ class Translator:
         if isinstance(data, MutedMessage):
             self._emit_flags[data.id] = data.flags
             return []
-        events = self._lanes.enter_namespace(namespace)
-        return [*events, *self._composer.custom(*name_custom_event(data), self._lanes.lane_of(namespace))]
+        events = self._subagents.enter_namespace(namespace)
+        return [*events, *self._composer.custom(*name_custom_event(data), self._subagents.subagent_of(namespace))]
 
     def _on_task(self, namespace: Namespace, data: Mapping[str, Any]) -> list[Event]:
         """Handle the start or the end of a node."""
@@ -361,24 +361,24 @@ class Translator:
         return [] if interrupts else self._on_node_end(namespace, name, node, has_failed=bool(data.get("error")))
 
     def _on_node_start(self, namespace: Namespace, name: str, node: Namespace, node_input: Any) -> list[Event]:
-        self._lanes.record_tool_call(node, node_input, partial(self._client_call_id, namespace))
-        events, lane = self._lanes.enter_namespace(namespace), self._lanes.lane_of(namespace)
-        self._running[lane, name] += 1
+        self._subagents.record_tool_call(node, node_input, partial(self._client_call_id, namespace))
+        events, subagent_id = self._subagents.enter_namespace(namespace), self._subagents.subagent_of(namespace)
+        self._running[subagent_id, name] += 1
         self.has_begun = True
-        return [*events, *self._composer.start_step(name, lane)]
+        return [*events, *self._composer.start_step(name, subagent_id)]
 
     def _on_node_end(self, namespace: Namespace, name: str, node: Namespace, *, has_failed: bool) -> list[Event]:
         """End the node's messages and its subgraphs, and its step unless another instance of the node still runs."""
-        lane, task = self._lanes.lane_of(namespace), "|".join(node)
-        self._running[lane, name] -= 1
+        subagent_id, task = self._subagents.subagent_of(namespace), "|".join(node)
+        self._running[subagent_id, name] -= 1
         events: list[Event] = []
         for native_id, message in list(self._open_messages.items()):
             if message.task.startswith(task):
                 events += self._end_message(self._open_messages.pop(native_id))
                 if self._current_text is not None and self._current_text.native_id == native_id:
                     self._current_text = None
-        events += self._lanes.leave_node(node, has_failed=has_failed)
-        return [*events, *(self._composer.end_step(name, lane) if self._running[lane, name] <= 0 else [])]
+        events += self._subagents.leave_node(node, has_failed=has_failed)
+        return [*events, *(self._composer.end_step(name, subagent_id) if self._running[subagent_id, name] <= 0 else [])]
 
     def _record_interrupt(self, raised: Mapping[str, Any], namespace: Namespace, node: Namespace) -> None:
         """Record an interrupt. The innermost graph reports it first; the graphs around it repeat it."""
@@ -387,8 +387,8 @@ class Translator:
                 id=raised["id"],
                 value=raised["value"],
                 response_schema=raised.get("response_schema"),
-                lane=self._lanes.lane_of(namespace),
-                tool_call_id=self._lanes.tool_call_of(node),
+                subagent_id=self._subagents.subagent_of(namespace),
+                tool_call_id=self._subagents.tool_call_of(node),
             )
 
     def _on_updates(self, namespace: Namespace, data: Any) -> list[Event]:
@@ -412,7 +412,7 @@ class Translator:
         self.values = cast("Mapping[str, Any]", data)
         events = self._sync_messages(self.values.get(self._context.messages_key))
         changes = {key: item for key, item in self.shared_state().items() if not self._predictions.covers_key(key)}
-        return [*events, *self._store.update_with_patch(changes)]
+        return [*events, *self._state.update_with_patch(changes)]
 
     def _sync_messages(self, messages: Any) -> list[Event]:
         """Emit messages of the graph's conversation that were not streamed: taken from a cache, or written as a dict."""
@@ -439,5 +439,5 @@ class Translator:
                 return []
 
     def _adopt_message(self, message: StreamedMessage) -> None:
-        if message.lane is not None:
+        if message.subagent_id is not None:
             self.adopted_ids.update([message.message_id, *(call.client_id for call in message.calls.values())])

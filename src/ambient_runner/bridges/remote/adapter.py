@@ -51,7 +51,7 @@ class RemoteAdapter:
         """True if this side closes the response because the other server did not stop the run."""
         self._read_scope: anyio.CancelScope | None = None
 
-    async def run(self, input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
+    async def run(self, input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
         run_input, run = input_from_agui(input), current_run_or_none()
         self._is_stopping = self._is_closing = False
         self._thread_id = remote_thread_id(run.thread) if run else run_input.thread_id

@@ -1,6 +1,6 @@
-"""StrandsAdapter: runs of one thread of a Strands agent.
+"""StrandsAdapter: runs of one thread of a Strands agent. `run.py` is one run.
 
-It owns the thread's driver (`driver.py`) and keeps the data the next run needs. `run.py` is one run.
+It owns the thread's driver (`driver.py`) and keeps the memory between runs.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.driver import DriverSlot
-from ambient_runner.bridges.strands.errors import ThreadIsBusy
 from ambient_runner.bridges.strands.run import StrandsRun
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
+from ambient_runner.errors import ThreadBusy
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class StrandsAdapter:
     def is_running(self) -> bool:
         return self._run is not None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the ADR's name
-        """Return the events of one run, with RUN_FINISHED but without RUN_STARTED. Raises: BridgeError."""
+    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+        """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
         return stream_run(lambda: self._begin_run(input))
 
     async def interrupt(self) -> None:
@@ -50,10 +50,10 @@ class StrandsAdapter:
         await self._drivers.aclose()
 
     async def _begin_run(self, agui_input: AguiInput) -> StrandsRun:
-        """Parse the input and find the memory. On a server it is in the thread and survives a restart. Raises: ThreadIsBusy."""
+        """Parse the input and find the memory of the thread. On a server that is stored with the thread. Raises: ThreadBusy."""
         current = current_run_or_none()
         if self.is_running and current is None:
-            raise ThreadIsBusy  # on a server, only a run that did not stop and was abandoned can still be active
+            raise ThreadBusy  # on a server, only a run that did not stop and was abandoned can still be active
         stored = self._memory if current is None else current.memory or {}
         self._run = StrandsRun(agui_input, self._config, self._drivers, stored, self._end_run)
         return self._run

@@ -18,7 +18,7 @@ from ambient_runner.bridges.strands.config_check import warn_unknown_tool_names
 from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver
 from ambient_runner.bridges.strands.single_agent import SingleAgentDriver
 from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
-from ambient_runner.errors import BridgeError, ConfigError
+from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import PROTOCOL_VERSION, MessagesSnapshot, RunError, RunStarted
@@ -91,7 +91,7 @@ class StrandsAgent:
                         continue
                     transcript.apply(event)
                     yield event
-        except BridgeError as error:
+        except RunnerError as error:
             logger.exception("Run %s on thread %s of a Strands agent failed", run_input.run_id, run_input.thread_id)
             yield RunError(message=error.message, code=error.code)
 
@@ -124,7 +124,7 @@ class StrandsAgent:
         if not self._has_checked_names:
             self._has_checked_names = True
             client_tools = {tool.name for tool in run_input.tools or ()}
-            warn_unknown_tool_names(self.config, driver.all_tool_names, client_tools)
+            warn_unknown_tool_names(self.name, self.config, driver.all_tool_names, client_tools)
 
     async def _create_driver(self, run_input: RunAgentInput, instructions: str) -> Driver:
         agent = await self._create_agent(run_input, instructions)

@@ -63,7 +63,7 @@ class ToolBehavior:
     skip_messages_snapshot: bool = False
     """Send no MESSAGES_SNAPSHOT after this tool's result."""
     continue_after_frontend_call: bool = False
-    """Let the model continue after a call of this frontend tool instead of waiting for the client."""
+    """Let the model continue after a call of this client tool instead of waiting for the client."""
     stop_streaming_after_result: bool = False
     """End the run after this tool's result: the model is not called again."""
     predict_state: PredictStateMapping | Iterable[PredictStateMapping] | None = None
@@ -100,7 +100,7 @@ class StrandsAgentConfig:
     """
     max_turns: int | None = None
     """Limit of model calls in one run."""
-    interrupt_seconds: float | None = None
+    interrupt_timeout: float | None = None
     """Seconds until an interrupt expires; None for never."""
 
     def behavior(self, tool: str) -> ToolBehavior:

@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 def warn_unknown_tool_names(
-    config: StrandsAgentConfig, own_tools: Collection[str], client_tools: Collection[str]
+    agent: str, config: StrandsAgentConfig, own_tools: Collection[str], client_tools: Collection[str]
 ) -> None:
-    """Log the names that `unknown_tool_names` finds."""
+    """Log the names that `unknown_tool_names` finds in the configuration of this agent."""
     for name, nearest in unknown_tool_names(config, own_tools, client_tools).items():
         effect = (
             "no approval is requested before a call"
@@ -32,7 +32,11 @@ def warn_unknown_tool_names(
         )
         hint = f"did you mean {nearest!r}?" if nearest else f"the tools are {sorted(own_tools)}"
         logger.warning(
-            "tool_behaviors has an entry for %r, but the agent has no such tool, so %s: %s", name, effect, hint
+            "tool_behaviors of agent %s has an entry for %r, but the agent has no such tool, so %s: %s",
+            agent,
+            name,
+            effect,
+            hint,
         )
 
 

@@ -29,7 +29,7 @@ _CLEANUP_STEPS = 3
 class Driver(Protocol):
     """Executes runs of one thread: with a single agent, or with several."""
 
-    is_cancelled: bool
+    is_stopping: bool
     """True if the run has been requested to stop."""
 
     @property
@@ -72,7 +72,7 @@ class DriverSlot:
     async def acquire(self, agui_input: AguiInput) -> Driver:
         """Return the driver for a run. It is lost unless it is put back."""
         self._running = driver = self._idle or await self._create(agui_input)
-        driver.is_cancelled = False
+        driver.is_stopping = False
         self._idle = None
         return driver
 

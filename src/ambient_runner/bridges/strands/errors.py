@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strands.types.exceptions import MaxTokensReachedException
 
-from ambient_runner.errors import BridgeError
+from ambient_runner.errors import BridgeError, RunnerError
 
 __all__ = [
     "EncodingFailed",
@@ -12,7 +12,6 @@ __all__ = [
     "MaxTokens",
     "StrandsError",
     "StrandsForceStop",
-    "ThreadIsBusy",
     "to_bridge_error",
 ]
 
@@ -47,15 +46,9 @@ class InterruptLost(StrandsError):
     code = "interrupt_lost"
 
 
-class ThreadIsBusy(StrandsError):
-    """This thread already has a run. Wait for it to end."""
-
-    code = "thread_busy"
-
-
-def to_bridge_error(error: Exception, *, force_stopped: bool) -> BridgeError:
-    """Return the error a client sees for an exception of the SDK."""
-    if isinstance(error, BridgeError):
+def to_bridge_error(error: Exception, *, force_stopped: bool) -> RunnerError:
+    """Return the error a client sees for an exception of the SDK; one of ours unchanged."""
+    if isinstance(error, RunnerError):
         return error
     if isinstance(error, MaxTokensReachedException):
         return MaxTokens()

@@ -24,8 +24,9 @@ from ambient_runner.bridges.strands.client_tools import (
     tool_spec,
 )
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
-from ambient_runner.bridges.strands.interrupts import APPROVAL_INTERRUPT, DECLINED, is_approved
+from ambient_runner.bridges.strands.interrupts import APPROVAL_INTERRUPT
 from ambient_runner.bridges.strands.translate import TOOL_RESULT
+from ambient_runner.bridges.toolkit.interrupts import DECLINED, is_approved
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 
@@ -133,8 +134,8 @@ class Instrumentation:
 
     def _extend_request(self, context: InvokeModelContext) -> InvokeModelContext:
         additions = self.additions
-        if additions.tools.frontend:
-            specs: list[Any] = [tool_spec(tool) for tool in additions.tools.frontend.values()]
+        if additions.tools.client_tools:
+            specs: list[Any] = [tool_spec(tool) for tool in additions.tools.client_tools.values()]
             context = context.replace(tool_specs=[*context.tool_specs, *specs])
         if additions.system_text:
             context = context.replace(system_prompt=_extend_system_prompt(context.system_prompt, additions.system_text))
@@ -142,14 +143,14 @@ class Instrumentation:
 
     def _before_tool_call(self, event: BeforeToolCallEvent) -> None:
         name = event.tool_use["name"]
-        if not self.additions.tools.is_frontend(name):
+        if not self.additions.tools.is_client_tool(name):
             self._request_approval(event)
             return
         result: Any = FORWARDED_RESULT
         if not self.additions.config.behavior(name).continue_after_frontend_call:
             reason = {"tool": name, "call": event.tool_use["toolUseId"]}
             result = event.interrupt(CLIENT_TOOL_INTERRUPT, reason=reason)
-        event.selected_tool = fixed_result_tool(self.additions.tools.frontend[name], result)
+        event.selected_tool = fixed_result_tool(self.additions.tools.client_tools[name], result)
 
     def _request_approval(self, event: BeforeToolCallEvent) -> None:
         """Interrupt before a call that needs approval. The interrupt contains the call, because a client may see only an outer one."""

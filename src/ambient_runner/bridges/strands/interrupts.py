@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
-from ambient_runner.bridges.toolkit.interrupts import expires_at
-from ambient_runner.bridges.toolkit.json_values import to_json
+from ambient_runner.bridges.toolkit.interrupts import approval_schema, cancelled_answer, expires_at
+from ambient_runner.bridges.toolkit.json_values import to_jsonable
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -21,24 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPROVAL_INTERRUPT",
-    "DECLINED",
     "interrupt_response",
-    "interrupts_of",
-    "is_approved",
     "open_interrupt_ids",
     "resume_responses",
+    "to_interrupts",
 ]
 
 APPROVAL_INTERRUPT = "ambient-approval"
 """Name of the SDK interrupt that requests approval before a tool runs."""
-DECLINED = "The user declined this call."
 
 _ID_SEPARATOR = "#"
-_APPROVAL_SCHEMA = {
-    "type": "object",
-    "properties": {"approved": {"type": "boolean"}},
-    "required": ["approved"],
-}
 
 
 def open_interrupt_ids(interrupts: Mapping[str, Any]) -> list[str]:
@@ -50,13 +42,13 @@ def open_interrupt_ids(interrupts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def interrupts_of(pending: Iterable[PendingInterrupt], seconds: float | None) -> list[Interrupt]:
+def to_interrupts(pending: Iterable[PendingInterrupt], seconds: float | None) -> list[Interrupt]:
     """Return the AG-UI interrupts. The SDK may reuse an id in a later run; ours are unique in their thread."""
     expires = expires_at(seconds)
-    return [_interrupt_of(item, expires) for item in pending if item.native.name != CLIENT_TOOL_INTERRUPT]
+    return [_to_interrupt(item, expires) for item in pending if item.native.name != CLIENT_TOOL_INTERRUPT]
 
 
-def _interrupt_of(pending: PendingInterrupt, expires: str | None) -> Interrupt:
+def _to_interrupt(pending: PendingInterrupt, expires: str | None) -> Interrupt:
     native = pending.native
     is_approval = native.name == APPROVAL_INTERRUPT
     use = native.reason["call"] if is_approval else pending.tool_use
@@ -66,10 +58,10 @@ def _interrupt_of(pending: PendingInterrupt, expires: str | None) -> Interrupt:
         reason="tool_call" if is_approval else native.name,
         message=f"Approve the call to {use['name']}?" if is_approval and use else _reason_text(native.reason),
         tool_call_id=use["toolUseId"] if use else None,
-        response_schema=_APPROVAL_SCHEMA if is_approval else None,
+        response_schema=approval_schema() if is_approval else None,
         expires_at=expires,
-        metadata=(call if is_approval else {**call, "reason": to_json(native.reason)}) or None,
-        subagent_run_id=pending.lane,
+        metadata=(call if is_approval else {**call, "reason": to_jsonable(native.reason)}) or None,
+        subagent_run_id=pending.subagent_id,
     )
 
 
@@ -77,13 +69,8 @@ def _reason_text(reason: Any) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def is_approved(answer: Any) -> bool:
-    """Return True only for an explicit approval."""
-    return isinstance(answer, dict) and answer.get("approved") is True  # pyright: ignore[reportUnknownMemberType]
-
-
 def resume_responses(native_ids: Iterable[str], resume: Iterable[ResumeEntry]) -> list[Any]:
-    """Return the SDK's responses for these interrupts: the client's payload, or `{"cancelled": True}`, also for an expired one."""
+    """Return the SDK's responses for these interrupts: the client's payload, or `cancelled_answer()`, also for an expired one."""
     entries = {entry.interrupt_id.rpartition(_ID_SEPARATOR)[0]: entry for entry in resume}
     return [interrupt_response(native_id, _response_value(entries.get(native_id))) for native_id in native_ids]
 
@@ -95,5 +82,5 @@ def interrupt_response(native_id: str, response: Any) -> dict[str, Any]:
 
 def _response_value(entry: ResumeEntry | None) -> Any:
     if entry is None or entry.status == "cancelled":
-        return {"cancelled": True}
+        return cancelled_answer()
     return {} if entry.payload is None else entry.payload  # the SDK takes None for a missing response

@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
     from strands import Agent
 
-    from ambient_runner.bridges.toolkit.turns import Result
+    from ambient_runner.bridges.toolkit.turns import TurnToolResult
 
-__all__ = ["NO_INTERRUPTS", "InterruptState"]
+__all__ = ["NO_INTERRUPTS", "InterruptMemory"]
 
 
-class InterruptState:
-    """The interrupt state of an agent as data."""
+class InterruptMemory:
+    """The interrupted turn of an agent, as the SDK's interrupt state."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self._state = state
 
     @classmethod
-    def from_agent(cls, agent: Agent) -> InterruptState:
+    def from_agent(cls, agent: Agent) -> InterruptMemory:
         return cls(agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"])
 
     @classmethod
-    def from_stored(cls, value: Any) -> InterruptState | None:
+    def from_stored(cls, value: Any) -> InterruptMemory | None:
         """Return the state that `to_stored` serialized; None when the value is not a valid one."""
         return cls(decode_bytes_values(value)) if isinstance(value, dict) and "interrupts" in value else None
 
@@ -67,7 +67,7 @@ class InterruptState:
         """Return the ids of the interrupts that a person has to answer."""
         return open_interrupt_ids(self._state["interrupts"])
 
-    def add_client_results(self, results: Mapping[str, Result]) -> InterruptState:
+    def add_client_results(self, results: Mapping[str, TurnToolResult]) -> InterruptMemory:
         """Return a copy with the client's tool results. Calls without a result stay pending."""
         state = copy.deepcopy(self._state)
         pending_calls = {
@@ -80,9 +80,9 @@ class InterruptState:
                 del state["interrupts"][native_id]
                 completed = state["pending_tool_execution"]["completed_tool_results"]
                 completed.append(result_block(results[call_id])["toolResult"])
-        return InterruptState(state)
+        return InterruptMemory(state)
 
-    def results_message(self, results: Mapping[str, Result]) -> dict[str, Any]:
+    def results_message(self, results: Mapping[str, TurnToolResult]) -> dict[str, Any]:
         """Return the user message with a result for every call: the completed ones, then the client's, then placeholders."""
         completed = {result["toolUseId"]: {"toolResult": result} for result in self.completed_results}
         blocks = [
@@ -103,4 +103,4 @@ def _interrupt_snapshot(state: dict[str, Any]) -> Snapshot:
     return Snapshot(scope="agent", schema_version="1.0", data={"interrupt_state": state}, app_data={})
 
 
-NO_INTERRUPTS = InterruptState({"interrupts": {}, "context": {}, "activated": False})
+NO_INTERRUPTS = InterruptMemory({"interrupts": {}, "context": {}, "activated": False})

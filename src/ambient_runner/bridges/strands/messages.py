@@ -6,10 +6,10 @@ import base64
 import binascii
 import json
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.toolkit.content import attachment_placeholder
-from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text
+from ambient_runner.bridges.toolkit.content import attachment_placeholder, context_text
+from ambient_runner.bridges.toolkit.json_values import as_object, parse_json_or_text, to_json_text
 from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, AssistantTurn, ResultsTurn, SystemTurn, UserTurn
 from ambient_runner.protocol.events import (
     AudioPart,
@@ -24,18 +24,18 @@ from ambient_runner.protocol.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ambient_runner.bridges.toolkit.turns import Result, Turn
+    from ambient_runner.bridges.toolkit.turns import Turn, TurnToolResult
     from ambient_runner.protocol.events import Content, ContentPart, RunAgentInput
 
 __all__ = [
-    "content_blocks",
     "context_blocks",
-    "messages_of",
     "result_block",
     "result_content",
     "result_data",
     "system_text",
-    "text_of",
+    "text_without_attachments",
+    "to_content_blocks",
+    "to_strands_messages",
 ]
 
 Block = dict[str, Any]
@@ -74,7 +74,7 @@ _MIME_TYPES = {
 _INVALID_NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 
 
-def messages_of(turns: Iterable[Turn]) -> list[StrandsMessage]:
+def to_strands_messages(turns: Iterable[Turn]) -> list[StrandsMessage]:
     """Return the conversation as Strands messages. Neighbours of one role are merged, because providers require alternating roles."""
     messages: list[StrandsMessage] = []
     for turn in turns:
@@ -96,7 +96,7 @@ def system_text(turns: Iterable[Turn]) -> str:
 def _role_and_blocks(turn: Turn) -> tuple[str, list[Block]]:
     match turn:
         case UserTurn():
-            return "user", content_blocks(turn.content)
+            return "user", to_content_blocks(turn.content)
         case AssistantTurn():
             text: list[Block] = [{"text": turn.text}] if turn.text else []
             calls = [
@@ -110,25 +110,25 @@ def _role_and_blocks(turn: Turn) -> tuple[str, list[Block]]:
             return "system", []
 
 
-def result_block(result: Result) -> Block:
+def result_block(result: TurnToolResult) -> Block:
     """Return a tool result as a block for the model."""
     return {
         "toolResult": {
             "toolUseId": result.call_id,
             "status": "error" if result.is_error else "success",
-            "content": content_blocks(result.content) or [{"text": EMPTY_RESULT}],
+            "content": to_content_blocks(result.content) or [{"text": EMPTY_RESULT}],
         }
     }
 
 
-def content_blocks(content: Content) -> list[Block]:
+def to_content_blocks(content: Content) -> list[Block]:
     """Return content as blocks. An attachment that cannot be passed becomes a text placeholder."""
     if isinstance(content, str):
         return [{"text": content}] if content else []
     return [block for i, part in enumerate(content) if (block := _content_block(part, i)) is not None]
 
 
-def text_of(content: Content | None) -> str:
+def text_without_attachments(content: Content | None) -> str:
     """Return the text of a message without its attachments."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -137,8 +137,8 @@ def text_of(content: Content | None) -> str:
 
 def context_blocks(run_input: RunAgentInput) -> list[Block]:
     """Return the request's `context` as a block for the model."""
-    lines = [f"- {item.description}: {item.value}" for item in run_input.context]
-    return [{"text": "\n".join(["Context of this request:", *lines])}] if lines else []
+    text = context_text(run_input.context)
+    return [{"text": text}] if text else []
 
 
 def _content_block(part: ContentPart, index: int) -> Block | None:
@@ -173,8 +173,7 @@ def _media_format(mime_type: str | None, value: str) -> str:
 
 def _document_name(metadata: Any, index: int) -> str:
     """Return a document name with the characters that providers accept, unique in its message."""
-    fields = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
-    filename = str(fields.get("filename") or "document")
+    filename = str(as_object(metadata).get("filename") or "document")
     stem = _INVALID_NAME_CHARACTERS.sub("-", filename.rpartition(".")[0] or filename)
     return f"{stem.strip('-') or 'document'}-{index + 1}"
 
@@ -225,7 +224,7 @@ def _agui_source(kind: str, media: Mapping[str, Any]) -> DataSource | UrlSource 
 def _block_text(block: Mapping[str, Any]) -> str:
     if "text" in block:
         return str(block["text"])
-    return json_text(block["json"] if "json" in block else dict(block))
+    return to_json_text(block["json"] if "json" in block else dict(block))
 
 
 def _block_data(block: Mapping[str, Any]) -> Any:

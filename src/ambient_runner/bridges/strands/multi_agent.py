@@ -11,7 +11,13 @@ from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
 from ambient_runner.bridges.strands.interrupts import interrupt_response, open_interrupt_ids, resume_responses
-from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, result_block, system_text, text_of
+from ambient_runner.bridges.strands.messages import (
+    context_blocks,
+    result_block,
+    system_text,
+    text_without_attachments,
+    to_content_blocks,
+)
 from ambient_runner.bridges.toolkit.turns import result_from_message
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
 
@@ -29,7 +35,7 @@ class MultiAgentDriver:
     """A graph or swarm of one thread. Its agents remember a conversation only within a run, so later runs get a transcript."""
 
     def __init__(self, first: MultiAgentBase, create: Callable[[], Awaitable[MultiAgentBase]]) -> None:
-        self.is_cancelled = False
+        self.is_stopping = False
         self._unused: MultiAgentBase | None = first
         self._create = create
         self._running: MultiAgentBase = first
@@ -60,7 +66,7 @@ class MultiAgentDriver:
             agent.cancel(after_current_tools=True)
 
     def cancel(self) -> None:
-        self.is_cancelled = True
+        self.is_stopping = True
         for agent in _leaf_agents(self._running):
             agent.cancel()
 
@@ -79,12 +85,12 @@ class MultiAgentDriver:
         """Return the input of the graph: responses to its interrupts, or a new task. Raises: InterruptLost."""
         stored: Any = context.memory.get("orchestra")
         responses = _interrupt_responses(stored, context) if stored else []
-        if responses and context.incoming.user is None:
+        if responses and context.new_input.user is None:
             self._running.deserialize_state(stored)
             return responses
-        if context.incoming.resume:
+        if context.new_input.resume:
             raise InterruptLost
-        user_blocks = content_blocks(context.incoming.user.content) if context.incoming.user else []
+        user_blocks = to_content_blocks(context.new_input.user.content) if context.new_input.user else []
         return _join_text_blocks([*_transcript_blocks(context), *user_blocks])
 
 
@@ -102,7 +108,7 @@ def _interrupt_responses(stored: Any, context: RunContext) -> list[Any]:
         for native_id, interrupt in interrupts.items()
         if interrupt["name"] == CLIENT_TOOL_INTERRUPT
     ]
-    resume = context.incoming.resume
+    resume = context.new_input.resume
     return [
         *(resume_responses(open_interrupt_ids(interrupts), resume) if resume else []),
         *(
@@ -118,9 +124,9 @@ def _transcript_blocks(context: RunContext) -> list[dict[str, Any]]:
     lines = [
         f"{message.__struct_config__.tag}: {text}"
         for message in context.run_input.messages
-        if isinstance(message, UserMessage | AssistantMessage) and (text := text_of(message.content))
+        if isinstance(message, UserMessage | AssistantMessage) and (text := text_without_attachments(message.content))
     ]
-    if lines and context.incoming.user:
+    if lines and context.new_input.user:
         lines.pop()
     return [{"text": "\n".join(["The conversation so far:", *lines])}] if lines else []
 

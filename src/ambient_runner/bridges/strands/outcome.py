@@ -6,17 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import StrandsError
-from ambient_runner.bridges.strands.interrupts import interrupts_of
+from ambient_runner.bridges.strands.interrupts import to_interrupts
 from ambient_runner.bridges.strands.subagents import has_failed
-from ambient_runner.protocol.events import Cancelled, Custom, Interrupted, RunFinished, Success, TokenUsage
+from ambient_runner.bridges.toolkit.usage import Usage
+from ambient_runner.protocol.events import Cancelled, Custom, Interrupted, RunFinished, Success
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
     from ambient_runner.bridges.strands.translate import Translator
-    from ambient_runner.protocol.events import Event, Outcome, RunAgentInput
+    from ambient_runner.protocol.events import Event, Outcome, RunAgentInput, TokenUsage
 
 __all__ = ["build_run_finished", "stop_reason_events"]
 
+_TOKEN_COUNTS = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "total_tokens": "totalTokens",
+    "cached_input_tokens": "cacheReadInputTokens",
+    "cache_write_input_tokens": "cacheWriteInputTokens",
+}
 _ORDINARY_STOP_REASONS = {"end_turn", "tool_use", "stop_sequence", "interrupt", "cancelled", None}
 
 
@@ -47,7 +55,7 @@ def stop_reason_events(result: Any) -> list[Event]:
 
 def _run_outcome(translator: Translator, config: StrandsAgentConfig, *, cancelled: bool) -> Outcome:
     pending = translator.interrupts.values()
-    interrupts = interrupts_of(pending, config.interrupt_seconds)
+    interrupts = to_interrupts(pending, config.interrupt_timeout)
     if interrupts:
         return Interrupted(interrupts=interrupts)
     call_ids = [item.native.reason["call"] for item in pending if item.native.name == CLIENT_TOOL_INTERRUPT]
@@ -57,18 +65,12 @@ def _run_outcome(translator: Translator, config: StrandsAgentConfig, *, cancelle
 def _token_usage(result: Any) -> list[TokenUsage] | None:
     """Return the token usage of this run: an agent's accumulated usage covers all its runs, so its latest invocation is read."""
     latest = getattr(getattr(result, "metrics", None), "latest_agent_invocation", None)
-    usage = latest.usage if latest is not None else getattr(result, "accumulated_usage", None)
-    if not usage or not usage.get("totalTokens"):
+    reported = latest.usage if latest is not None else getattr(result, "accumulated_usage", None)
+    if not reported or not reported.get("totalTokens"):
         return None
-    return [
-        TokenUsage(
-            input_tokens=usage["inputTokens"],
-            output_tokens=usage["outputTokens"],
-            total_tokens=usage["totalTokens"],
-            cached_input_tokens=usage.get("cacheReadInputTokens"),
-            cache_write_input_tokens=usage.get("cacheWriteInputTokens"),
-        )
-    ]
+    usage = Usage()
+    usage.add_counts({name: reported.get(native) for name, native in _TOKEN_COUNTS.items()}, model=None)
+    return usage.tokens
 
 
 def _structured_output(result: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.base import remember
 from ambient_runner.bridges.strands.config import normalize_predict_state
 from ambient_runner.bridges.strands.driver import open_native_stream
 from ambient_runner.bridges.strands.errors import to_bridge_error
@@ -14,13 +13,13 @@ from ambient_runner.bridges.strands.run_input import build_run_context
 from ambient_runner.bridges.strands.tool_behaviors import ToolBehaviors
 from ambient_runner.bridges.strands.translate import MARKER_TYPES, Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.composer import Composer
+from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools
 from ambient_runner.bridges.toolkit.turns import collect_tool_calls
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import RunError, ToolMessage
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
-from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.strands.driver import Driver, DriverSlot
     from ambient_runner.bridges.strands.run_input import RunContext
     from ambient_runner.bridges.strands.translate import Marker
-    from ambient_runner.errors import BridgeError, RunnerError
+    from ambient_runner.errors import RunnerError
     from ambient_runner.protocol.events import Event, RunAgentInput
 
 __all__ = ["StrandsRun"]
@@ -51,14 +50,14 @@ class StrandsRun:
         stored: dict[str, Any],
         on_close: Callable[[StrandsRun], None],
     ) -> None:
-        self.composer = Composer()
+        self._composer = Composer()
         self._drivers, self._stored, self._on_close = drivers, stored, on_close
         self.memory: dict[str, Any] | None = None
         """Data for the next run; None until this run has finished."""
         self._agui_input, self._run_input = agui_input, input_from_agui(agui_input)
         self._config = config
         self._state = StateStore(self._run_input.state)
-        self._behaviors = ToolBehaviors(config, agui_input, self.composer, self._state, SNAPSHOT_MARKER)
+        self._behaviors = ToolBehaviors(config, agui_input, self._composer, self._state, SNAPSHOT_MARKER)
         self._translator: Translator | None = None
 
     async def events(self) -> AsyncGenerator[Event, None]:
@@ -88,27 +87,27 @@ class StrandsRun:
         assert self._translator is not None
         self._drivers.detach(self._driver)
         finished = build_run_finished(
-            self._run_input, self._translator, self._config, cancelled=self._driver.is_cancelled
+            self._run_input, self._translator, self._config, cancelled=self._driver.is_stopping
         )
         self.memory = self._driver.dump_memory(is_paused=bool(self._translator.interrupts))
-        remembered = [remember(self.memory)] if self.memory != self._context.memory and current_run_or_none() else []
+        has_new_memory = self.memory != self._context.memory
         last_events = [
             *stop_reason_events(self._translator.result),
-            *self.composer.close(finished),
+            *self._composer.close(finished),
             *self._state.snapshot_if_changed(),
-            *remembered,
+            *(memory_events(self.memory) if has_new_memory else []),
             finished,
         ]
         self._drivers.put_back(self._driver)
         return last_events
 
-    def map_error(self, error: Exception) -> BridgeError:
+    def map_error(self, error: Exception) -> RunnerError:
         has_given_up = self._translator is not None and self._translator.force_stopped
         return to_bridge_error(error, force_stopped=has_given_up)
 
     async def fail(self, error: RunnerError) -> list[Event]:
         """Return the ends of everything open."""
-        return self.composer.close(RunError(message=error.message))
+        return self._composer.close(RunError(message=error.message))
 
     async def close(self) -> None:
         self._on_close(self)
@@ -116,8 +115,8 @@ class StrandsRun:
     def _create_translator(self, tools: Toolbox, driver: Driver) -> Translator:
         context = _translator_context(self._run_input, tools, self._config)
         for tool_use_id in context.earlier_calls.keys() - set(context.answered_call_ids):
-            self.composer.continue_tool_call(tool_use_id)
-        self._translator = Translator(self.composer, context, lambda: driver.is_cancelled)
+            self._composer.continue_tool_call(tool_use_id)
+        self._translator = Translator(self._composer, context, lambda: driver.is_stopping)
         return self._translator
 
     async def _expand_marker(self, marker: Marker) -> AsyncGenerator[Event, None]:
@@ -136,7 +135,7 @@ def _translator_context(run_input: RunAgentInput, tools: Toolbox, config: Strand
     }
     messages = run_input.messages
     return TranslatorContext(
-        frontend_tools=tools.frontend,
+        client_tools=tools.client_tools,
         continuing_tools={name for name, behavior in behaviors.items() if behavior.continue_after_frontend_call},
         streamer_tools={name for name, behavior in behaviors.items() if behavior.args_streamer is not None},
         predictions=predictions,

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.strands.messages import text_of
+from ambient_runner.bridges.strands.messages import text_without_attachments
 from ambient_runner.bridges.toolkit.callbacks import try_hook
 from ambient_runner.bridges.toolkit.composer import random_id
-from ambient_runner.bridges.toolkit.turns import AssistantTurn, UserTurn, collect_tool_calls, new_input, to_turns
+from ambient_runner.bridges.toolkit.turns import AssistantTurn, UserTurn, collect_tool_calls, find_new_input, to_turns
 from ambient_runner.errors import NoUserMessage
 from ambient_runner.protocol.events import TextPart
 from ambient_runner.runs.run import current_run_or_none
@@ -32,7 +32,7 @@ class RunContext:
     run_input: RunAgentInput
     turns: list[Turn]
     """The whole conversation."""
-    incoming: NewInput
+    new_input: NewInput
     """The new part of the conversation."""
     tools: Toolbox
     config: StrandsAgentConfig
@@ -54,16 +54,16 @@ async def build_run_context(
     """Return the context of a run, and the error events of a failed `state_context_builder`. Raises: NoUserMessage."""
     run = current_run_or_none()
     conversation = to_turns(run_input.messages)
-    incoming = new_input(run_input, new_ids=None if run is None else run.new_ids)
-    if not incoming.resume and (not conversation or isinstance(conversation[-1], AssistantTurn)):
+    new_input = find_new_input(run_input, new_ids=None if run is None else run.new_ids)
+    if not new_input.resume and (not conversation or isinstance(conversation[-1], AssistantTurn)):
         conversation.append(_default_turn(config))
-        incoming = dataclasses.replace(incoming, user=conversation[-1])
+        new_input = dataclasses.replace(new_input, user=conversation[-1])
     conversation, hook_errors = await _add_state_context(conversation, agui_input, config)
-    if incoming.user is not None:
+    if new_input.user is not None:
         user = next(turn for turn in reversed(conversation) if isinstance(turn, UserTurn))
-        incoming = dataclasses.replace(incoming, user=user)
+        new_input = dataclasses.replace(new_input, user=user)
     context = RunContext(
-        run_input=run_input, turns=conversation, incoming=incoming, tools=tools, config=config, memory=memory
+        run_input=run_input, turns=conversation, new_input=new_input, tools=tools, config=config, memory=memory
     )
     return context, hook_errors
 
@@ -85,7 +85,9 @@ async def _add_state_context(
         return conversation, []
     user = conversation[index]
     assert isinstance(user, UserTurn)
-    text, hook_errors = await try_hook("state_context_builder", builder, agui_input, text_of(user.content))
+    text, hook_errors = await try_hook(
+        "state_context_builder", builder, agui_input, text_without_attachments(user.content)
+    )
     if hook_errors:
         return conversation, hook_errors
     rewritten = dataclasses.replace(user, content=_replace_text(user.content, str(text)))

@@ -12,8 +12,8 @@ from ambient_runner.bridges.strands.agent_clone import session_manager_of
 from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
 from ambient_runner.bridges.strands.interrupts import resume_responses
-from ambient_runner.bridges.strands.memory import NO_INTERRUPTS, InterruptState
-from ambient_runner.bridges.strands.messages import content_blocks, context_blocks, messages_of, system_text
+from ambient_runner.bridges.strands.memory import NO_INTERRUPTS, InterruptMemory
+from ambient_runner.bridges.strands.messages import context_blocks, system_text, to_content_blocks, to_strands_messages
 from ambient_runner.bridges.strands.text_bypass import TextBypass
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn
 from ambient_runner.errors import NoUserMessage
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from strands import Agent
 
     from ambient_runner.bridges.strands.run_input import RunContext
-    from ambient_runner.bridges.toolkit.turns import Result
+    from ambient_runner.bridges.toolkit.turns import TurnToolResult
 
 __all__ = ["SingleAgentDriver"]
 
@@ -39,7 +39,7 @@ class SingleAgentDriver:
     """
 
     def __init__(self, agent: Agent) -> None:
-        self.is_cancelled = False
+        self.is_stopping = False
         self._agent = agent
         self._instrumentation = Instrumentation.for_agent(agent)
         self._has_session = session_manager_of(agent) is not None
@@ -76,7 +76,7 @@ class SingleAgentDriver:
         self._agent.cancel(after_current_tools=True)
 
     def cancel(self) -> None:
-        self.is_cancelled = True
+        self.is_stopping = True
         self._agent.cancel()
 
     def dump_memory(self, *, is_paused: bool) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class SingleAgentDriver:
         state = {key: value for key, value in self._agent.state.get().items() if key != _CONTEXT_KEY}
         memory: dict[str, Any] = {"state": state} if state != self._initial_state else {}
         if is_paused:
-            memory["pending"] = InterruptState.from_agent(self._agent).to_stored()
+            memory["pending"] = InterruptMemory.from_agent(self._agent).to_stored()
         return pydantic_core.to_jsonable_python(memory, serialize_unknown=True)
 
     async def aclose(self) -> None:
@@ -101,14 +101,14 @@ class SingleAgentDriver:
 
     def _load_history(self, context: RunContext) -> Any:
         """Load the conversation into the agent and return the prompt. Raises: NoUserMessage, InterruptLost."""
-        interrupt_state = InterruptState.from_stored(context.memory.get("pending"))
+        interrupt_memory = InterruptMemory.from_stored(context.memory.get("pending"))
         self._agent.state = AgentState(context.memory.get("state", self._initial_state))
-        if context.incoming.resume:
-            return self._load_interrupted_turn(context, interrupt_state)
+        if context.new_input.resume:
+            return self._load_interrupted_turn(context, interrupt_memory)
         NO_INTERRUPTS.load_into(self._agent)
-        messages: list[Any] = messages_of(context.turns)
-        if interrupt_state is not None:
-            _restore_assistant_message(messages, interrupt_state)
+        messages: list[Any] = to_strands_messages(context.turns)
+        if interrupt_memory is not None:
+            _restore_assistant_message(messages, interrupt_memory)
         if not messages or messages[-1]["role"] != "user":
             raise NoUserMessage
         has_results = any("toolResult" in block for block in messages[-1]["content"])
@@ -116,31 +116,31 @@ class SingleAgentDriver:
         self._agent.messages = messages
         return prompt
 
-    def _load_interrupted_turn(self, context: RunContext, interrupt_state: InterruptState | None) -> Any:
+    def _load_interrupted_turn(self, context: RunContext, interrupt_memory: InterruptMemory | None) -> Any:
         """Load the history and the interrupted turn, and return the responses to its interrupts. Raises: InterruptLost."""
-        if interrupt_state is None or not interrupt_state.is_active:
+        if interrupt_memory is None or not interrupt_memory.is_active:
             raise InterruptLost
-        index = _interrupted_turn_index(context, interrupt_state)
-        messages: list[Any] = messages_of(context.turns[:index])
-        if interrupt_state.assistant_message:
-            messages.append(interrupt_state.assistant_message)
+        index = _interrupted_turn_index(context, interrupt_memory)
+        messages: list[Any] = to_strands_messages(context.turns[:index])
+        if interrupt_memory.assistant_message:
+            messages.append(interrupt_memory.assistant_message)
         self._agent.messages = messages
-        interrupt_state.add_client_results(_client_results(context)).load_into(self._agent)
-        return resume_responses(interrupt_state.open_interrupt_ids(), context.incoming.resume)
+        interrupt_memory.add_client_results(_client_results(context)).load_into(self._agent)
+        return resume_responses(interrupt_memory.open_interrupt_ids(), context.new_input.resume)
 
     async def _session_prompt(self, context: RunContext) -> Any:
         """Return the prompt for an agent whose session has the history. Raises: InterruptLost."""
-        interrupt_state, resume = InterruptState.from_agent(self._agent), context.incoming.resume
-        if interrupt_state.is_active and resume and interrupt_state.open_interrupt_ids():
-            interrupt_state.add_client_results(_client_results(context)).load_into(self._agent)
-            return resume_responses(interrupt_state.open_interrupt_ids(), resume)
+        interrupt_memory, resume = InterruptMemory.from_agent(self._agent), context.new_input.resume
+        if interrupt_memory.is_active and resume and interrupt_memory.open_interrupt_ids():
+            interrupt_memory.add_client_results(_client_results(context)).load_into(self._agent)
+            return resume_responses(interrupt_memory.open_interrupt_ids(), resume)
         if resume:
             raise InterruptLost
-        if interrupt_state.is_active:
+        if interrupt_memory.is_active:
             NO_INTERRUPTS.load_into(self._agent)
-            if interrupt_state.assistant_message:
-                await self._append_message(interrupt_state.results_message(_client_results(context)))
-        return content_blocks(context.incoming.user.content) if context.incoming.user else None
+            if interrupt_memory.assistant_message:
+                await self._append_message(interrupt_memory.results_message(_client_results(context)))
+        return to_content_blocks(context.new_input.user.content) if context.new_input.user else None
 
     async def _append_message(self, message: Any) -> None:
         """Append a message to the history as the SDK does, so that the session manager stores it."""
@@ -150,31 +150,31 @@ class SingleAgentDriver:
 
 def _extra_blocks(context: RunContext) -> list[dict[str, Any]]:
     """Return the blocks to add to the model's request: a user message sent together with an answer, and the request's context."""
-    incoming = context.incoming
-    user_blocks = content_blocks(incoming.user.content) if incoming.resume and incoming.user else []
+    new_input = context.new_input
+    user_blocks = to_content_blocks(new_input.user.content) if new_input.resume and new_input.user else []
     return [*user_blocks, *context_blocks(context.run_input)]
 
 
-def _client_results(context: RunContext) -> dict[str, Result]:
+def _client_results(context: RunContext) -> dict[str, TurnToolResult]:
     """Return the answered results of the conversation by call id."""
     results = [result for turn in context.turns if isinstance(turn, ResultsTurn) for result in turn.results]
     return {result.call_id: result for result in results if result.is_answered}
 
 
-def _interrupted_turn_index(context: RunContext, interrupt_state: InterruptState) -> int:
+def _interrupted_turn_index(context: RunContext, interrupt_memory: InterruptMemory) -> int:
     """Return the index of the interrupted turn in the conversation. The SDK repeats everything from there on."""
-    call_ids = set(interrupt_state.call_ids)
+    call_ids = set(interrupt_memory.call_ids)
     for index, turn in enumerate(context.turns):
         if isinstance(turn, AssistantTurn) and call_ids.intersection(call.id for call in turn.calls):
             return index
     return len(context.turns)
 
 
-def _restore_assistant_message(messages: list[Any], interrupt_state: InterruptState) -> None:
+def _restore_assistant_message(messages: list[Any], interrupt_memory: InterruptMemory) -> None:
     """Replace the interrupted turn by the model's own message: it contains signatures that providers require again."""
-    if interrupt_state.assistant_message is None:
+    if interrupt_memory.assistant_message is None:
         return
     for message in messages:
         call_ids = [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
-        if call_ids == interrupt_state.call_ids:
-            message["content"] = interrupt_state.assistant_message["content"]
+        if call_ids == interrupt_memory.call_ids:
+            message["content"] = interrupt_memory.assistant_message["content"]

@@ -132,7 +132,7 @@ class ToolBehaviors:
             result_content(ready.result),
             name=ready.name,
             args=ready.arguments,
-            lane=ready.lane,
+            subagent_id=ready.subagent_id,
             is_error=ready.result.get("status") == "error",
         )
 
@@ -176,7 +176,11 @@ class ToolBehaviors:
                 case _:
                     return None if is_private(event) else [_require_encodable(event)]
         except (TypeError, ValueError, PatchConflict):
-            logger.exception("Ignored an event of a custom_result_handler, because it cannot be sent")
+            logger.exception(
+                "Run %s on thread %s: ignored an event of a custom_result_handler, because it cannot be sent.",
+                self._run_input.run_id,
+                self._run_input.thread_id,
+            )
             return None
 
 

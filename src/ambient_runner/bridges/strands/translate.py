@@ -2,7 +2,7 @@
 
 Where a hook of the user applies, a marker is among the events: `ToolCallReady` before a call ends, `ToolResultReady` for a result,
 `StateChange` when a tool changes the state. `tool_behaviors.py` expands markers into events. Nested agents (graphs, swarms, agents as
-tools) have lanes of their own, see `subagents.py`.
+tools) are subagents, see `subagents.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from ambient_runner.bridges.strands.subagents import SubagentLanes
+from ambient_runner.bridges.strands.subagents import Subagents
 from ambient_runner.protocol.events import TextMessageContent
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.composer import Composer
     from ambient_runner.protocol.events import Event
-    from ambient_runner.protocol.open_items import OwnerId
+    from ambient_runner.protocol.open_items import SubagentId
 
 __all__ = [
     "MARKER_TYPES",
@@ -58,7 +58,7 @@ class ToolResultReady:
     name: str
     arguments: str
     result: Native
-    lane: OwnerId
+    subagent_id: SubagentId
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class PendingInterrupt:
 
     native: Any
     tool_use: Native | None = None
-    lane: OwnerId = None
+    subagent_id: SubagentId = None
 
 
 _NO_EVENTS: list[Any] = []
@@ -87,7 +87,7 @@ _NO_EVENTS: list[Any] = []
 @dataclass(slots=True)
 class _StreamedCall:
     name: str
-    lane: OwnerId
+    subagent_id: SubagentId
     deltas: list[str] = field(default_factory=list[str])
 
     @property
@@ -99,10 +99,10 @@ class _StreamedCall:
 class TranslatorContext:
     """Facts about tools and earlier calls, known before the run starts."""
 
-    frontend_tools: Collection[str] = ()
+    client_tools: Collection[str] = ()
     """Tools that the client executes."""
     continuing_tools: Collection[str] = ()
-    """Frontend tools after whose call the model continues."""
+    """Client tools after whose call the model continues."""
     streamer_tools: Collection[str] = ()
     """Tools whose arguments a hook streams."""
     predictions: Mapping[str, list[dict[str, str]]] = field(default_factory=dict[str, list[dict[str, str]]])
@@ -129,14 +129,14 @@ class Translator:
         self._composer = composer
         self._context = context
         self._calls: dict[str, _StreamedCall] = {}
-        self._current_calls: dict[OwnerId, str] = {}
-        self._open_texts: dict[OwnerId, str] = {}
+        self._current_calls: dict[SubagentId, str] = {}
+        self._open_texts: dict[SubagentId, str] = {}
         self._is_stopping = is_stopping
-        self._streaming_lanes: set[OwnerId] = set()
+        self._streaming_subagents: set[SubagentId] = set()
         self._last_message: Native = {}
         self._answered_ids = set(context.answered_call_ids)
-        self._subagents = SubagentLanes(composer)
-        self._handlers: dict[str, Callable[[Native, OwnerId], list[Any]]] = {
+        self._subagents = Subagents(composer)
+        self._handlers: dict[str, Callable[[Native, SubagentId], list[Any]]] = {
             "node_id": self._node_event,
             "from_node_ids": self._node_handoff,
             "current_tool_use": self._arguments_delta,
@@ -150,38 +150,38 @@ class Translator:
             "result": self._final_result,
         }
 
-    def feed(self, native: Native | str, lane: OwnerId = None) -> list[Any]:
+    def feed(self, native: Native | str, subagent_id: SubagentId = None) -> list[Any]:
         """Return the events and markers of an SDK event or of a text delta.
 
         Almost all items of a stream are text deltas, so these are checked first.
         """
         if isinstance(native, str):
-            return self._text_delta(native, lane)
+            return self._text_delta(native, subagent_id)
         if "data" in native:
-            return self._text_delta(native["data"], lane)
+            return self._text_delta(native["data"], subagent_id)
         raw = native.get("event")
         if raw is None or "node_id" in native:
-            return self._dispatch(native, lane)
-        return _NO_EVENTS if "contentBlockDelta" in raw else self._model_chunk(raw, lane)
+            return self._dispatch(native, subagent_id)
+        return _NO_EVENTS if "contentBlockDelta" in raw else self._model_chunk(raw, subagent_id)
 
-    def _text_delta(self, delta: str, lane: OwnerId) -> list[Event]:
-        message_id = self._open_texts.get(lane)
+    def _text_delta(self, delta: str, subagent_id: SubagentId) -> list[Event]:
+        message_id = self._open_texts.get(subagent_id)
         if message_id is None or not delta:
-            return self._first_delta(delta, lane)
-        return [TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=lane)]
+            return self._first_delta(delta, subagent_id)
+        return [TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=subagent_id)]
 
-    def _first_delta(self, delta: str, lane: OwnerId) -> list[Event]:
-        """Return the events of text that opens a message. Later deltas need only its id, until the lane has another event."""
-        events = self._composer.text(delta, lane=lane)
+    def _first_delta(self, delta: str, subagent_id: SubagentId) -> list[Event]:
+        """Return the events of text that opens a message. Later deltas need only its id, until its speaker has another event."""
+        events = self._composer.text(delta, subagent_id=subagent_id)
         if events and isinstance(events[-1], TextMessageContent):
-            self._open_texts[lane] = events[-1].message_id
+            self._open_texts[subagent_id] = events[-1].message_id
         return events
 
-    def _dispatch(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _dispatch(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         for key, handle in self._handlers.items():
             if key in native:
-                self._open_texts.pop(lane, None)
-                return handle(native, lane)
+                self._open_texts.pop(subagent_id, None)
+                return handle(native, subagent_id)
         return _NO_EVENTS
 
     def _find_call(self, tool_use_id: str) -> tuple[str, str]:
@@ -189,29 +189,29 @@ class Translator:
         call = self._calls.get(tool_use_id)
         return (call.name, call.arguments) if call else self._context.earlier_calls.get(tool_use_id, ("tool", ""))
 
-    def _model_chunk(self, raw: Native, lane: OwnerId) -> list[Any]:
-        self._open_texts.pop(lane, None)
+    def _model_chunk(self, raw: Native, subagent_id: SubagentId) -> list[Any]:
+        self._open_texts.pop(subagent_id, None)
         start = raw.get("contentBlockStart")
         if start is not None:
             block: Native = start.get("start") or {}
             use = block.get("toolUse")
-            return self._start_call(use["toolUseId"], use["name"], lane) if use else _NO_EVENTS
+            return self._start_call(use["toolUseId"], use["name"], subagent_id) if use else _NO_EVENTS
         if "contentBlockStop" in raw:
-            return self._end_block(lane)
-        return self._start_model_turn(lane) if "messageStart" in raw else _NO_EVENTS
+            return self._end_block(subagent_id)
+        return self._start_model_turn(subagent_id) if "messageStart" in raw else _NO_EVENTS
 
-    def _start_call(self, tool_use_id: str, name: str, lane: OwnerId) -> list[Any]:
-        self._current_calls[lane] = tool_use_id
+    def _start_call(self, tool_use_id: str, name: str, subagent_id: SubagentId) -> list[Any]:
+        self._current_calls[subagent_id] = tool_use_id
         if tool_use_id in self._calls:
             return _NO_EVENTS
-        self._calls[tool_use_id] = _StreamedCall(name, lane)
-        events: list[Any] = [*self._composer.end_text(lane), *self._composer.end_reasoning(lane)]
+        self._calls[tool_use_id] = _StreamedCall(name, subagent_id)
+        events: list[Any] = [*self._composer.end_text(subagent_id), *self._composer.end_reasoning(subagent_id)]
         prediction = self._context.predictions.get(name)
         if prediction:
-            events += self._composer.custom("PredictState", prediction, lane)
-        return events + self._composer.tool_start(tool_use_id, name, lane)
+            events += self._composer.custom("PredictState", prediction, subagent_id)
+        return events + self._composer.tool_start(tool_use_id, name, subagent_id)
 
-    def _arguments_delta(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _arguments_delta(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         tool_use_id = native["current_tool_use"]["toolUseId"]
         delta = native["delta"]["toolUse"]["input"]
         call = self._calls.get(tool_use_id)
@@ -220,120 +220,130 @@ class Translator:
         call.deltas.append(delta)
         return _NO_EVENTS if call.name in self._context.streamer_tools else self._composer.tool_args(tool_use_id, delta)
 
-    def _end_block(self, lane: OwnerId) -> list[Any]:
-        tool_use_id = self._current_calls.pop(lane, None)
+    def _end_block(self, subagent_id: SubagentId) -> list[Any]:
+        tool_use_id = self._current_calls.pop(subagent_id, None)
         if tool_use_id is None:
-            return self._composer.end_reasoning(lane)
+            return self._composer.end_reasoning(subagent_id)
         call = self._calls[tool_use_id]
-        waits_for_client = self._is_frontend(call.name, lane) and call.name not in self._context.continuing_tools
+        waits_for_client = (
+            self._is_client_tool(call.name, subagent_id) and call.name not in self._context.continuing_tools
+        )
         return [
             ToolCallReady(tool_use_id=tool_use_id, name=call.name, arguments=call.arguments, ends=not waits_for_client)
         ]
 
-    def _start_model_turn(self, lane: OwnerId) -> list[Any]:
+    def _start_model_turn(self, subagent_id: SubagentId) -> list[Any]:
         """End what the model left open when it failed and starts again: a call it had begun will not be made."""
-        self._streaming_lanes.add(lane)
-        tool_use_id = self._current_calls.pop(lane, None)
-        ended = [*self._composer.end_text(lane), *self._composer.end_reasoning(lane)]
+        self._streaming_subagents.add(subagent_id)
+        tool_use_id = self._current_calls.pop(subagent_id, None)
+        ended = [*self._composer.end_text(subagent_id), *self._composer.end_reasoning(subagent_id)]
         return ended + (self._composer.tool_end(tool_use_id) if tool_use_id else [])
 
-    def _reasoning_delta(self, native: Native, lane: OwnerId) -> list[Any]:
-        return self._composer.reasoning(native["reasoningText"] or "", lane=lane)
+    def _reasoning_delta(self, native: Native, subagent_id: SubagentId) -> list[Any]:
+        return self._composer.reasoning(native["reasoningText"] or "", subagent_id=subagent_id)
 
-    def _redacted_reasoning(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _redacted_reasoning(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         content = native["reasoningRedactedContent"]
         return (
-            self._composer.reasoning_encrypted(base64.b64encode(content).decode(), lane=lane) if content else _NO_EVENTS
+            self._composer.reasoning_encrypted(base64.b64encode(content).decode(), subagent_id=subagent_id)
+            if content
+            else _NO_EVENTS
         )
 
-    def _complete_message(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _complete_message(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         message = native["message"]
         if message["role"] == "assistant":
-            return self._assistant_message(message, lane)
+            return self._assistant_message(message, subagent_id)
         results = [block["toolResult"] for block in message["content"] if "toolResult" in block]
-        return [item for result in results for item in self._result_marker(result, lane)]
+        return [item for result in results for item in self._result_marker(result, subagent_id)]
 
-    def _assistant_message(self, message: Native, lane: OwnerId) -> list[Any]:
+    def _assistant_message(self, message: Native, subagent_id: SubagentId) -> list[Any]:
         """End the model's message. Text that was not streamed comes from a hook or another agent, and is sent now."""
         self._last_message = message
-        was_streamed = lane in self._streaming_lanes or self._is_stopping()
-        self._streaming_lanes.discard(lane)
+        was_streamed = subagent_id in self._streaming_subagents or self._is_stopping()
+        self._streaming_subagents.discard(subagent_id)
         texts = [] if was_streamed else _text_blocks(message)
-        events = [event for text in texts for event in self._composer.text(text, lane=lane)]
-        return [*events, *self._composer.end_text(lane), *self._composer.end_reasoning(lane)]
+        events = [event for text in texts for event in self._composer.text(text, subagent_id=subagent_id)]
+        return [*events, *self._composer.end_text(subagent_id), *self._composer.end_reasoning(subagent_id)]
 
-    def _tool_result(self, native: Native, lane: OwnerId) -> list[Any]:
-        return self._result_marker(native[TOOL_RESULT], lane)
+    def _tool_result(self, native: Native, subagent_id: SubagentId) -> list[Any]:
+        return self._result_marker(native[TOOL_RESULT], subagent_id)
 
-    def _result_marker(self, result: Native, lane: OwnerId) -> list[Any]:
+    def _result_marker(self, result: Native, subagent_id: SubagentId) -> list[Any]:
         tool_use_id = result["toolUseId"]
         name, arguments = self._find_call(tool_use_id)
-        if tool_use_id in self._answered_ids or self._is_frontend(name, lane):
+        if tool_use_id in self._answered_ids or self._is_client_tool(name, subagent_id):
             return _NO_EVENTS
         self._answered_ids.add(tool_use_id)
-        marker = ToolResultReady(tool_use_id=tool_use_id, name=name, arguments=arguments, result=result, lane=lane)
+        marker = ToolResultReady(
+            tool_use_id=tool_use_id, name=name, arguments=arguments, result=result, subagent_id=subagent_id
+        )
         return [*self._subagents.close_tool(tool_use_id), marker]
 
-    def _is_frontend(self, name: str, lane: OwnerId) -> bool:
+    def _is_client_tool(self, name: str, subagent_id: SubagentId) -> bool:
         """Return True for a client tool. Agents used as tools have no client tools, whatever their own are called."""
-        return name in self._context.frontend_tools and lane not in self._subagents.nested
+        return name in self._context.client_tools and subagent_id not in self._subagents.nested
 
-    def _tool_stream_event(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _tool_stream_event(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         streamed = native["tool_stream_event"]
         data, use = streamed["data"], streamed["tool_use"]
         if not isinstance(data, dict):
             return _NO_EVENTS
         inner = cast("dict[str, Any]", data)
-        opened, inner_lane = self._subagents.enter_tool(use, inner, lane)
-        if inner_lane is not None:
-            return [*opened, *self.feed(inner, inner_lane)]
+        opened, inner_id = self._subagents.enter_tool(use, inner, subagent_id)
+        if inner_id is not None:
+            return [*opened, *self.feed(inner, inner_id)]
         if isinstance(inner.get("state"), dict):
             return [StateChange(changes=inner["state"])]
         return _NO_EVENTS
 
-    def _tool_interrupt(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _tool_interrupt(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         event = native["tool_interrupt_event"]
         for interrupt in event["interrupts"]:
-            self.interrupts[interrupt.id] = PendingInterrupt(native=interrupt, tool_use=event["tool_use"], lane=lane)
+            self.interrupts[interrupt.id] = PendingInterrupt(
+                native=interrupt, tool_use=event["tool_use"], subagent_id=subagent_id
+            )
         return _NO_EVENTS
 
-    def _force_stop(self, native: Native, lane: OwnerId) -> list[Any]:
-        self.force_stopped = self.force_stopped or lane is None
+    def _force_stop(self, native: Native, subagent_id: SubagentId) -> list[Any]:
+        self.force_stopped = self.force_stopped or subagent_id is None
         return _NO_EVENTS
 
-    def _node_event(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _node_event(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         kind, node = native.get("type"), native["node_id"]
         if kind == "multiagent_node_stream":
-            opened, inner_lane = self._subagents.enter_node(node, lane)
-            return [*opened, *self.feed(native["event"], inner_lane)]
+            opened, inner_id = self._subagents.enter_node(node, subagent_id)
+            return [*opened, *self.feed(native["event"], inner_id)]
         if kind == "multiagent_node_interrupt":
-            inner_lane = self._subagents.find_lane(node, lane)
+            inner_id = self._subagents.subagent_of(node, subagent_id)
             for interrupt in native["interrupts"]:
                 known = self.interrupts.get(interrupt.id)
                 use = known.tool_use if known else None
-                self.interrupts[interrupt.id] = PendingInterrupt(native=interrupt, tool_use=use, lane=inner_lane)
-        return self._subagents.feed_node(native, lane)
+                self.interrupts[interrupt.id] = PendingInterrupt(native=interrupt, tool_use=use, subagent_id=inner_id)
+        return self._subagents.feed_node(native, subagent_id)
 
-    def _node_handoff(self, native: Native, lane: OwnerId) -> list[Any]:
+    def _node_handoff(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         value = {"from_nodes": native["from_node_ids"], "to_nodes": native["to_node_ids"]}
         message = native.get("message")
-        return self._composer.custom("MultiAgentHandoff", value | ({"message": message} if message else {}), lane)
+        return self._composer.custom(
+            "MultiAgentHandoff", value | ({"message": message} if message else {}), subagent_id
+        )
 
-    def _final_result(self, native: Native, lane: OwnerId) -> list[Any]:
-        if lane is not None:
+    def _final_result(self, native: Native, subagent_id: SubagentId) -> list[Any]:
+        if subagent_id is not None:
             return _NO_EVENTS
         self.result = native["result"]
         interrupts = getattr(self.result, "interrupts", None) or ()
         self.interrupts = {item.id: self.interrupts.get(item.id, PendingInterrupt(native=item)) for item in interrupts}
-        return self._final_message(lane)
+        return self._final_message(subagent_id)
 
-    def _final_message(self, lane: OwnerId) -> list[Any]:
+    def _final_message(self, subagent_id: SubagentId) -> list[Any]:
         """Return the events of the final message if a hook wrote it and it has not been sent."""
         last: Native = getattr(self.result, "message", None) or {}
         is_sent = not last or _text_blocks(last) == _text_blocks(self._last_message)
         if is_sent or getattr(self.result, "stop_reason", None) != "end_turn":
             return _NO_EVENTS
-        return self._assistant_message(last, lane)
+        return self._assistant_message(last, subagent_id)
 
 
 def _text_blocks(message: Native) -> list[str]:

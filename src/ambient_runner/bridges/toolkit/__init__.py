@@ -15,9 +15,24 @@ from ambient_runner.bridges.toolkit.callbacks import (
     try_stream,
 )
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
-from ambient_runner.bridges.toolkit.content import attachment_placeholder
-from ambient_runner.bridges.toolkit.interrupts import expires_at, interrupt_lapsed_events, resolved_interrupt_ids
-from ambient_runner.bridges.toolkit.json_values import json_text, parse_json_or_text, to_json, to_json_or_type_name
+from ambient_runner.bridges.toolkit.content import attachment_placeholder, context_text
+from ambient_runner.bridges.toolkit.interrupts import (
+    DECLINED,
+    approval_schema,
+    cancelled_answer,
+    expires_at,
+    interrupt_lapsed_events,
+    is_approved,
+    resolved_interrupt_ids,
+)
+from ambient_runner.bridges.toolkit.json_values import (
+    as_object,
+    parse_json_or_text,
+    to_json_text,
+    to_jsonable,
+    to_jsonable_or_type_name,
+)
+from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
@@ -26,16 +41,16 @@ from ambient_runner.bridges.toolkit.turns import (
     EMPTY_RESULT,
     MISSING_RESULT,
     AssistantTurn,
-    Call,
     NewInput,
-    Result,
     ResultsTurn,
     SystemTurn,
     Turn,
+    TurnToolCall,
+    TurnToolResult,
     UserTurn,
     collect_tool_calls,
+    find_new_input,
     missing_result,
-    new_input,
     result_from_message,
     to_turns,
     unanswered_tool_calls,
@@ -47,6 +62,7 @@ from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import Event, Interrupt, ResumeEntry, RunAgentInput, Tool
 
 __all__ = [
+    "DECLINED",
     "EMPTY_RESULT",
     "MISSING_RESULT",
     "TOOL_NAME",
@@ -55,14 +71,12 @@ __all__ = [
     "BridgeError",
     "BridgeTimeout",
     "BridgeUnavailable",
-    "Call",
     "Composer",
     "ConfigError",
     "Event",
     "Interrupt",
     "NewInput",
     "PredictStateMapping",
-    "Result",
     "ResultsTurn",
     "ResumeEntry",
     "RunAgentInput",
@@ -71,23 +85,30 @@ __all__ = [
     "Tool",
     "Toolbox",
     "Turn",
+    "TurnToolCall",
+    "TurnToolResult",
     "Usage",
     "UserTurn",
     "accepts_argument",
     "allocate_tool_call_id",
+    "approval_schema",
+    "as_object",
     "attachment_placeholder",
     "call_hook",
     "callable_tools",
+    "cancelled_answer",
     "clean_schema",
     "collect_tool_calls",
+    "context_text",
     "expires_at",
+    "find_new_input",
     "hook_error",
     "input_from_agui",
     "interrupt_lapsed_events",
+    "is_approved",
     "iterate_in_thread",
-    "json_text",
+    "memory_events",
     "missing_result",
-    "new_input",
     "optional_dependency",
     "parse_json_or_text",
     "random_id",
@@ -96,8 +117,9 @@ __all__ = [
     "result_from_message",
     "stream_hook",
     "stream_run",
-    "to_json",
-    "to_json_or_type_name",
+    "to_json_text",
+    "to_jsonable",
+    "to_jsonable_or_type_name",
     "to_turns",
     "try_hook",
     "try_stream",

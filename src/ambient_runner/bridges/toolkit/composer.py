@@ -1,8 +1,8 @@
 """Composer: turns what a framework reports into AG-UI events whose starts and ends are balanced, whatever the framework does.
 
-An adapter reports text, reasoning, tool calls, steps and subagents as they come, and gets the events to emit. State is held per lane: a
-`subagentRunId`, None for the agent itself. Native replays are idempotent: a repeated call or result adds no events, and a complete text
-after its deltas adds only what was missing.
+An adapter reports text, reasoning, tool calls, steps and subagents as they come, and gets the events to emit. State is held per speaker:
+the agent itself, or a subagent. Native replays are idempotent: a repeated call or result adds no events, and a complete text after its
+deltas adds only what was missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from ambient_runner.protocol import events as e
-from ambient_runner.protocol.open_items import OpenItems, OwnerId
+from ambient_runner.protocol.open_items import OpenItems, SubagentId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +27,11 @@ def random_id(kind: str) -> str:
 
 
 @dataclass(slots=True)
-class _LaneState:
+class _SpeakerState:
     """The open items of one agent or subagent."""
 
     text_id: str | None = None
-    speaker: tuple[str | None, TextRole, str | None] = (None, "assistant", None)
+    text_author: tuple[str | None, TextRole, str | None] = (None, "assistant", None)
     reasoning_id: str | None = None
     reasoning_key: str | None = None
     last_reasoning_id: str | None = None
@@ -42,7 +42,7 @@ class _LaneState:
 
 @dataclass(slots=True)
 class _CallState:
-    lane: OwnerId
+    subagent_id: SubagentId
     args: list[str] = field(default_factory=list[str])
     is_answered: bool = False
 
@@ -50,16 +50,16 @@ class _CallState:
 class Composer:
     """Composes the events of one run. Each method returns the events to emit, in order; often none, sometimes several.
 
-    Text and reasoning of a lane never overlap, and both end before its next tool call. Calls made in one turn share a
-    `parentMessageId`. A result comes after its call, once.
+    `subagent_id` is the `subagentRunId` of the subagent that speaks, None for the agent itself. Text and reasoning of one speaker never
+    overlap, and both end before its next tool call. Calls made in one turn share a `parentMessageId`. A result comes after its call, once.
     """
 
     def __init__(self, new_id: Callable[[str], str] = random_id) -> None:
         self._new_id = new_id
         self._open = OpenItems()
-        self._lanes: dict[OwnerId, _LaneState] = {}
+        self._speakers: dict[SubagentId, _SpeakerState] = {}
         self._calls: dict[str, _CallState] = {}
-        self._sent_by_key: dict[tuple[str, OwnerId, str], list[str]] = {}
+        self._sent_by_key: dict[tuple[str, SubagentId, str], list[str]] = {}
         self._used_message_ids: set[str] = set()
         self._provisional: dict[str, e.ToolCallResult] = {}
 
@@ -67,7 +67,7 @@ class Composer:
         self,
         delta: str,
         *,
-        lane: OwnerId = None,
+        subagent_id: SubagentId = None,
         key: str | None = None,
         complete: bool = False,
         role: TextRole = "assistant",
@@ -78,41 +78,45 @@ class Composer:
 
         `message_id` is the framework's id for a message that starts here; used a second time it becomes `id~2`.
         """
-        delta = self._remove_sent("text", lane, key, delta, complete=complete)
+        delta = self._remove_sent("text", subagent_id, key, delta, complete=complete)
         if not delta:
             return []
-        state = self._lane_state(lane)
-        same_speaker = state.speaker == (key or state.speaker[0], role, name)
-        if state.text_id is not None and same_speaker:
-            return [e.TextMessageContent(message_id=state.text_id, delta=delta, subagent_run_id=lane)]
-        events = self.end_reasoning(lane) if same_speaker else [*self.end_reasoning(lane), *self.end_text(lane)]
+        state = self._speaker_state(subagent_id)
+        is_same_author = state.text_author == (key or state.text_author[0], role, name)
+        if state.text_id is not None and is_same_author:
+            return [e.TextMessageContent(message_id=state.text_id, delta=delta, subagent_run_id=subagent_id)]
+        events = (
+            self.end_reasoning(subagent_id)
+            if is_same_author
+            else [*self.end_reasoning(subagent_id), *self.end_text(subagent_id)]
+        )
         if state.text_id is None:
-            state.text_id, state.speaker = self._message_id(message_id), (key, role, name)
+            state.text_id, state.text_author = self._message_id(message_id), (key, role, name)
             state.call_message_id = state.text_id if role == "assistant" else None
             state.unanswered = set()
             events += self._track_events(
-                e.TextMessageStart(message_id=state.text_id, role=role, name=name, subagent_run_id=lane),
+                e.TextMessageStart(message_id=state.text_id, role=role, name=name, subagent_run_id=subagent_id),
             )
-        return [*events, e.TextMessageContent(message_id=state.text_id, delta=delta, subagent_run_id=lane)]
+        return [*events, e.TextMessageContent(message_id=state.text_id, delta=delta, subagent_run_id=subagent_id)]
 
-    def end_text(self, lane: OwnerId = None) -> list[Event]:
-        """End the lane's text message, if one is open."""
-        state = self._lane_state(lane)
+    def end_text(self, subagent_id: SubagentId = None) -> list[Event]:
+        """End the speaker's text message, if one is open."""
+        state = self._speaker_state(subagent_id)
         if state.text_id is None:
             return []
         message_id, state.text_id = state.text_id, None
-        return self._track_events(e.TextMessageEnd(message_id=message_id, subagent_run_id=lane))
+        return self._track_events(e.TextMessageEnd(message_id=message_id, subagent_run_id=subagent_id))
 
     def reasoning(
-        self, delta: str, *, lane: OwnerId = None, key: str | None = None, complete: bool = False
+        self, delta: str, *, subagent_id: SubagentId = None, key: str | None = None, complete: bool = False
     ) -> list[Event]:
         """Add reasoning; `key` and `complete` as for `text`."""
-        delta = self._remove_sent("reasoning", lane, key, delta, complete=complete)
+        delta = self._remove_sent("reasoning", subagent_id, key, delta, complete=complete)
         if not delta:
             return []
-        events = self._start_reasoning(lane, key)
-        reasoning_id = self._lane_state(lane).reasoning_id or ""
-        return [*events, e.ReasoningMessageContent(message_id=reasoning_id, delta=delta, subagent_run_id=lane)]
+        events = self._start_reasoning(subagent_id, key)
+        reasoning_id = self._speaker_state(subagent_id).reasoning_id or ""
+        return [*events, e.ReasoningMessageContent(message_id=reasoning_id, delta=delta, subagent_run_id=subagent_id)]
 
     def reasoning_encrypted(
         self,
@@ -120,37 +124,37 @@ class Composer:
         *,
         subtype: Literal["tool-call", "message"] = "message",
         entity_id: str | None = None,
-        lane: OwnerId = None,
+        subagent_id: SubagentId = None,
     ) -> list[Event]:
-        """Attach an opaque value to a call or message; without an id, to the lane's latest reasoning."""
+        """Attach an opaque value to a call or message; without an id, to the speaker's latest reasoning."""
         events: list[Event] = []
         if entity_id is None:
-            if self._lane_state(lane).last_reasoning_id is None:
-                events += self._start_reasoning(lane, None)
-            entity_id = self._lane_state(lane).last_reasoning_id or ""
+            if self._speaker_state(subagent_id).last_reasoning_id is None:
+                events += self._start_reasoning(subagent_id, None)
+            entity_id = self._speaker_state(subagent_id).last_reasoning_id or ""
         owners = self._open.call_owners if subtype == "tool-call" else self._message_owners(entity_id)
-        tag = owners.get(entity_id, lane)
+        tag = owners.get(entity_id, subagent_id)
         return [
             *events,
             e.ReasoningEncryptedValue(subtype=subtype, entity_id=entity_id, encrypted_value=value, subagent_run_id=tag),
         ]
 
-    def end_reasoning(self, lane: OwnerId = None) -> list[Event]:
-        """End the lane's reasoning, if some is open."""
-        state = self._lane_state(lane)
+    def end_reasoning(self, subagent_id: SubagentId = None) -> list[Event]:
+        """End the speaker's reasoning, if some is open."""
+        state = self._speaker_state(subagent_id)
         if state.reasoning_id is None:
             return []
         reasoning_id, state.reasoning_id = state.reasoning_id, None
         return self._track_events(
-            e.ReasoningMessageEnd(message_id=reasoning_id, subagent_run_id=lane),
-            e.ReasoningEnd(message_id=reasoning_id, subagent_run_id=lane),
+            e.ReasoningMessageEnd(message_id=reasoning_id, subagent_run_id=subagent_id),
+            e.ReasoningEnd(message_id=reasoning_id, subagent_run_id=subagent_id),
         )
 
     def tool_start(
         self,
         tool_call_id: str,
         name: str,
-        lane: OwnerId = None,
+        subagent_id: SubagentId = None,
         *,
         metadata: Metadata | None = None,
         message_id: str | None = None,
@@ -158,23 +162,23 @@ class Composer:
         """Start a tool call, unless it has started before. `message_id` is for the message that carries it, if there is none yet."""
         if tool_call_id in self._calls:
             return []
-        self._calls[tool_call_id] = _CallState(lane)
-        events = [*self.end_text(lane), *self.end_reasoning(lane)]
-        state = self._lane_state(lane)
+        self._calls[tool_call_id] = _CallState(subagent_id)
+        events = [*self.end_text(subagent_id), *self.end_reasoning(subagent_id)]
+        state = self._speaker_state(subagent_id)
         state.call_message_id = state.call_message_id or self._message_id(message_id)
         state.unanswered.add(tool_call_id)
         start = e.ToolCallStart(
             tool_call_id=tool_call_id,
             tool_call_name=name,
             parent_message_id=state.call_message_id,
-            subagent_run_id=lane,
+            subagent_run_id=subagent_id,
             metadata=metadata,
         )
         return events + self._track_events(start)
 
-    def continue_tool_call(self, tool_call_id: str, lane: OwnerId = None) -> None:
+    def continue_tool_call(self, tool_call_id: str, subagent_id: SubagentId = None) -> None:
         """Continue a call of an earlier run: it does not start again, and its result is accepted."""
-        self._calls.setdefault(tool_call_id, _CallState(lane))
+        self._calls.setdefault(tool_call_id, _CallState(subagent_id))
 
     def tool_args(self, tool_call_id: str, delta: str) -> list[Event]:
         """Add to a call's arguments. Nothing for a call that is not open."""
@@ -182,7 +186,7 @@ class Composer:
             return []
         call = self._calls[tool_call_id]
         call.args.append(delta)
-        return [e.ToolCallArgs(tool_call_id=tool_call_id, delta=delta, subagent_run_id=call.lane)]
+        return [e.ToolCallArgs(tool_call_id=tool_call_id, delta=delta, subagent_run_id=call.subagent_id)]
 
     def tool_args_full(self, tool_call_id: str, json_text: str) -> list[Event]:
         """Send the unsent rest of a call's whole arguments. Nothing if they do not continue what was sent."""
@@ -195,7 +199,7 @@ class Composer:
         if tool_call_id not in self._open.tool_calls:
             return []
         return self._track_events(
-            e.ToolCallEnd(tool_call_id=tool_call_id, subagent_run_id=self._calls[tool_call_id].lane)
+            e.ToolCallEnd(tool_call_id=tool_call_id, subagent_run_id=self._calls[tool_call_id].subagent_id)
         )
 
     def tool_result(
@@ -205,16 +209,16 @@ class Composer:
         *,
         name: str | None = None,
         args: str | None = None,
-        lane: OwnerId = None,
+        subagent_id: SubagentId = None,
         is_error: bool = False,
         provisional: bool = False,
     ) -> list[Event]:
-        """Emit a call's result, once. A call that never started is started first, from `name`, `args` and `lane`.
+        """Emit a call's result, once. A call that never started is started first, from `name`, `args` and `subagent_id`.
 
         `is_error` becomes `isError` in the metadata: the event has no field for it. A `provisional` result is held back: the next result
         replaces it, and `close` emits it if there is none, unless the run ends with an interrupt.
         """
-        events = self.tool_start(tool_call_id, name or "tool", lane)
+        events = self.tool_start(tool_call_id, name or "tool", subagent_id)
         call = self._calls[tool_call_id]
         if call.is_answered:
             return []
@@ -225,7 +229,7 @@ class Composer:
             tool_call_id=tool_call_id,
             content=content,
             role="tool",
-            subagent_run_id=call.lane,
+            subagent_run_id=call.subagent_id,
             metadata={"isError": True} if is_error else None,
         )
         if provisional:
@@ -233,33 +237,33 @@ class Composer:
             return events
         return events + self._emit_results(result)
 
-    def start_step(self, name: str, lane: OwnerId = None) -> list[Event]:
+    def start_step(self, name: str, subagent_id: SubagentId = None) -> list[Event]:
         """Start a step, unless it is open."""
-        if (lane, name) in self._open.steps:
+        if (subagent_id, name) in self._open.steps:
             return []
-        return self._track_events(e.StepStarted(step_name=name, subagent_run_id=lane))
+        return self._track_events(e.StepStarted(step_name=name, subagent_run_id=subagent_id))
 
-    def end_step(self, name: str, lane: OwnerId = None) -> list[Event]:
+    def end_step(self, name: str, subagent_id: SubagentId = None) -> list[Event]:
         """End a step, if it is open."""
-        if (lane, name) not in self._open.steps:
+        if (subagent_id, name) not in self._open.steps:
             return []
-        return self._track_events(e.StepFinished(step_name=name, subagent_run_id=lane))
+        return self._track_events(e.StepFinished(step_name=name, subagent_run_id=subagent_id))
 
     def start_subagent(
         self,
-        subagent_run_id: str,
+        subagent_id: str,
         name: str,
         *,
         description: str | None = None,
-        parent: OwnerId = None,
+        parent: SubagentId = None,
         parent_tool_call_id: str | None = None,
         parent_message_id: str | None = None,
     ) -> list[Event]:
-        """Start a subagent; its id becomes a lane. An id that was used before adds no events."""
-        if subagent_run_id in self._open.subagents or subagent_run_id in self._open.finished_subagents:
+        """Start a subagent. An id that was used before adds no events."""
+        if subagent_id in self._open.subagents or subagent_id in self._open.finished_subagents:
             return []
         started = e.SubagentStarted(
-            subagent_run_id=subagent_run_id,
+            subagent_run_id=subagent_id,
             name=name,
             description=description,
             parent_subagent_run_id=parent if parent in self._open.subagents else None,
@@ -270,49 +274,49 @@ class Composer:
 
     def end_subagent(
         self,
-        subagent_run_id: str,
+        subagent_id: str,
         *,
         result: Any = None,
         error: str | None = None,
         outcome: SubagentOutcome | None = None,
     ) -> list[Event]:
         """End a subagent and everything it has open; with `error` it failed."""
-        if subagent_run_id not in self._open.subagents:
+        if subagent_id not in self._open.subagents:
             return []
-        lane = self._lane_state(subagent_run_id)
-        lane.text_id = lane.reasoning_id = None
+        state = self._speaker_state(subagent_id)
+        state.text_id = state.reasoning_id = None
         if error is None:
-            end = e.SubagentFinished(subagent_run_id=subagent_run_id, result=result, outcome=outcome)
+            end = e.SubagentFinished(subagent_run_id=subagent_id, result=result, outcome=outcome)
         else:
-            end = e.SubagentError(subagent_run_id=subagent_run_id, message=error)
-        provisional = [result for result in self._provisional.values() if result.subagent_run_id == subagent_run_id]
+            end = e.SubagentError(subagent_run_id=subagent_id, message=error)
+        provisional = [result for result in self._provisional.values() if result.subagent_run_id == subagent_id]
         results = [] if isinstance(outcome, e.Suspended) else self._emit_results(*provisional)
-        return [*results, *self._track_events(*self._open.closing_events_of(subagent_run_id), end)]
+        return [*results, *self._track_events(*self._open.closing_events_of(subagent_id), end)]
 
-    def state(self, snapshot: Any, lane: OwnerId = None) -> list[Event]:
+    def state(self, snapshot: Any, subagent_id: SubagentId = None) -> list[Event]:
         """Emit the whole state."""
-        return [e.StateSnapshot(snapshot=snapshot, subagent_run_id=lane)]
+        return [e.StateSnapshot(snapshot=snapshot, subagent_run_id=subagent_id)]
 
-    def state_delta(self, patch: JsonPatch, lane: OwnerId = None) -> list[Event]:
+    def state_delta(self, patch: JsonPatch, subagent_id: SubagentId = None) -> list[Event]:
         """Emit a change of state; nothing for an empty patch."""
-        return [e.StateDelta(delta=patch, subagent_run_id=lane)] if patch else []
+        return [e.StateDelta(delta=patch, subagent_run_id=subagent_id)] if patch else []
 
-    def custom(self, name: str, value: Any, lane: OwnerId = None) -> list[Event]:
+    def custom(self, name: str, value: Any, subagent_id: SubagentId = None) -> list[Event]:
         """Emit a custom event of your own, named `<namespace>:<name>`."""
-        return [e.Custom(name=name, value=value, subagent_run_id=lane)]
+        return [e.Custom(name=name, value=value, subagent_run_id=subagent_id)]
 
     def close(self, terminal: Terminal | None = None) -> list[Event]:
         """End everything that is open, in legal order. `terminal` decides if open subagents finished, are suspended or failed."""
         is_interrupted = isinstance(terminal, e.RunFinished) and isinstance(terminal.outcome, e.Interrupted)
         results = [] if is_interrupted else self._emit_results(*self._provisional.values())
-        for lane in self._lanes.values():
-            lane.text_id = lane.reasoning_id = None
+        for state in self._speakers.values():
+            state.text_id = state.reasoning_id = None
         return [*results, *self._track_events(*self._open.closing_events(terminal))]
 
-    def _lane_state(self, lane: OwnerId) -> _LaneState:
-        found = self._lanes.get(lane)
+    def _speaker_state(self, subagent_id: SubagentId) -> _SpeakerState:
+        found = self._speakers.get(subagent_id)
         if found is None:
-            found = self._lanes[lane] = _LaneState()
+            found = self._speakers[subagent_id] = _SpeakerState()
         return found
 
     def _track_events(self, *events: Event) -> list[Event]:
@@ -320,26 +324,26 @@ class Composer:
             self._open.apply(event)
         return list(events)
 
-    def _remove_sent(self, kind: str, lane: OwnerId, key: str | None, delta: str, *, complete: bool) -> str:
+    def _remove_sent(self, kind: str, subagent_id: SubagentId, key: str | None, delta: str, *, complete: bool) -> str:
         if key is None:
             return delta
-        sent = self._sent_by_key.setdefault((kind, lane, key), [])
+        sent = self._sent_by_key.setdefault((kind, subagent_id, key), [])
         if complete:
             delta = _unsent_part(sent, delta)
         sent.append(delta)
         return delta
 
-    def _start_reasoning(self, lane: OwnerId, key: str | None) -> list[Event]:
-        state, events = self._lane_state(lane), self.end_text(lane)
+    def _start_reasoning(self, subagent_id: SubagentId, key: str | None) -> list[Event]:
+        state, events = self._speaker_state(subagent_id), self.end_text(subagent_id)
         if key is not None and key != state.reasoning_key:
-            events += self.end_reasoning(lane)
+            events += self.end_reasoning(subagent_id)
         if state.reasoning_id is not None:
             return events
         state.reasoning_id = state.last_reasoning_id = reasoning_id = self._new_id("reasoning")
         state.reasoning_key = key
         return events + self._track_events(
-            e.ReasoningStart(message_id=reasoning_id, subagent_run_id=lane),
-            e.ReasoningMessageStart(message_id=reasoning_id, subagent_run_id=lane),
+            e.ReasoningStart(message_id=reasoning_id, subagent_run_id=subagent_id),
+            e.ReasoningMessageStart(message_id=reasoning_id, subagent_run_id=subagent_id),
         )
 
     def _emit_results(self, *results: e.ToolCallResult) -> list[Event]:
@@ -348,7 +352,7 @@ class Composer:
             call = self._calls[result.tool_call_id]
             call.is_answered = True
             self._provisional.pop(result.tool_call_id, None)
-            self._mark_answered(call.lane, result.tool_call_id)
+            self._mark_answered(call.subagent_id, result.tool_call_id)
         return self._track_events(*results)
 
     def _message_id(self, requested: str | None) -> str:
@@ -360,15 +364,15 @@ class Composer:
         self._used_message_ids.add(fresh)
         return fresh
 
-    def _mark_answered(self, lane: OwnerId, tool_call_id: str) -> None:
+    def _mark_answered(self, subagent_id: SubagentId, tool_call_id: str) -> None:
         """Mark a call as answered. Once all calls of a turn are, the next call starts a new message."""
-        state = self._lane_state(lane)
+        state = self._speaker_state(subagent_id)
         if tool_call_id in state.unanswered:
             state.unanswered.remove(tool_call_id)
             if not state.unanswered:
                 state.call_message_id = state.last_reasoning_id = None
 
-    def _message_owners(self, message_id: str) -> dict[str, OwnerId]:
+    def _message_owners(self, message_id: str) -> dict[str, SubagentId]:
         known = message_id in self._open.message_owners
         return self._open.message_owners if known else self._open.reasoning_owners
 

@@ -1,13 +1,21 @@
-"""Placeholder text for attachments that a model cannot be given: the same in every bridge. Pure."""
+"""Text for a model that is the same in every bridge: the client's context, and placeholders for attachments. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ambient_runner.protocol.events import AudioPart, DocumentPart, ImagePart, VideoPart
+    from collections.abc import Iterable
 
-__all__ = ["attachment_placeholder"]
+    from ambient_runner.protocol.events import AudioPart, Context, DocumentPart, ImagePart, VideoPart
+
+__all__ = ["attachment_placeholder", "context_text"]
+
+
+def context_text(context: Iterable[Context]) -> str:
+    """Return the `context` of a request as text for a model; empty if there is none."""
+    lines = [f"- {entry.description}: {entry.value}" for entry in context]
+    return "\n".join(["Context of this request:", *lines]) if lines else ""
 
 
 def attachment_placeholder(part: ImagePart | AudioPart | VideoPart | DocumentPart) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
@@ -12,7 +13,33 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Event, ResumeEntry
 
-__all__ = ["expires_at", "interrupt_lapsed_events", "resolved_interrupt_ids"]
+__all__ = [
+    "DECLINED",
+    "approval_schema",
+    "cancelled_answer",
+    "expires_at",
+    "interrupt_lapsed_events",
+    "is_approved",
+    "resolved_interrupt_ids",
+]
+
+DECLINED = "The user declined this call."
+"""Result, for the model, of a call that the user did not approve."""
+
+
+def approval_schema(**more: dict[str, Any]) -> dict[str, Any]:
+    """Return the response schema of an interrupt that asks for approval. `more` are the schemas of further, optional members."""
+    return {"type": "object", "properties": {"approved": {"type": "boolean"}, **more}, "required": ["approved"]}
+
+
+def is_approved(answer: Any) -> bool:
+    """Return True only for an explicit approval."""
+    return as_object(answer).get("approved") is True
+
+
+def cancelled_answer() -> dict[str, Any]:
+    """Return the answer that an agent gets for an interrupt that was cancelled."""
+    return {"cancelled": True}
 
 
 def expires_at(seconds: float | None) -> str | None:

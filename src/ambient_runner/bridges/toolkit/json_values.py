@@ -10,10 +10,10 @@ import pydantic_core
 from ambient_runner.protocol.limits import MAX_EVENT_DEPTH
 from ambient_runner.protocol.strict_json import is_too_deep
 
-__all__ = ["json_text", "parse_json_or_text", "to_json", "to_json_or_type_name"]
+__all__ = ["as_object", "parse_json_or_text", "to_json_text", "to_jsonable", "to_jsonable_or_type_name"]
 
 
-def to_json(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Return a copy as plain JSON values. An object that JSON cannot hold becomes its type's name: its `str` may contain anything.
 
     Raises: ValueError for a value that contains itself.
@@ -21,16 +21,16 @@ def to_json(value: Any) -> Any:
     return pydantic_core.to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=_type_name)
 
 
-def to_json_or_type_name(value: Any) -> Any:
-    """Return `to_json(value)`, or the type's name for a value that contains itself."""
+def to_jsonable_or_type_name(value: Any) -> Any:
+    """Return `to_jsonable(value)`, or the type's name for a value that contains itself."""
     try:
-        return to_json(value)
+        return to_jsonable(value)
     except ValueError:
         return _type_name(value)
 
 
-def json_text(value: Any) -> str:
-    """Return `to_json(value)` as compact JSON text. A lone surrogate, which UTF-8 cannot encode, becomes `?`.
+def to_json_text(value: Any) -> str:
+    """Return `to_jsonable(value)` as compact JSON text. A lone surrogate, which UTF-8 cannot encode, becomes `?`.
 
     Raises: ValueError for a value that contains itself.
     """
@@ -40,7 +40,7 @@ def json_text(value: Any) -> str:
         if UnicodeEncodeError.__name__ not in str(error):
             raise
         return _replace_surrogates(
-            json.dumps(to_json(_replace_surrogates(value)), ensure_ascii=False, separators=(",", ":"))
+            json.dumps(to_jsonable(_replace_surrogates(value)), ensure_ascii=False, separators=(",", ":"))
         )
 
 
@@ -50,6 +50,11 @@ def parse_json_or_text(text: str) -> Any:
         return text if is_too_deep(text.encode(errors="replace"), MAX_EVENT_DEPTH) else json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Return the value if it is a JSON object; an empty one for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _replace_surrogates(value: Any) -> Any:

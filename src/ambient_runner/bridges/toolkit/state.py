@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ambient_runner.bridges.toolkit.json_values import json_text, to_json
+from ambient_runner.bridges.toolkit.json_values import as_object, to_json_text, to_jsonable
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.json_patch import apply_patch, encoded_size, json_equal
 from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
@@ -84,7 +84,7 @@ class StateStore:
 
         Raises: PatchConflict if it does not apply; the state is then unchanged.
         """
-        patch = to_json(patch)
+        patch = to_jsonable(patch)
         self._value = _require_object(apply_patch(self._value, patch))
         self._update_sizes(_changed_keys(patch, [*self._sizes, *self._value]))
         visible = visible_patch(patch, self._is_omitted)
@@ -156,7 +156,7 @@ def _encoded_size(value: Any) -> int:
     try:
         return encoded_size(value)
     except (ValueError, OverflowError):
-        return len(json_text(value).encode())  # Its size after the repair that every event gets.
+        return len(to_json_text(value).encode())  # Its size after the repair that every event gets.
 
 
 def _set_operation(key: str, item: Any, old: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,5 +175,4 @@ def _require_object(value: Any) -> dict[str, Any]:
 
 
 def _to_object(value: Any) -> dict[str, Any]:
-    members = to_json(value)
-    return members if _is_object(members) else {}
+    return as_object(to_jsonable(value))

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 from ambient_runner.protocol.json_pointer import parse_pointer
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -64,13 +65,13 @@ def clean_schema(schema: Any, *, dialect: SchemaDialect = "json") -> dict[str, A
 
     `json` is JSON Schema as Bedrock, Anthropic and OpenAI accept it; `gemini` is Google's dialect, without references.
     """
-    object_schema = _as_object(schema if _is_bounded(schema) else None)
+    object_schema = _as_object_schema(schema if _is_bounded(schema) else None)
     return _drop_external_references(
         _GeminiConverter(object_schema).convert_parameters() if dialect == "gemini" else object_schema
     )
 
 
-def _as_object(schema: Any) -> Schema:
+def _as_object_schema(schema: Any) -> Schema:
     """Return a copy that describes an object; an empty object schema for anything that cannot describe a call's arguments."""
     if not _is_schema(schema) or "object" not in _type_names(schema.get("type", "object")):
         return {"type": "object", "properties": {}}
@@ -357,14 +358,14 @@ def _json_type_name(value: Any) -> str:
 
 
 class Toolbox:
-    """Tells the client's tools from the agent's. Where both have a tool of the same name, the agent's is used."""
+    """Separates the client's tools from the agent's. Where both have a tool of the same name, the agent's is used."""
 
-    def __init__(self, frontend: Sequence[Tool], native: Collection[str] = ()) -> None:
-        self.frontend: dict[str, Tool] = {tool.name: tool for tool in frontend if tool.name not in native}
+    def __init__(self, client_tools: Sequence[Tool], native: Collection[str] = ()) -> None:
+        self.client_tools: dict[str, Tool] = {tool.name: tool for tool in client_tools if tool.name not in native}
 
-    def is_frontend(self, name: str) -> bool:
+    def is_client_tool(self, name: str) -> bool:
         """Return True if the client executes this tool."""
-        return name in self.frontend
+        return name in self.client_tools
 
 
 def callable_tools(
@@ -377,8 +378,10 @@ def callable_tools(
     valid = [tool for tool in tools if pattern.fullmatch(tool.name) and tool.name not in reserved]
     ignored = [tool.name[:64] for tool in tools if tool not in valid]
     if ignored:
+        run = current_run_or_none()
         logger.warning(
-            "Ignored client tools %r. A name must match %s and must not be the name of another tool.",
+            "%sIgnored client tools %r. A name must match %s and must not be the name of another tool.",
+            f"Run {run.input.run_id} on thread {run.thread.id}: " if run else "",
             ignored[:10],
             pattern.pattern,
         )

@@ -23,16 +23,16 @@ __all__ = [
     "EMPTY_RESULT",
     "MISSING_RESULT",
     "AssistantTurn",
-    "Call",
     "NewInput",
-    "Result",
     "ResultsTurn",
     "SystemTurn",
     "Turn",
+    "TurnToolCall",
+    "TurnToolResult",
     "UserTurn",
     "collect_tool_calls",
+    "find_new_input",
     "missing_result",
-    "new_input",
     "result_from_message",
     "to_turns",
     "unanswered_tool_calls",
@@ -47,7 +47,7 @@ _argument_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class TurnToolCall:
     """A tool call. `arguments` is always a valid JSON object as text; `{}` if what was streamed is not one."""
 
     id: str
@@ -56,7 +56,7 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class TurnToolResult:
     """The result of a call. `is_answered` is False for the placeholder of an unanswered call."""
 
     call_id: str
@@ -89,14 +89,14 @@ class AssistantTurn:
 
     ids: tuple[str, ...]
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[TurnToolCall, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultsTurn:
     """The results of the calls of the previous turn, one for each, in their order."""
 
-    results: tuple[Result, ...]
+    results: tuple[TurnToolResult, ...]
 
 
 Turn = UserTurn | SystemTurn | AssistantTurn | ResultsTurn
@@ -110,7 +110,7 @@ class NewInput:
     """The turns before the new input. Calls that `results` answers have no result here, not even a placeholder."""
     user: UserTurn | None = None
     """The user message to answer."""
-    results: tuple[Result, ...] = ()
+    results: tuple[TurnToolResult, ...] = ()
     """The tool results to continue with, in the order of their calls."""
     resume: tuple[ResumeEntry, ...] = ()
     """The answers to interrupts."""
@@ -144,7 +144,7 @@ def unanswered_tool_calls(messages: Sequence[Message]) -> list[ToolCall]:
     return [call for call in collect_tool_calls(messages) if call.id not in answered]
 
 
-def new_input(run_input: RunAgentInput, *, new_ids: Collection[str] | None = None) -> NewInput:
+def find_new_input(run_input: RunAgentInput, *, new_ids: Collection[str] | None = None) -> NewInput:
     """Return the new part of a run's input, and the turns before it.
 
     New is a user message at the end, else tool results at the end, else `resume`. `new_ids` are the messages the run added
@@ -208,9 +208,9 @@ class _OpenAssistantTurn:
 
     ids: list[str] = field(default_factory=list[str])
     texts: list[str] = field(default_factory=list[str])
-    calls: list[Call] = field(default_factory=list[Call])
+    calls: list[TurnToolCall] = field(default_factory=list[TurnToolCall])
 
-    def add_message(self, message: AssistantMessage, calls: list[Call]) -> None:
+    def add_message(self, message: AssistantMessage, calls: list[TurnToolCall]) -> None:
         self.ids.append(message.id)
         self.calls += calls
         if message.content:
@@ -254,14 +254,16 @@ class _TurnBuilder:
                 ResultsTurn(results=tuple(_result_for_call(call, self._results.get(call.id)) for call in calls))
             )
 
-    def _new_calls(self, calls: Iterable[ToolCall]) -> list[Call]:
+    def _new_calls(self, calls: Iterable[ToolCall]) -> list[TurnToolCall]:
         """Return the calls whose id is new in the conversation: results could not be matched to a duplicate id."""
-        new_calls: list[Call] = []
+        new_calls: list[TurnToolCall] = []
         for call in calls:
             if call.id not in self._seen_call_ids:
                 self._seen_call_ids.add(call.id)
                 new_calls.append(
-                    Call(id=call.id, name=call.function.name, arguments=_valid_arguments(call.function.arguments))
+                    TurnToolCall(
+                        id=call.id, name=call.function.name, arguments=_valid_arguments(call.function.arguments)
+                    )
                 )
         return new_calls
 
@@ -280,18 +282,18 @@ def _valid_arguments(text: str) -> str:
     return "{}" if is_too_deep(encoded) else text
 
 
-def _result_for_call(call: Call, message: ToolMessage | None) -> Result:
+def _result_for_call(call: TurnToolCall, message: ToolMessage | None) -> TurnToolResult:
     return missing_result(call.id, call.name) if message is None else result_from_message(message, call.name)
 
 
-def missing_result(call_id: str, name: str = "") -> Result:
+def missing_result(call_id: str, name: str = "") -> TurnToolResult:
     """Return the placeholder result of an unanswered call."""
-    return Result(call_id=call_id, name=name, content=MISSING_RESULT, is_error=True, is_answered=False)
+    return TurnToolResult(call_id=call_id, name=name, content=MISSING_RESULT, is_error=True, is_answered=False)
 
 
-def result_from_message(message: ToolMessage, name: str = "") -> Result:
+def result_from_message(message: ToolMessage, name: str = "") -> TurnToolResult:
     """Return the result in a tool message, with content that is never empty."""
-    return Result(
+    return TurnToolResult(
         call_id=message.tool_call_id,
         name=name,
         content=message.content or message.error or EMPTY_RESULT,

@@ -24,7 +24,14 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.base import LeaseHeld
 from ambient_runner.ledger.buffered_writer import batch_key
-from ambient_runner.ledger.records import KEY_AGE, RUNTIME, Batch, Checkpoint, IdempotencyClaim, ThreadKey
+from ambient_runner.ledger.records import (
+    IDEMPOTENCY_KEY_TTL_MS,
+    RUNTIME,
+    Batch,
+    Checkpoint,
+    IdempotencyClaim,
+    ThreadKey,
+)
 from ambient_runner.ledger.sqlite import erasure, queries, row_index
 from ambient_runner.ledger.sqlite.row_index import RowIndex
 
@@ -75,8 +82,8 @@ class Lease:
     last: int
     newest: int
     """The newest entry of this run; 0 if it has none."""
-    begun: bool
-    ended: bool
+    has_begun: bool
+    has_ended: bool
     checked: int
     """Value of `WriteCommands.rollbacks` when `token` and `last` were last verified."""
     error: LedgerError | None = None
@@ -117,7 +124,7 @@ class WriteCommands:
         for token, lease in self.leases.items():
             if token not in changes.held_leases and lease.error is None:
                 lease.error = LeaseLost()
-                self.row_index.forget_thread(lease.thread_no)
+                self.row_index.evict_thread(lease.thread_no)
         for no, last in changes.newest_by_thread.items():
             if (lease := self.by_thread.get(no)) and lease.error is None:
                 lease.last = last
@@ -136,11 +143,11 @@ class WriteCommands:
         self.after_commit = []
 
     def acquire_lease(self, key: ThreadKey, run: str, claim: IdempotencyClaim | None, ticket: int | None) -> Lease:
-        living = self.worker.living_workers(self.connection)
+        live = self.worker.live_workers(self.connection)
         held = self.connection.execute(_LEASE, key).fetchone()
-        if held and held[0] in living:
+        if held and held[0] in live:
             raise LeaseHeld(held[1], IdempotencyClaim(scope=held[2], digest=held[3]) if held[2] is not None else None)
-        if queries.count_earlier_tickets(self.connection, key, ticket, living):
+        if queries.count_earlier_tickets(self.connection, key, ticket, live):
             raise LeaseHeld("", None)
         self.worker.renew_leases(self.connection)
         if held:
@@ -189,7 +196,7 @@ class WriteCommands:
                 size=append.size,
             )
             self._queue_row(lease.key, lease.epoch, lease.thread_no, batch)
-        if append.ended:
+        if append.ends_run:
             self._finish_run(lease)
 
     def insert_rows(self) -> None:
@@ -212,12 +219,12 @@ class WriteCommands:
 
     def join_queue(self, key: ThreadKey, depth: int) -> int:
         self.worker.renew_leases(self.connection)
-        living = self.worker.living_workers(self.connection)
+        live = self.worker.live_workers(self.connection)
         rows = self.connection.execute("SELECT no, worker FROM ticket WHERE tenant = ? AND owner = ? AND id = ?", key)
         waiting = rows.fetchall()
-        if sum(worker in living for _, worker in waiting) >= depth:
+        if sum(worker in live for _, worker in waiting) >= depth:
             raise ThreadBusy
-        dead = [(no,) for no, worker in waiting if worker not in living]
+        dead = [(no,) for no, worker in waiting if worker not in live]
         self.connection.executemany("DELETE FROM ticket WHERE no = ?", dead)
         insert = "INSERT INTO ticket (tenant, owner, id, worker) VALUES (?, ?, ?, ?)"
         ticket = self.connection.execute(insert, (*key, self.worker.id)).lastrowid or 0
@@ -229,9 +236,9 @@ class WriteCommands:
         self.after_commit.append(lambda: self.tickets.discard(ticket))
 
     def request_stop(self, key: ThreadKey, reason: str, run: str) -> int | None:
-        """Return the token of the lease that was asked to stop; None if no living one matches."""
+        """Return the token of the lease that was asked to stop; None if no live one matches."""
         held = self.connection.execute(_LEASE, key).fetchone()
-        if not held or (run and held[1] != run) or held[0] not in self.worker.living_workers(self.connection):
+        if not held or (run and held[1] != run) or held[0] not in self.worker.live_workers(self.connection):
             return None
         self.connection.execute(_STOP, (reason, held[4]))
         return held[4]
@@ -244,7 +251,7 @@ class WriteCommands:
         held = self.connection.execute(_LEASE, key).fetchone()
         last = self._newest_seq(no, indexed, held[5]) if held else indexed
         if expect is not None:
-            if held and held[0] in self.worker.living_workers(self.connection):
+            if held and held[0] in self.worker.live_workers(self.connection):
                 raise ThreadBusy
             if last != expect:
                 raise StaleCursor
@@ -259,7 +266,7 @@ class WriteCommands:
         elif held[0] == self.worker.id:
             self.row_index.invalidate((no,))  # The lease was acquired in this transaction.
         else:
-            self.row_index.forget_thread(no)  # Another process holds the lease, and so owns the unindexed rows.
+            self.row_index.evict_thread(no)  # Another process holds the lease, and so owns the unindexed rows.
         return last
 
     def trim_thread(self, key: ThreadKey, checkpoint: Checkpoint) -> None:
@@ -278,7 +285,7 @@ class WriteCommands:
             return False
         no, _, epoch, _ = thread
         erasure.erase_thread(self.connection, key, no, epoch, self.now)
-        self.row_index.forget_thread(no)
+        self.row_index.evict_thread(no)
         if lease := self.by_thread.get(no):
             lease.error = LeaseLost()
         self.published.append(PublishedBatch(key, epoch, None))
@@ -310,8 +317,8 @@ class WriteCommands:
             thread_no=no,
             last=last,
             newest=self._newest_seq_of_run(no, run, row[1]) if row else 0,
-            begun=row is not None,
-            ended=row is not None and row[0] != queries.OPEN_RUN,
+            has_begun=row is not None,
+            has_ended=row is not None and row[0] != queries.OPEN_RUN,
             checked=self.rollbacks,
         )
 
@@ -338,7 +345,7 @@ class WriteCommands:
             self.tickets.discard(ticket)
 
     def _mark_begun(self, lease: Lease, no: int, last: int) -> None:
-        lease.thread_no, lease.begun = no, True
+        lease.thread_no, lease.has_begun = no, True
         lease.last = lease.newest = last
         self.by_thread[no] = lease
 
@@ -348,7 +355,7 @@ class WriteCommands:
             del self.by_thread[lease.thread_no]
 
     def _claim_key(self, lease: Lease, claim: IdempotencyClaim) -> None:
-        self.connection.execute("DELETE FROM idempotency WHERE used <= ?", (self.now - KEY_AGE,))
+        self.connection.execute("DELETE FROM idempotency WHERE used <= ?", (self.now - IDEMPOTENCY_KEY_TTL_MS,))
         if self.connection.execute("SELECT 1 FROM idempotency WHERE scope = ?", (claim.scope,)).fetchone():
             raise IdempotencyConflict
         self.connection.execute(_NEW_KEY, (claim.scope, claim.digest, self.now, *lease.key, lease.run))
@@ -364,9 +371,9 @@ class WriteCommands:
         return self.connection.execute(_NEXT_UPDATED, (self.now, key.tenant, key.owner)).fetchone()[0]
 
     def _finish_run(self, lease: Lease) -> None:
-        ended = lease.newest or lease.last
+        last = lease.newest or lease.last
         self.connection.execute(
-            "UPDATE run SET last = ? WHERE thread_no = ? AND key = ?", (ended, lease.thread_no, lease.run)
+            "UPDATE run SET last = ? WHERE thread_no = ? AND key = ?", (last, lease.thread_no, lease.run)
         )
         self._touch_thread(lease.thread_no, lease.key)
 

@@ -26,7 +26,7 @@ from ambient_runner.ledger.sqlite.connection import (
     primary_code,
 )
 from ambient_runner.ledger.sqlite.external_changes import ChangePoller, ExternalChanges
-from ambient_runner.ledger.sqlite.wal import Checkpointer
+from ambient_runner.ledger.sqlite.wal import WalCheckpointer
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,7 +54,7 @@ class CommitJob:
     future: asyncio.Future[Any]
     must_succeed: bool = False
     """True if it is retried with every following transaction after it failed; the caller gets its answer at once."""
-    durable: bool = True
+    is_durable: bool = True
     """True if it must survive a power loss. Changes of leases need not: their processes would be gone too."""
 
 
@@ -84,9 +84,9 @@ class Committer(threading.Thread):
         on_opened: Callable[[RunnerError | None], None],
     ) -> None:
         super().__init__(name="ledger-commits", daemon=True)
-        self.polling = False
+        self.is_polling = False
         """Set by the loop: True while a reader or waiter there needs changes of other processes."""
-        self.paused = False
+        self.is_paused = False
         """True if it only commits, without renewing leases or polling: how other processes see a suspended one."""
         self._path = path
         self._worker = worker
@@ -94,9 +94,9 @@ class Committer(threading.Thread):
         self._deliver = deliver
         self._on_opened = on_opened
         self._queue: SimpleQueue[list[Append] | CommitJob | None] = SimpleQueue()
-        self._closing = False
+        self._is_closing = False
         self._renewed = 0.0
-        self._syncs = True
+        self._is_syncing = True
         self._retry_jobs: list[CommitJob] = []
         self._current: list[Append | CommitJob] = []
 
@@ -109,7 +109,7 @@ class Committer(threading.Thread):
 
     def close(self) -> None:
         """Commit what is queued, release every lease and ticket, end the thread."""
-        self._closing = True
+        self._is_closing = True
         self._queue.put(None)
         self.join()
 
@@ -129,9 +129,9 @@ class Committer(threading.Thread):
     def _run_loop(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._commands = WriteCommands(connection, self._worker)
-        self._checkpointer = Checkpointer(self._path)
+        self._checkpointer = WalCheckpointer(self._path)
         try:
-            self._in_transaction(self._worker.sign_in)
+            self._in_transaction(self._worker.register)
             self._renewed = self._worker.clock()
             self._poller = ChangePoller(connection)
         except sqlite3.Error as error:
@@ -140,7 +140,7 @@ class Committer(threading.Thread):
         self._checkpointer.start()
         self._on_opened(None)
         try:
-            while not self._closing or not self._queue.empty():
+            while not self._is_closing or not self._queue.empty():
                 self._run_once()
             self._leave_store()
         finally:
@@ -159,10 +159,10 @@ class Committer(threading.Thread):
         self._current = work = self._wait_for_work()
         if work or self._retry_jobs or self._renewal_is_due():
             self._commit_work(work)
-        elif not self.paused:
+        elif not self.is_paused:
             self._poll_changes()
         self._current = []
-        if self._checkpointer.overdue:
+        if self._checkpointer.is_overdue:
             self._checkpoint_overdue_wal()
 
     def _wait_for_work(self) -> list[Append | CommitJob]:
@@ -183,10 +183,10 @@ class Committer(threading.Thread):
 
     def _wait_timeout(self) -> float:
         holding = bool(self._commands.leases or self._commands.tickets)
-        return POLL_INTERVAL if self.polling or holding else self._worker.lease / 3
+        return POLL_INTERVAL if self.is_polling or holding else self._worker.lease / 3
 
     def _renewal_is_due(self) -> bool:
-        if self.paused or not (self._commands.leases or self._commands.tickets):
+        if self.is_paused or not (self._commands.leases or self._commands.tickets):
             return False
         return self._worker.clock() - self._renewed >= self._worker.lease / 3
 
@@ -219,7 +219,7 @@ class Committer(threading.Thread):
 
     def _try_commit(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
         writes = self._commands
-        self._set_durable(any(not isinstance(item, CommitJob) or item.durable for item in work))
+        self._set_durable(any(not isinstance(item, CommitJob) or item.is_durable for item in work))
         begin_immediate(self._connection)
         outcome.changes = self._read_changes()
         writes.start_transaction()
@@ -237,11 +237,11 @@ class Committer(threading.Thread):
         outcome.published = writes.published
         self._account_written(writes.published)
 
-    def _set_durable(self, durable: bool) -> None:
+    def _set_durable(self, is_durable: bool) -> None:
         """Wait for the disk with this transaction, or leave that to the next durable one."""
-        if durable != self._syncs:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._syncs = durable
+        if is_durable != self._is_syncing:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+            self._is_syncing = is_durable
 
     def _apply_work(self, work: list[Append | CommitJob], outcome: CommitOutcome) -> None:
         pending: dict[int, Append] = {}
@@ -330,7 +330,7 @@ class Committer(threading.Thread):
             )
 
     def _checkpoint_overdue_wal(self) -> None:
-        self._checkpointer.overdue = False
+        self._checkpointer.is_overdue = False
         try:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error:
@@ -340,7 +340,7 @@ class Committer(threading.Thread):
 
     def _leave_store(self) -> None:
         try:
-            self._in_transaction(self._worker.sign_out)
+            self._in_transaction(self._worker.unregister)
         except sqlite3.Error:
             logger.exception(
                 "Cannot release the leases in the store %s; they expire after %g seconds",
@@ -361,5 +361,5 @@ def _merge_appends(earlier: Append, later: Append) -> Append:
         earlier.lines + later.lines,
         earlier.size + later.size,
         earlier.text.followed_by(later.text) if earlier.text else None,
-        earlier.ended or later.ended,
+        earlier.ends_run or later.ends_run,
     )

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x414D4252  # "AMBR"
 BUSY_TIMEOUT = 5.0
+"""Seconds to wait for a lock that another connection holds."""
 _BUSY_PAUSE = 0.0005
+"""Seconds between two attempts to get the lock, on average."""
 _CACHED_STATEMENTS = 256
+"""Prepared statements that a connection caches."""
 
 _SETTINGS = (
     "synchronous = FULL",
@@ -88,7 +91,7 @@ def prepare_database(path: Path) -> None:
 def connect(path: Path, *, reader: bool = False) -> sqlite3.Connection:
     """Open a connection with our pragmas. A reader may be used by one thread after another, and SQLite waits for its locks."""
     connection = sqlite3.connect(
-        path,
+        path.absolute(),  # SQLite would read a name such as `file:threads.db` as a URI
         timeout=BUSY_TIMEOUT if reader else 0,
         isolation_level=None,
         check_same_thread=not reader,
@@ -151,8 +154,8 @@ def _apply_migrations(connection: sqlite3.Connection) -> None:
 
 def _read_migrations() -> list[str]:
     """Return the numbered `.sql` files, in order. A released one is never edited: a change is one more file."""
-    folder = resources.files("ambient_runner.ledger.sqlite") / "migrations"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    directory = resources.files("ambient_runner.ledger.sqlite") / "migrations"
+    files = sorted((file for file in directory.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [file.read_text(encoding="utf-8") for file in files]
 
 

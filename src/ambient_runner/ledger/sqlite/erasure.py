@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ambient_runner.ledger.records import KEY_AGE
+from ambient_runner.ledger.records import IDEMPOTENCY_KEY_TTL_MS
 from ambient_runner.ledger.sqlite import row_index
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def erase_thread(connection: sqlite3.Connection, key: ThreadKey, no: int, epoch:
     connection.execute("DELETE FROM thread WHERE no = ?", (no,))
     connection.execute("DELETE FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key)
     connection.execute("UPDATE idempotency SET run = '' WHERE tenant = ? AND owner = ? AND id = ?", key)
-    connection.execute("DELETE FROM erased WHERE at < ?", (now - KEY_AGE,))
+    connection.execute("DELETE FROM erased WHERE at < ?", (now - IDEMPOTENCY_KEY_TTL_MS,))
     connection.execute(_TOMBSTONE, (*key, epoch, now))
 
 

@@ -75,7 +75,7 @@ class SqliteLedger:
         self._release_notifier = ReleaseNotifier()
         self._scheduler = FlushScheduler(self.submit_appends)
         self._pool = ReadPool(path)
-        self._closed = False
+        self._is_closed = False
         self._leases: dict[BufferedWriter, tuple[Lease, Channel]] = {}
         self._writers: dict[int, BufferedWriter] = {}
 
@@ -100,7 +100,7 @@ class SqliteLedger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._scheduler.flush()
-        self._closed = True
+        self._is_closed = True
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._committer.close)
             await anyio.to_thread.run_sync(self._pool.close)
@@ -109,7 +109,7 @@ class SqliteLedger:
         self, key: ThreadKey, run: str, *, claim: IdempotencyClaim | None = None, ticket: int | None = None
     ) -> Writer:
         lease = await self._run_command(
-            lambda writes: writes.acquire_lease(key, run, claim, ticket), undo=self._release_unused, durable=False
+            lambda writes: writes.acquire_lease(key, run, claim, ticket), undo=self._release_unused, is_durable=False
         )
         channel = self._channels.open_channel(key)
         writer = BufferedWriter(
@@ -120,8 +120,8 @@ class SqliteLedger:
             epoch=lease.epoch,
             token=lease.token,
             last=lease.last,
-            begun=lease.begun,
-            ended=lease.ended,
+            has_begun=lease.has_begun,
+            has_ended=lease.has_ended,
         )
         self._leases[writer] = (lease, channel)
         self._writers[lease.token] = writer
@@ -136,7 +136,7 @@ class SqliteLedger:
         return await self._run_command(lambda writes: writes.begin_run(lease, facts, run_id, agent, claim))
 
     def submit_appends(self, appends: list[Append]) -> None:
-        if self._closed:
+        if self._is_closed:
             for append in appends:
                 append.writer.mark_failed(LedgerError("The store is closed."))
             return
@@ -148,7 +148,9 @@ class SqliteLedger:
             return
         lease, channel = held
         with suppress(LedgerError):  # Closed in the meantime: closing released every lease.
-            await self._run_command(lambda writes: writes.release_lease(lease.token), must_succeed=True, durable=False)
+            await self._run_command(
+                lambda writes: writes.release_lease(lease.token), must_succeed=True, is_durable=False
+            )
         self._writers.pop(lease.token, None)
         self._channels.close_channel(channel)
         self._release_notifier.notify(writer.thread)
@@ -167,17 +169,17 @@ class SqliteLedger:
     @asynccontextmanager
     async def queue_ticket(self, key: ThreadKey, *, depth: int) -> AsyncGenerator[int, None]:
         ticket = await self._run_command(
-            lambda writes: writes.join_queue(key, depth), undo=self._discard_ticket, durable=False
+            lambda writes: writes.join_queue(key, depth), undo=self._discard_ticket, is_durable=False
         )
         try:
             yield ticket
         finally:
             with anyio.CancelScope(shield=True), suppress(LedgerError):
-                await self._run_command(lambda writes: writes.leave_queue(ticket), must_succeed=True, durable=False)
+                await self._run_command(lambda writes: writes.leave_queue(ticket), must_succeed=True, is_durable=False)
             self._release_notifier.notify(key)
 
     async def request_stop(self, key: ThreadKey, reason: str, *, run: str = "") -> bool:
-        token = await self._run_command(lambda writes: writes.request_stop(key, reason, run), durable=False)
+        token = await self._run_command(lambda writes: writes.request_stop(key, reason, run), is_durable=False)
         if writer := self._writers.get(token or 0):
             writer.signal_stop(reason)
         return token is not None
@@ -237,7 +239,7 @@ class SqliteLedger:
 
     def pause(self) -> None:
         """Stop renewing leases and polling for changes, as if this process were suspended. For tests of takeover."""
-        self._committer.paused = True
+        self._committer.is_paused = True
 
     async def _read_epoch(self, key: ThreadKey, epoch: str, after: int) -> list[Batch]:
         return await self.read_batches(key, after, epoch=epoch)
@@ -251,14 +253,14 @@ class SqliteLedger:
         *,
         undo: Callable[[T], None] | None = None,
         must_succeed: bool = False,
-        durable: bool = True,
+        is_durable: bool = True,
     ) -> T:
         """Return the committed result of `work`. If the caller is cancelled meanwhile, `undo` is called with the result instead."""
-        if self._closed or not self._committer.is_alive():
+        if self._is_closed or not self._committer.is_alive():
             raise LedgerError("The store is closed.")
         self._scheduler.flush()  # Keep the order: earlier appends are committed first.
         future: asyncio.Future[T] = self._loop.create_future()
-        self._committer.submit(CommitJob(work, future, must_succeed, durable))
+        self._committer.submit(CommitJob(work, future, must_succeed, is_durable))
         try:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([future])
@@ -274,15 +276,15 @@ class SqliteLedger:
         self._submit_later(lambda writes: writes.leave_queue(ticket))
 
     def _submit_later(self, work: Callable[[WriteCommands], None]) -> None:
-        self._committer.submit(CommitJob(work, self._loop.create_future(), must_succeed=True, durable=False))
+        self._committer.submit(CommitJob(work, self._loop.create_future(), must_succeed=True, is_durable=False))
 
     def _start_polling(self) -> None:
-        if not self._committer.polling:
-            self._committer.polling = True
+        if not self._committer.is_polling:
+            self._committer.is_polling = True
             self._committer.wake()
 
     def _update_polling(self) -> None:
-        self._committer.polling = bool(self._channels.readers or len(self._release_notifier))
+        self._committer.is_polling = bool(self._channels.readers or len(self._release_notifier))
 
     def _prerender(self, published: list[PublishedBatch]) -> None:
         """Called on the commit thread: let the loop prepare the batches while the disk is busy."""
@@ -314,7 +316,7 @@ class SqliteLedger:
             else:
                 self._channels.publish(key, epoch, batch)
         for append, newest in outcome.committed:
-            append.writer.mark_committed(len(append.lines) + append.ended, append.size, newest)
+            append.writer.mark_committed(len(append.lines) + append.ends_run, append.size, newest)
         for append, error in outcome.refused:
             append.writer.mark_failed(error)
         for job, result, error in outcome.answers:

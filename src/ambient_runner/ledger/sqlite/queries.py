@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.fanout import slice_batch
-from ambient_runner.ledger.records import KEY_AGE, Batch, Checkpoint, IdempotencyRecord, RunInfo, ThreadInfo, ThreadKey
+from ambient_runner.ledger.records import (
+    IDEMPOTENCY_KEY_TTL_MS,
+    Batch,
+    Checkpoint,
+    IdempotencyRecord,
+    RunInfo,
+    ThreadInfo,
+    ThreadKey,
+)
 from ambient_runner.ledger.sqlite import row_index
 from ambient_runner.ledger.sqlite.row_index import HORIZON, MAX_SEQ
 
@@ -78,14 +86,14 @@ def find_run_at(connection: sqlite3.Connection, key: ThreadKey, seq: int) -> Run
 
 def list_abandoned_runs(connection: sqlite3.Connection, worker: Worker) -> list[RunInfo]:
     rows = connection.execute(_OPEN_RUNS).fetchall()
-    living = worker.living_workers(connection) if rows else set[int]()
-    return [info for holder, *row in rows if holder not in living and (info := _run_info(row))]
+    live = worker.live_workers(connection) if rows else set[int]()
+    return [info for holder, *row in rows if holder not in live and (info := _run_info(row))]
 
 
 def find_idempotency_record(
     connection: sqlite3.Connection, claim: IdempotencyClaim, now: int
 ) -> IdempotencyRecord | None:
-    row = connection.execute(_KEY, (claim.scope, now - KEY_AGE)).fetchone()
+    row = connection.execute(_KEY, (claim.scope, now - IDEMPOTENCY_KEY_TTL_MS)).fetchone()
     if row is None:
         return None
     digest, tenant, owner, thread_id, run_key = row
@@ -116,25 +124,25 @@ def read_batches(
 
 
 def is_free(connection: sqlite3.Connection, worker: Worker, key: ThreadKey, ticket: int | None) -> bool:
-    """Return True if `acquire_lease` with this ticket would succeed now; without one, if no living process holds the lease."""
-    living = worker.living_workers(connection)
+    """Return True if `acquire_lease` with this ticket would succeed now; without one, if no live process holds the lease."""
+    live = worker.live_workers(connection)
     row = connection.execute("SELECT worker FROM lease WHERE tenant = ? AND owner = ? AND id = ?", key).fetchone()
-    if row and row[0] in living:
+    if row and row[0] in live:
         return False
-    return ticket is None or not count_earlier_tickets(connection, key, ticket, living)
+    return ticket is None or not count_earlier_tickets(connection, key, ticket, live)
 
 
-def count_earlier_tickets(connection: sqlite3.Connection, key: ThreadKey, ticket: int | None, living: set[int]) -> int:
-    """Return the number of living tickets before this one; all of them without a ticket."""
+def count_earlier_tickets(connection: sqlite3.Connection, key: ThreadKey, ticket: int | None, live: set[int]) -> int:
+    """Return the number of live tickets before this one; all of them without a ticket."""
     rows = connection.execute(
         "SELECT worker FROM ticket WHERE tenant = ? AND owner = ? AND id = ? AND no < ?",
         (*key, MAX_SEQ if ticket is None else ticket),
     )
-    return sum(worker in living for (worker,) in rows.fetchall())
+    return sum(worker in live for (worker,) in rows.fetchall())
 
 
 def _thread_infos(connection: sqlite3.Connection, rows: Sequence[Any], worker: Worker) -> Iterator[ThreadInfo]:
-    living = worker.living_workers(connection)
+    live = worker.live_workers(connection)
     horizons = [horizon for _, horizon, *_ in rows if horizon is not None]
     unindexed = row_index.newest_since(connection, min(horizons)) if horizons else {}
     for no, _, tenant, owner, thread_id, agent, epoch, created, updated, first, last, holder, active, queue in rows:
@@ -146,8 +154,8 @@ def _thread_infos(connection: sqlite3.Connection, rows: Sequence[Any], worker: W
             updated=updated,
             first=first,
             last=max(last, unindexed.get(no, 0)),
-            active=active if holder in living else "",
-            queued=sum(int(worker_id) in living for worker_id in queue.split(",")) if queue else 0,
+            active=active if holder in live else "",
+            queued=sum(int(worker_id) in live for worker_id in queue.split(",")) if queue else 0,
         )
 
 

@@ -144,7 +144,7 @@ class RowIndex:
         self._ripe.clear()
         self.invalidate(threads)
 
-    def forget_thread(self, no: int) -> None:
+    def evict_thread(self, no: int) -> None:
         self._spans.pop(no, None)
         self._ripe.pop(no, None)
 
@@ -160,7 +160,7 @@ class RowIndex:
     def index_thread(self, no: int) -> None:
         """Index all unindexed rows of a thread that has a lease."""
         span = self._spans.get(no)
-        self.forget_thread(no)
+        self.evict_thread(no)
         if span is None:
             return
         if span.is_complete:

@@ -23,16 +23,16 @@ MAX_WAL_PAGES = 16_000
 """Pages in the WAL beyond which the commit thread pauses for a checkpoint: only then can the WAL restart."""
 
 
-class Checkpointer(threading.Thread):
+class WalCheckpointer(threading.Thread):
     """Runs passive checkpoints once enough was written. They never block a writer or a reader."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(name="ledger-checkpoints", daemon=True)
         self._path = path
         self._due = threading.Event()
-        self._closing = False
+        self._is_closing = False
         self._written = 0
-        self.overdue = False
+        self.is_overdue = False
         """True if passive checkpoints cannot keep up: the commit thread should run one between two commits."""
 
     def add_written(self, size: int) -> None:
@@ -42,7 +42,7 @@ class Checkpointer(threading.Thread):
             self._due.set()
 
     def close(self) -> None:
-        self._closing = True
+        self._is_closing = True
         self._due.set()
         self.join()
 
@@ -53,10 +53,10 @@ class Checkpointer(threading.Thread):
             logger.exception("Cannot open the store %s for WAL checkpoints; its WAL will grow", self._path)
             return
         with closing(connection):
-            while not self._closing:
+            while not self._is_closing:
                 self._due.wait()
                 self._due.clear()
-                if not self._closing:
+                if not self._is_closing:
                     self._run_checkpoint(connection)
 
     def _run_checkpoint(self, connection: sqlite3.Connection) -> None:
@@ -64,7 +64,7 @@ class Checkpointer(threading.Thread):
             _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error:
             return  # The WAL only grows meanwhile; a failing disk shows at the next commit.
-        self.overdue = pages > MAX_WAL_PAGES
+        self.is_overdue = pages > MAX_WAL_PAGES
 
 
 def truncate_wal(path: Path, timeout: float) -> None:

@@ -30,7 +30,7 @@ class Worker:
     process: Process = field(default_factory=this_process)
     id: int = 0
 
-    def sign_in(self, connection: sqlite3.Connection) -> None:
+    def register(self, connection: sqlite3.Connection) -> None:
         """Register this worker, and remove the leases and tickets of certainly dead ones. Their runs stay: recovery closes those."""
         self.id = (
             connection.execute(_JOIN, (*self._identity_columns(), self.lease, self.clock() + self.lease)).lastrowid or 0
@@ -42,18 +42,18 @@ class Worker:
     def renew_leases(self, connection: sqlite3.Connection) -> None:
         connection.execute(_RENEW, (self.id, *self._identity_columns(), self.lease, self.clock() + self.lease))
 
-    def sign_out(self, connection: sqlite3.Connection) -> None:
+    def unregister(self, connection: sqlite3.Connection) -> None:
         _remove_worker(connection, self.id)
 
-    def living_workers(self, connection: sqlite3.Connection) -> set[int]:
+    def live_workers(self, connection: sqlite3.Connection) -> set[int]:
         """Return the workers whose leases are valid: not expired, and not known to be dead. This one always is."""
         now = self.clock()
-        living = {self.id}
+        live = {self.id}
         for worker, lease, expires, *rest in connection.execute(_ALL).fetchall():
             # An expiry further ahead than a whole lease was set on another clock.
             if now <= expires <= now + lease and not has_ended(Process(*rest), self.process):
-                living.add(worker)
-        return living
+                live.add(worker)
+        return live
 
     def _identity_columns(self) -> tuple[int, str, str, str]:
         return self.process.pid, self.process.started, self.process.boot, self.process.space

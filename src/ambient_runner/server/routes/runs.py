@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}).*")
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,256}")
-_MAX_STOP_BODY = 4096
+_MAX_STOP_BODY_BYTES = 4096
 _STOP_BODY_HINT = 'Send {"threadId": "…"}, or an empty body when only one run is active.'
-_LARGE_BODY = 1 << 18
+_LARGE_BODY_BYTES = 1 << 18
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ def with_skipped_messages(parsed: ParsedInput) -> Generator[None]:
 
 async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
     """Return the run input in a body. A large body is parsed in a thread, so that it does not delay other streams."""
-    is_large = len(body) > _LARGE_BODY
+    is_large = len(body) > _LARGE_BODY_BYTES
     parsed = (
         await asyncio.get_running_loop().run_in_executor(runtime.body_executor, parse_input, body)
         if is_large
@@ -199,14 +199,14 @@ async def parse_run_input(runtime: ServerRuntime, body: bytes) -> ParsedInput:
 
 async def _interrupt_run(runtime: ServerRuntime, request: Request, actor: Actor) -> Response:
     runner = await runtime.ensure_runner()
-    thread_id = _parse_stop_body(await read_body(request, _MAX_STOP_BODY, media_types=("application/json", "")))
+    thread_id = _parse_stop_body(await read_body(request, _MAX_STOP_BODY_BYTES, media_types=("application/json", "")))
     key = actor.thread_key(thread_id) if thread_id else runner.single_active_thread(actor)
     run = await runner.stop(key)
     return JsonResponse({"message": "Interrupt signal sent", "threadId": key.id, "runId": run})
 
 
 def _parse_stop_body(body: bytes) -> str:
-    """Return the thread id in the body of a stop; empty for an empty body. The ADR's `thread_id` is accepted too."""
+    """Return the thread id in the body of a stop; empty for an empty body. `thread_id` is accepted too."""
     if not body.strip():
         return ""
     if is_too_deep(body):

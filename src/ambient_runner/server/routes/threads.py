@@ -17,9 +17,9 @@ from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.encode import negotiate_format, parse_cursor
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
 from ambient_runner.protocol.profiles import Profile, profile_for_version
-from ambient_runner.runs import metrics
 from ambient_runner.runs.reattach import gap_events, reopen_events
 from ambient_runner.runs.view_cache import ThreadEpoch, load_view
+from ambient_runner.server import metrics
 from ambient_runner.server.end_conditions import NoEnd, UntilIdle
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ambient_runner.server.runtime import ServerRuntime
 
 PATCH_TYPES = ("application/json", "application/json-patch+json")
-MAX_PATCH_BODY = 1 << 20
+MAX_PATCH_BYTES = 1 << 20
 _PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000
 _MAX_ATTEMPTS = 10
@@ -173,7 +173,7 @@ def _integer_param(request: Request, name: str) -> int | None:
 
 
 async def _patch_response(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
-    body = await read_body(request, MAX_PATCH_BODY, media_types=PATCH_TYPES)
+    body = await read_body(request, MAX_PATCH_BYTES, media_types=PATCH_TYPES)
     runner = await runtime.ensure_runner()
     return _state_response(*await patch_state(runner, key, body))
 

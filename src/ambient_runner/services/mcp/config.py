@@ -43,7 +43,7 @@ ThreadServers = Callable[["ThreadKey"], Awaitable[Mapping[str, Any]]]
 """Returns the layer of a thread, which has the highest precedence, in the shape of a `.mcp.json`."""
 
 PROJECT_FILE = ".mcp.json"
-_MAX_FILE = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 _MAX_SERVERS = 100
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _RESERVED_NAME = re.compile(r"ambient([_.]{2}.*)?")
@@ -101,14 +101,14 @@ class McpConfig:
         self._thread_servers = thread
 
     async def resolve_for_thread(
-        self, thread: ThreadKey, folder: Path | None, environment: Mapping[str, str]
+        self, thread: ThreadKey, directory: Path | None, environment: Mapping[str, str]
     ) -> ResolvedMcpServers:
-        """Return the servers of a thread whose agent works in `folder`. Raises: ServiceError when the thread's layer is unavailable."""
+        """Return the servers of a thread whose agent works in `directory`. Raises: ServiceError when the thread's layer is unavailable."""
         layers: list[_McpLayer] = []
         if self._file is not None:
             layers.append(await to_thread.run_sync(_load_server_layer, self._file))
-        if folder is not None:
-            layers.append(await self._project_layer(folder))
+        if directory is not None:
+            layers.append(await self._project_layer(directory))
         if self._thread_servers is not None:
             layers.append(
                 load_layer(
@@ -117,10 +117,10 @@ class McpConfig:
             )
         return resolve_servers(layers, environment)
 
-    async def _project_layer(self, folder: Path) -> _McpLayer:
-        path = folder / PROJECT_FILE
+    async def _project_layer(self, directory: Path) -> _McpLayer:
+        path = directory / PROJECT_FILE
         if self._project:
-            return await to_thread.run_sync(_load_project_layer, folder)
+            return await to_thread.run_sync(_load_project_layer, directory)
         # lexists: a link counts, even one that cannot be resolved.
         if await to_thread.run_sync(os.path.lexists, path):
             message = f"The workspace's {PROJECT_FILE} is ignored. Set `mcp.project` if its authors may start programs on this server."
@@ -159,17 +159,17 @@ def _read_server_file(path: Path) -> _McpLayer:
     return layer
 
 
-def _load_project_layer(folder: Path) -> _McpLayer:
+def _load_project_layer(directory: Path) -> _McpLayer:
     try:
-        return _read_layer(folder, PROJECT_FILE) or _McpLayer()
+        return _read_layer(directory, PROJECT_FILE) or _McpLayer()
     except ValueError as error:
         return _invalid_layer(f"the workspace's {PROJECT_FILE}", str(error))
 
 
-def _read_layer(folder: Path, name: str) -> _McpLayer | None:
+def _read_layer(directory: Path, name: str) -> _McpLayer | None:
     """Read the layer in a regular file; None when there is no file. Raises: ValueError, whose text says what is wrong."""
     try:
-        data = read_file(folder, PurePosixPath(name), _MAX_FILE)
+        data = read_file(directory, PurePosixPath(name), _MAX_FILE_BYTES)
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from error
     if data is None:

@@ -1,1 +1,1 @@
-"""A workspace per thread: its folder, repositories, workflow and uploads."""
+"""A workspace per thread: its directory, repositories, workflow and uploads."""

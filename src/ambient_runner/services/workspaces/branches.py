@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import ServiceError
-from ambient_runner.services.workspaces.safe_files import is_folder, read_file
+from ambient_runner.services.workspaces.safe_files import is_directory, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BranchRefs", "read_refs"]
 
-_TIMEOUT = 10.0
+_GIT_TIMEOUT = 10.0
+"""Seconds git has to list the branches."""
 _MAX_REFS = 1000
 _MAX_HEAD_BYTES = 1000
-_NOT_PLAIN = "Its folder is no longer a plain git repository. Remove it and add it again."
+_NOT_PLAIN = "Its directory is no longer a plain git repository. Remove it and add it again."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +38,7 @@ class BranchRefs:
 async def read_refs(git: Git, repo: Path) -> BranchRefs:
     """Return the local branches and the known remote ones, without network access. Raises: ServiceError when it is not a repository."""
     head = await anyio.to_thread.run_sync(_read_head, repo)
-    with anyio.move_on_after(_TIMEOUT):
+    with anyio.move_on_after(_GIT_TIMEOUT):
         listed = await git.run(
             "--git-dir=.git", "for-each-ref", f"--count={_MAX_REFS}", "--format=%(refname)", "--",
             "refs/heads", "refs/remotes/origin", cwd=repo,
@@ -51,8 +52,8 @@ async def read_refs(git: Git, repo: Path) -> BranchRefs:
 def _read_head(repo: Path) -> str:
     """Return the ref that is checked out; empty for a detached HEAD."""
     try:
-        if not is_folder(repo):
-            raise ServiceError("Its folder is gone. Add it again, or remove it.")
+        if not is_directory(repo):
+            raise ServiceError("Its directory is gone. Add it again, or remove it.")
         head = read_file(repo / ".git", PurePosixPath("HEAD"), _MAX_HEAD_BYTES) if _is_plain(repo) else None
     except (ValueError, OSError) as error:
         raise ServiceError(_NOT_PLAIN) from error
@@ -63,10 +64,10 @@ def _read_head(repo: Path) -> str:
 
 
 def _is_plain(repo: Path) -> bool:
-    """Return True if `.git` is a folder of its own. A file, a link or a shared object store would expose data of other threads."""
+    """Return True if `.git` is a directory of its own. A file, a link or a shared object store would expose data of other threads."""
     git_dir = repo / ".git"
     shared = (git_dir / "commondir", git_dir / "objects" / "info" / "alternates")
-    return is_folder(git_dir) and is_folder(git_dir / "refs") and not any(map(os.path.lexists, shared))
+    return is_directory(git_dir) and is_directory(git_dir / "refs") and not any(map(os.path.lexists, shared))
 
 
 def _branch_name(ref: str) -> str:

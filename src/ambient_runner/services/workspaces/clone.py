@@ -1,4 +1,4 @@
-"""Clone a repository into a folder, and parse the progress git reports on stderr."""
+"""Clone a repository into a directory, and parse the progress git reports on stderr."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ __all__ = [
 
 _MAX_BRANCHES = 1000
 _PROGRESS_INTERVAL = 0.25
+"""Seconds between two progress reports."""
 _SIZE_CHECK_INTERVAL = 0.5
+"""Seconds, at least, between two measurements of a growing clone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +113,7 @@ class Cloner:
         self._slots = _CloneSlots(limits.max_concurrent, limits.max_concurrent_per_owner)
 
     async def clone(self, request: CloneRequest, target: Path, on_progress: OnProgress) -> CloneResult:
-        """Clone into a folder that does not exist yet. After an error or a cancellation the caller removes what is left there.
+        """Clone into a directory that does not exist yet. After an error or a cancellation the caller removes what is left there.
 
         Raises: ServiceError; InvalidInput when there is no such branch.
         """
@@ -152,21 +154,21 @@ class Cloner:
     def _too_large_error(self) -> RepoTooLarge:
         return RepoTooLarge(
             f"The repository is larger than this server allows ({self._limits.max_bytes >> 20} MiB, "
-            f"{self._limits.max_files} files, folders {MAX_DEPTH} deep). Choose a smaller one."
+            f"{self._limits.max_files} files, directories {MAX_DEPTH} deep). Choose a smaller one."
         )
 
-    async def _wait_until_too_large(self, folder: Path) -> None:
-        """Return when the folder has grown too large. Measuring takes at most a fifth of the time."""
+    async def _wait_until_too_large(self, directory: Path) -> None:
+        """Return when the directory has grown too large. Measuring takes at most a fifth of the time."""
         while True:
             started = time.monotonic()
-            if not await self._is_within_limits(folder):
+            if not await self._is_within_limits(directory):
                 return
             await anyio.sleep(max(_SIZE_CHECK_INTERVAL, 4 * (time.monotonic() - started)))
 
-    async def _is_within_limits(self, folder: Path) -> bool:
+    async def _is_within_limits(self, directory: Path) -> bool:
         limits = self._limits
         return await anyio.to_thread.run_sync(
-            lambda: is_tree_within(folder, max_bytes=limits.max_bytes, max_files=limits.max_files)
+            lambda: is_tree_within(directory, max_bytes=limits.max_bytes, max_files=limits.max_files)
         )
 
     async def _run_git_clone(self, request: CloneRequest, target: Path, progress: _ProgressThrottle) -> CloneResult:

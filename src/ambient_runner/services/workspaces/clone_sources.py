@@ -49,8 +49,8 @@ class CloneSource:
     port: int = 0
     addresses: tuple[str, ...] = ()
     """Addresses that the host resolved to when it was checked; git connects to these."""
-    folder: Path | None = None
-    """Folder of a local repository."""
+    directory: Path | None = None
+    """Directory of a local repository."""
 
     @property
     def netloc(self) -> str:
@@ -72,9 +72,9 @@ class SourceRules:
     allow_private: bool = False
     """True if hosts may resolve to this machine or a private network."""
     local_roots: tuple[Path, ...] = ()
-    """Folders that may hold local repositories (scheme `file`); empty for all."""
+    """Directories that may hold local repositories (scheme `file`); empty for all."""
     excluded_root: Path | None = None
-    """Root folder of the workspaces: no one may clone another's."""
+    """Root directory of the workspaces: no one may clone another's."""
 
     def parse_url(self, url: str) -> CloneSource:
         """Parse a URL and check it by its text alone. `check_url` resolves the host too.
@@ -96,7 +96,7 @@ class SourceRules:
         Raises: InvalidInput, Forbidden; ServiceError when the host has no address.
         """
         source = await anyio.to_thread.run_sync(self.parse_url, url)
-        if source.folder:
+        if source.directory:
             return source
         addresses = await _resolve_addresses(source)
         if not self.allow_private and not all(map(_is_public, addresses)):
@@ -127,13 +127,13 @@ class SourceRules:
         self._check_scheme("file")
         if not path.startswith("/") or not path.isprintable():
             raise InvalidInput("Name a local repository by its absolute path.")
-        folder = Path(os.path.realpath(path))  # `resolve` fails for a link to itself
-        inside = not self.local_roots or any(folder.is_relative_to(root.resolve()) for root in self.local_roots)
-        if not inside or (self.excluded_root and folder.is_relative_to(self.excluded_root.resolve())):
+        directory = Path(os.path.realpath(path))  # `resolve` fails for a link to itself
+        inside = not self.local_roots or any(directory.is_relative_to(root.resolve()) for root in self.local_roots)
+        if not inside or (self.excluded_root and directory.is_relative_to(self.excluded_root.resolve())):
             raise Forbidden(
-                "This server does not clone from that folder: it is a workspace, or not in an allowed folder. Name another one."
+                "This server does not clone from that directory: it is a workspace, or not in an allowed directory. Name another one."
             )
-        return CloneSource(url=folder.as_uri(), scheme="file", folder=folder)
+        return CloneSource(url=directory.as_uri(), scheme="file", directory=directory)
 
     def _check_scheme(self, scheme: str) -> Scheme:
         for known in get_args(Scheme):

@@ -162,7 +162,7 @@ class Git:
                 tasks.start_soon(_read_stream, process.stderr, on_data)
                 await _read_stream(process.stdout, lambda data: out.extend(data[: _MAX_OUTPUT_BYTES - len(out)]))
             code = await process.wait()
-        _check_exit(code, stderr.text, remote)
+        _check_exit(code, stderr.text, remote, cwd)
         return out.decode("utf-8", "replace")
 
     async def prints_at_most(self, limit: int, *args: str, cwd: Path) -> bool:
@@ -182,7 +182,7 @@ class Git:
                         tasks.cancel_scope.cancel()
                         return False
             code = await process.wait()
-        _check_exit(code, stderr.text, None)
+        _check_exit(code, stderr.text, None, cwd)
         return True
 
     @asynccontextmanager
@@ -268,20 +268,23 @@ _KNOWN_FAILURES: tuple[tuple[str, type[ServiceError] | str], ...] = (
 _UNKNOWN_FAILURE = "git failed. Try again; if it fails again, see the server's log for the reason."
 
 
-def _check_exit(code: int, stderr: str, remote: GitRemote | None) -> None:
+def _check_exit(code: int, stderr: str, remote: GitRemote | None, cwd: Path | None) -> None:
     if code == _EXIT_NOT_FOUND:
         raise GitUnavailable
     if code:
-        raise _error_from_stderr(stderr, remote)
+        raise _error_from_stderr(stderr, remote, cwd)
 
 
-def _error_from_stderr(stderr: str, remote: GitRemote | None) -> ServiceError:
+def _error_from_stderr(stderr: str, remote: GitRemote | None, cwd: Path | None) -> ServiceError:
     """Return the error for git's stderr. None of that text is passed on to the client: the remote controls much of it."""
     for pattern, reason in _KNOWN_FAILURES:
         if re.search(pattern, stderr):
             return ServiceError(reason) if isinstance(reason, str) else reason()
+    host = remote.source.netloc if remote else ""
     logger.warning(
-        "git failed for a reason this server does not know; its last output was: %s", _scrub_stderr(stderr, remote)
+        "git failed in %s for a reason this server does not know; its last output was: %s",
+        cwd or f"a transfer from {host or 'a local repository'}",
+        _scrub_stderr(stderr, remote),
     )
     return ServiceError(_UNKNOWN_FAILURE)
 

@@ -1,7 +1,7 @@
-"""A thread's folder on disk: its layout, the lock around its manifest, and scratch folders for unfinished work.
+"""A thread's directory on disk: its layout, the lock around its manifest, and scratch directories for unfinished work.
 
-Unfinished work is in `.ambient/tmp`, each piece in a folder that its worker holds locked. The lock ends with the process, so an unlocked
-folder was left by a process that died, and is removed.
+Unfinished work is in `.ambient/tmp`, each piece in a directory that its worker holds locked. The lock ends with the process, so an unlocked
+directory was left by a process that died, and is removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import anyio.to_thread
 from ambient_runner.errors import ServiceError
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.workspaces.manifest import WorkspaceManifest, read_manifest, write_manifest
-from ambient_runner.services.workspaces.safe_files import fsync_directory, is_folder, make_folder
+from ambient_runner.services.workspaces.safe_files import fsync_directory, is_directory, make_directory
 from ambient_runner.services.workspaces.safe_trees import remove_tree
 
 if TYPE_CHECKING:
@@ -30,14 +30,17 @@ __all__ = ["CANNOT_WRITE", "WorkspaceLayout"]
 
 CANNOT_WRITE = (
     "The workspace cannot be written. "
-    "The server's operator has to check that the folder of the workspaces is writable and has free space."
+    "The server's operator has to check that the directory of the workspaces is writable and has free space."
 )
 
-_FOLDERS = ("repos", "workflows", "artifacts", "file-uploads", ".ambient", ".ambient/tmp", ".ambient/trash")
+_DIRECTORIES = ("repos", "workflows", "artifacts", "file-uploads", ".ambient", ".ambient/tmp", ".ambient/trash")
 _MAX_NUMBERED_NAME = 90
+"""Characters that remain of a name before its number."""
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_TIMEOUT = 10.0
+"""Seconds to wait for the lock of a workspace."""
 _LOCK_POLL_INTERVAL = 0.01
+"""Seconds between two attempts to get it: another process may hold it."""
 
 T = TypeVar("T")
 
@@ -67,9 +70,9 @@ class WorkspaceLayout:
         return self.path / "workflows" / name
 
     def create_missing(self) -> None:
-        """Create the missing folders of the layout. Raises: ServiceError when something else is in the place of one."""
-        for part in _FOLDERS:
-            make_folder(self.path / part)
+        """Create the missing directories of the layout. Raises: ServiceError when something else is in the place of one."""
+        for part in _DIRECTORIES:
+            make_directory(self.path / part)
 
     async def load_manifest(self) -> WorkspaceManifest:
         """Read the current manifest in a thread. Raises: ServiceError when it is damaged."""
@@ -84,7 +87,7 @@ class WorkspaceLayout:
         write_manifest(self.ambient_dir, manifest)
 
     def free_name(self, parent: str, name: str) -> str:
-        """Return a free name for a new folder in `repos` or `workflows`: this one, or with a number if it is taken."""
+        """Return a free name for a new directory in `repos` or `workflows`: this one, or with a number if it is taken."""
         names = itertools.chain([name], (f"{name[:_MAX_NUMBERED_NAME]}-{number}" for number in itertools.count(2)))
         return next(free for free in names if not os.path.lexists(self.path / parent / free))
 
@@ -109,42 +112,42 @@ class WorkspaceLayout:
             raise ServiceError(CANNOT_WRITE) from error
 
     @asynccontextmanager
-    async def scratch_folder(self) -> AsyncGenerator[Path, None]:
-        """Create a folder for unfinished work. Leaving removes what is still in it."""
-        folder, lock = await self.run_locked(self._make_scratch)
+    async def scratch_directory(self) -> AsyncGenerator[Path, None]:
+        """Create a directory for unfinished work. Leaving removes what is still in it."""
+        directory, lock = await self.run_locked(self._make_scratch)
         try:
-            yield folder
+            yield directory
         finally:
             try:
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(remove_tree, folder)
+                    await anyio.to_thread.run_sync(remove_tree, directory)
             finally:
                 os.close(lock)
 
     def _make_scratch(self) -> tuple[Path, int]:
-        folder = self.ambient_dir / "tmp" / os.urandom(8).hex()
-        folder.mkdir(mode=0o700)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = self.ambient_dir / "tmp" / os.urandom(8).hex()
+        directory.mkdir(mode=0o700)
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return folder, lock
+        return directory, lock
 
     async def remove_leftovers(self) -> WorkspaceManifest:
-        """Remove unfinished work of dead processes, and folders that the manifest no longer names. Return the manifest.
+        """Remove unfinished work of dead processes, and directories that the manifest no longer names. Return the manifest.
 
         Call it only between runs: an agent may be working in one of them. Raises: ServiceError.
         """
         manifest = await self.run_locked(self._trash_leftovers)
         with isolate(f"emptying the trash of the workspace {self.path}"):
-            await anyio.to_thread.run_sync(_empty_folder, self.ambient_dir / "trash")
+            await anyio.to_thread.run_sync(_empty_directory, self.ambient_dir / "trash")
         return manifest
 
     def _trash_leftovers(self) -> WorkspaceManifest:
         manifest = self.read_manifest()
-        for folder in (self.ambient_dir / "tmp").iterdir():
-            if not _is_locked(folder):
-                self._move_to_trash(folder)
+        for directory in (self.ambient_dir / "tmp").iterdir():
+            if not _is_locked(directory):
+                self._move_to_trash(directory)
         for workflow in (self.path / "workflows").iterdir():
-            if not manifest.workflow or workflow.name != manifest.workflow.folder:
+            if not manifest.workflow or workflow.name != manifest.workflow.directory:
                 self._move_to_trash(workflow)
         for name in manifest.stale:
             self._move_to_trash(self.repo_path(name))
@@ -158,16 +161,16 @@ class WorkspaceLayout:
             path.rename(self.ambient_dir / "trash" / os.urandom(8).hex())
 
 
-def _empty_folder(folder: Path) -> None:
-    for path in folder.iterdir():
+def _empty_directory(directory: Path) -> None:
+    for path in directory.iterdir():
         remove_tree(path)
 
 
-def _is_locked(folder: Path) -> bool:
-    """Return True if a live process holds the folder's lock."""
-    if not is_folder(folder):
+def _is_locked(directory: Path) -> bool:
+    """Return True if a live process holds the directory's lock."""
+    if not is_directory(directory):
         return False
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return not _try_lock(handle)
     finally:

@@ -32,15 +32,15 @@ _MAX_BYTES = 8 << 20
 
 
 class _ManifestPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of all parts of the manifest."""
+    """Base of all parts of the manifest. The names in the file stay as they are: files of earlier versions have them."""
 
 
 class RepoEntry(_ManifestPart, frozen=True, kw_only=True):
     """A repository as it was when it was cloned."""
 
     name: str
-    folder: str
-    """Its folder below `repos/`: its name, with a number if that was taken."""
+    directory: str = msgspec.field(name="folder")
+    """Its directory below `repos/`: its name, with a number if that was taken."""
     url: str
     branch: str = ""
     """The branch it was cloned from; empty when the repository was empty."""
@@ -71,13 +71,13 @@ class WorkflowConfig(_ManifestPart, frozen=True, kw_only=True):
 class WorkflowEntry(_ManifestPart, frozen=True, kw_only=True):
     """The active workflow, with its configuration from when it was chosen: an agent's edits do not change it."""
 
-    folder: str
-    """Its folder below `workflows/`."""
+    directory: str = msgspec.field(name="folder")
+    """Its directory below `workflows/`."""
     url: str
     branch: str = ""
     """The requested branch; empty for the default one."""
     path: str = ""
-    """The folder of the workflow inside the source; empty for the whole source."""
+    """The directory of the workflow inside the source; empty for the whole source."""
     config: WorkflowConfig = WorkflowConfig()
 
 
@@ -89,28 +89,28 @@ class WorkspaceManifest(_ManifestPart, frozen=True, kw_only=True):
     """In the order in which they were added: the first is the main one."""
     workflow: WorkflowEntry | None = None
     stale: tuple[str, ...] = ()
-    """Folders below `repos/` of removed repositories. A running agent may be working in one, so they are deleted before the next run."""
+    """Directories below `repos/` of removed repositories. A running agent may work in one, so they are deleted before the next run."""
 
     def find_repo(self, name: str) -> RepoEntry | None:
         return next((repo for repo in self.repos if repo.name == name), None)
 
 
-def read_manifest(folder: Path) -> WorkspaceManifest:
-    """Read the manifest in this folder; an empty one if there is no file.
+def read_manifest(directory: Path) -> WorkspaceManifest:
+    """Read the manifest in this directory; an empty one if there is no file.
 
     Raises: ServiceError when it is damaged or of another version.
     """
     try:
-        data = read_file(folder, check_relative_path(_FILE_NAME), _MAX_BYTES)
+        data = read_file(directory, check_relative_path(_FILE_NAME), _MAX_BYTES)
         manifest = msgspec.json.decode(data, type=WorkspaceManifest) if data is not None else WorkspaceManifest()
         _check_manifest(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput, ValueError) as error:
-        raise _damaged_error(folder) from error
+        raise _damaged_error(directory) from error
     return manifest
 
 
-def write_manifest(folder: Path, manifest: WorkspaceManifest) -> None:
-    write_file(folder / _FILE_NAME, msgspec.json.encode(manifest) + b"\n")
+def write_manifest(directory: Path, manifest: WorkspaceManifest) -> None:
+    write_file(directory / _FILE_NAME, msgspec.json.encode(manifest) + b"\n")
 
 
 def _check_manifest(manifest: WorkspaceManifest) -> None:
@@ -119,17 +119,17 @@ def _check_manifest(manifest: WorkspaceManifest) -> None:
         raise ValueError("written by another version")
     for repo in manifest.repos:
         check_name(repo.name)
-        check_name(repo.folder)
+        check_name(repo.directory)
     if manifest.workflow:
-        check_name(manifest.workflow.folder)
+        check_name(manifest.workflow.directory)
         if manifest.workflow.path:
             check_relative_path(manifest.workflow.path)
     for name in manifest.stale:
         check_name(name)
 
 
-def _damaged_error(folder: Path) -> ServiceError:
-    logger.error("The workspace manifest %s is damaged; repair or delete the file", folder / _FILE_NAME)
+def _damaged_error(directory: Path) -> ServiceError:
+    logger.error("The workspace manifest %s is damaged; repair or delete the file", directory / _FILE_NAME)
     return ServiceError(
         "The manifest of this workspace cannot be read. The server's operator can repair or delete its `.ambient/workspace.json`; "
         "the other files are unchanged."

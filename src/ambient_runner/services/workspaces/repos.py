@@ -14,7 +14,7 @@ from ambient_runner.services.workspaces.branches import read_refs
 from ambient_runner.services.workspaces.clone import CloneRequest, ignore_progress
 from ambient_runner.services.workspaces.clone_sources import strip_git_suffix
 from ambient_runner.services.workspaces.manifest import RepoEntry
-from ambient_runner.services.workspaces.safe_files import is_folder
+from ambient_runner.services.workspaces.safe_files import is_directory
 from ambient_runner.services.workspaces.safe_names import check_branch, check_name, repo_name_from_url, thread_branch
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class AddedRepo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedRepo:
-    """A repository that is no longer part of the workspace. Its folder is deleted before the next run."""
+    """A repository that is no longer part of the workspace. Its directory is deleted before the next run."""
 
     name: str
 
@@ -174,7 +174,7 @@ class Repos:
     ) -> AddedRepo:
         self._failures.pop(key, None)
         try:
-            async with layout.scratch_folder() as scratch:
+            async with layout.scratch_directory() as scratch:
                 tree = scratch / "tree"
                 result = await self._workspaces.cloner.clone(clone_request, tree, on_progress)
                 return await layout.run_locked(lambda: _store_clone(layout, clone_request, request, tree, result))
@@ -192,7 +192,7 @@ class Repos:
     async def _read_status(self, layout: WorkspaceLayout, entry: RepoEntry) -> RepoStatus:
         status = RepoStatus(url=entry.url, name=entry.name, default_branch=entry.default_branch)
         try:
-            refs = await read_refs(self._workspaces.git, layout.repo_path(entry.folder))
+            refs = await read_refs(self._workspaces.git, layout.repo_path(entry.directory))
         except ServiceError as error:
             return msgspec.structs.replace(status, status="failed", error=error.message)
         branches = tuple(sorted({*entry.branches, *refs.branches}))
@@ -207,9 +207,9 @@ def _find_present(layout: WorkspaceLayout, name: str, request: _RepoRequest) -> 
     """Return the path of exactly this repository, if the workspace has it. Raises: RepoConflict when another one has the name."""
     manifest = layout.read_manifest()
     entry = manifest.find_repo(name)
-    if entry and is_folder(layout.repo_path(entry.folder)):
+    if entry and is_directory(layout.repo_path(entry.directory)):
         _check_same_repo(entry, request)
-        return layout.repo_path(entry.folder)
+        return layout.repo_path(entry.directory)
     _check_capacity(manifest, name)
     return None
 
@@ -237,7 +237,7 @@ def _store_clone(
 ) -> AddedRepo:
     """Add a finished clone to the workspace, unless another process did so first.
 
-    The manifest is written first: a crash before the move leaves an entry without a folder, which adding the repository again repairs.
+    The manifest is written first: a crash before the move leaves an entry without a directory, which adding the repository again repairs.
     """
     present = _find_present(layout, clone_request.name, request)
     if present:
@@ -245,7 +245,7 @@ def _store_clone(
     manifest = layout.read_manifest()
     entry = RepoEntry(
         name=clone_request.name,
-        folder=layout.free_name("repos", clone_request.name),
+        directory=layout.free_name("repos", clone_request.name),
         url=clone_request.source.url,
         branch=result.branch,
         default_branch=result.default_branch,
@@ -253,10 +253,10 @@ def _store_clone(
     )
     others = tuple(repo for repo in manifest.repos if repo.name != clone_request.name)
     layout.write_manifest(msgspec.structs.replace(manifest, repos=(*others, entry)))
-    layout.move_into_place(tree, layout.repo_path(entry.folder))
+    layout.move_into_place(tree, layout.repo_path(entry.directory))
     return AddedRepo(
         name=clone_request.name,
-        path=layout.repo_path(entry.folder),
+        path=layout.repo_path(entry.directory),
         newly_cloned=True,
         branch=clone_request.thread_branch,
     )
@@ -268,6 +268,6 @@ def _remove_entry(layout: WorkspaceLayout, name: str) -> bool:
     if entry is None:
         return False
     others = tuple(repo for repo in manifest.repos if repo.name != name)
-    stale = (*manifest.stale, entry.folder)
+    stale = (*manifest.stale, entry.directory)
     layout.write_manifest(msgspec.structs.replace(manifest, repos=others, stale=stale))
     return True

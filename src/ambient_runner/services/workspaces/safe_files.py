@@ -1,6 +1,6 @@
-"""Access to files in a folder that an agent can change, without ever leaving it. `safe_trees.py` handles whole trees.
+"""Access to files in a directory that an agent can change, without ever leaving it. `safe_trees.py` handles whole trees.
 
-Links are never followed. A path is opened part by part, relative to open folders, so that nothing can be swapped between check and use.
+Links are never followed. A path is opened part by part, relative to open directories, so that nothing can be swapped between check and use.
 All functions here block: call them in a thread.
 """
 
@@ -18,15 +18,15 @@ __all__ = [
     "check_relative_path",
     "delete_file",
     "fsync_directory",
-    "is_folder",
-    "make_folder",
+    "is_directory",
+    "make_directory",
     "open_file",
     "read_file",
     "write_file",
 ]
 
 _MAX_PATH = 1000
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # O_NONBLOCK: opening a pipe would wait for its other end.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _MISSING_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
@@ -44,8 +44,8 @@ def check_relative_path(path: str) -> PurePosixPath:
     return PurePosixPath(path)
 
 
-def is_folder(path: Path) -> bool:
-    """Return True if the path is a folder, not a link to one. Raises: OSError when it cannot be read."""
+def is_directory(path: Path) -> bool:
+    """Return True if the path is a directory, not a link to one. Raises: OSError when it cannot be read."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError as error:
@@ -54,23 +54,23 @@ def is_folder(path: Path) -> bool:
         raise
 
 
-def make_folder(path: Path) -> None:
-    """Create a private folder if it is missing.
+def make_directory(path: Path) -> None:
+    """Create a private directory if it is missing.
 
     Raises: ServiceError when something else is in its place.
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    if not is_folder(path):
+    if not is_directory(path):
         raise ServiceError(
-            f"The workspace has something in the place of its folder `{path.name}`. Remove it, or delete the thread."
+            f"The workspace has something in the place of its directory `{path.name}`. Remove it, or delete the thread."
         )
 
 
 def open_file(root: Path, path: PurePosixPath) -> int:
     """Open a regular file below `root` for reading. The caller closes the descriptor.
 
-    Raises: UnknownFile, also for links, folders, pipes and devices.
+    Raises: UnknownFile, also for links, directories, pipes and devices.
     """
     try:
         file = _open_below(root, path)
@@ -85,10 +85,10 @@ def open_file(root: Path, path: PurePosixPath) -> int:
 
 
 def _open_below(root: Path, path: PurePosixPath) -> int:
-    at = os.open(root, _OPEN_FOLDER)
+    at = os.open(root, _OPEN_DIRECTORY)
     try:
         for part in path.parts[:-1]:
-            inner = os.open(part, _OPEN_FOLDER, dir_fd=at)
+            inner = os.open(part, _OPEN_DIRECTORY, dir_fd=at)
             os.close(at)
             at = inner
         return os.open(path.parts[-1], _OPEN_FILE, dir_fd=at)
@@ -114,13 +114,13 @@ def read_file(root: Path, path: PurePosixPath, limit: int) -> bytes | None:
     return data
 
 
-def delete_file(folder: Path, name: str) -> None:
-    """Delete a file directly in this folder. Of a link, only the link is deleted.
+def delete_file(directory: Path, name: str) -> None:
+    """Delete a file directly in this directory. Of a link, only the link is deleted.
 
-    Raises: UnknownFile when there is none, or a folder in its place.
+    Raises: UnknownFile when there is none, or a directory in its place.
     """
     try:
-        at = os.open(folder, _OPEN_FOLDER)
+        at = os.open(directory, _OPEN_DIRECTORY)
         try:
             os.unlink(name, dir_fd=at)
         finally:
@@ -144,9 +144,9 @@ def write_file(path: Path, data: bytes) -> None:
     fsync_directory(path.parent)
 
 
-def fsync_directory(folder: Path) -> None:
-    """Make changes to the names in a folder durable."""
-    handle = os.open(folder, _OPEN_FOLDER)
+def fsync_directory(directory: Path) -> None:
+    """Make changes to the names in a directory durable."""
+    handle = os.open(directory, _OPEN_DIRECTORY)
     try:
         os.fsync(handle)
     finally:

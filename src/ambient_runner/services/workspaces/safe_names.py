@@ -1,4 +1,4 @@
-"""Rules for names that become folders, git refs or repository names. Pure, without file system access."""
+"""Rules for names that become directories, git refs or repository names. Pure, without file system access."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import string
 
 from ambient_runner.errors import InvalidInput
 
-__all__ = ["check_branch", "check_name", "folder_name", "repo_name_from_url", "thread_branch"]
+__all__ = ["check_branch", "check_name", "directory_name", "repo_name_from_url", "thread_branch"]
 
-_MAX_FOLDER_NAME = 100
+_MAX_DIRECTORY_NAME = 100
 _LONG_NAME_PREFIX = 32
-_FOLDER_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-_")
+_DIRECTORY_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-_")
 _REF_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_")
 _REPO_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _FORBIDDEN_IN_REFS = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)")
@@ -23,12 +23,12 @@ _NAME_RULE = (
 )
 
 
-def folder_name(text: str) -> str:
-    """Return a unique folder name for the text, also on file systems that ignore case or Unicode forms.
+def directory_name(text: str) -> str:
+    """Return a unique directory name for the text, also on file systems that ignore case or Unicode forms.
 
     Lower-case letters, digits, `-` and `_` stay; every other byte becomes `=` and two hex digits. A long name ends in a hash.
     """
-    return _shorten_name(_escape_text(text, _FOLDER_CHARACTERS))
+    return _shorten_name(_escape_text(text, _DIRECTORY_CHARACTERS))
 
 
 def thread_branch(thread: str) -> str:
@@ -47,7 +47,7 @@ def _escape_text(text: str, allowed: frozenset[str]) -> str:
 
 def _shorten_name(encoded: str) -> str:
     """Return the name, with a hash in place of its end if it is too long. `=-` never results from escaping, so there is no collision."""
-    if len(encoded) <= _MAX_FOLDER_NAME:
+    if len(encoded) <= _MAX_DIRECTORY_NAME:
         return encoded
     return f"{encoded[:_LONG_NAME_PREFIX]}=-{hashlib.sha256(encoded.encode()).hexdigest()}"
 
@@ -57,7 +57,7 @@ def check_name(name: str) -> str:
 
     Raises: InvalidInput.
     """
-    # Some file systems treat a name that ends in `.git`, in any case, as the folder that git trusts.
+    # Some file systems treat a name that ends in `.git`, in any case, as the directory that git trusts.
     if _REPO_NAME.fullmatch(name) and not name.lower().endswith((".git", ".lock", ".")):
         return name
     raise InvalidInput(f"That is not a valid repository name. {_NAME_RULE}")

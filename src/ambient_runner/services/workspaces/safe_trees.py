@@ -1,7 +1,7 @@
-"""Removal and measurement of untrusted folder trees of any depth.
+"""Removal and measurement of untrusted directory trees of any depth.
 
-Nothing here recurses, and no path is built that could become too long: removal works level by level, relative to open folders. Links are
-never followed. All functions here block: call them in a thread.
+Nothing here recurses, and no path is built that could become too long: removal works level by level, relative to open directories. Links
+are never followed. All functions here block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ambient_runner.services.workspaces.safe_files import is_folder
+from ambient_runner.services.workspaces.safe_files import is_directory
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,7 +31,7 @@ _MAX_ATTEMPTS = 3
 
 
 def remove_tree(path: Path) -> bool:
-    """Remove a tree, read-only folders included. Return True if nothing is left; a failure does not keep the rest."""
+    """Remove a tree, read-only directories included. Return True if nothing is left; a failure does not keep the rest."""
     failures: list[OSError] = []
     for _ in range(_MAX_ATTEMPTS):
         failures = _remove_once(path)
@@ -47,7 +47,7 @@ def _remove_once(path: Path) -> list[OSError]:
     """Try once to remove the tree and return the errors. Files that another process removes meanwhile are no error."""
     failures: list[OSError] = []
     with _collect_errors(failures):
-        if not is_folder(path):
+        if not is_directory(path):
             path.unlink()
             return failures
         make_writable(path)
@@ -61,12 +61,12 @@ def _remove_once(path: Path) -> list[OSError]:
 
 
 def _empty_tree(top: int, failures: list[OSError]) -> None:
-    """Empty a folder. Subfolders are moved to the top before their parent goes, so two folders are open at a time and paths stay short."""
+    """Empty a directory. Subdirectories move to the top before their parent is removed: two are open at a time, and paths stay short."""
     waiting = _remove_files(top, failures)
     while waiting:
         name = waiting.pop()
         with _collect_errors(failures):
-            at = _open_folder(name, top)
+            at = _open_directory(name, top)
             try:
                 for inner in _remove_files(at, failures):
                     with _collect_errors(failures):
@@ -77,33 +77,33 @@ def _empty_tree(top: int, failures: list[OSError]) -> None:
 
 
 def _remove_files(at: int, failures: list[OSError]) -> list[str]:
-    """Remove everything but folders from a folder, and return the names of its folders."""
+    """Remove everything but directories from a directory, and return the names of its directories."""
     with os.scandir(at) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name in (name for name, folder in names if not folder):
+    for name in (name for name, directory in names if not directory):
         with _collect_errors(failures):
             os.unlink(name, dir_fd=at)
-    return [name for name, folder in names if folder]
+    return [name for name, directory in names if directory]
 
 
 def _move_to_top(name: str, at: int, top: int) -> str:
-    """Move a folder to the top and return its new name."""
+    """Move a directory to the top and return its new name."""
     new_name = os.urandom(12).hex()
     try:
         os.rename(name, new_name, src_dir_fd=at, dst_dir_fd=top)
-    except PermissionError:  # moving a folder writes to it
+    except PermissionError:  # moving a directory writes to it
         make_writable(name, at)
         os.rename(name, new_name, src_dir_fd=at, dst_dir_fd=top)
     return new_name
 
 
-def _open_folder(name: str, at: int) -> int:
+def _open_directory(name: str, at: int) -> int:
     make_writable(name, at)
     return os.open(name, _OPEN_FLAGS, dir_fd=at)
 
 
 def make_writable(name: str | Path, at: int | None = None) -> None:
-    """Make a folder readable and writable for this process. It is opened first, so that a link's target is never changed."""
+    """Make a directory readable and writable for this process. It is opened first, so that a link's target is never changed."""
     with suppress(PermissionError):  # owned by another user: the attempt to remove it will tell
         if sys.platform == "linux":
             handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
@@ -130,9 +130,9 @@ def is_tree_within(path: Path, *, max_bytes: int, max_files: int) -> bool:
     size = count = 0
     waiting = [(str(path), 0)]
     while waiting:
-        folder, depth = waiting.pop()
+        directory, depth = waiting.pop()
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(directory) as entries:
                 for entry in entries:
                     count += 1
                     if entry.is_dir(follow_symlinks=False):
@@ -143,7 +143,7 @@ def is_tree_within(path: Path, *, max_bytes: int, max_files: int) -> bool:
                     if size > max_bytes or count > max_files:
                         return False
         except OSError as error:
-            # Folders may vanish or be unreadable, which is fine; but a path that is too long is too deep.
+            # Directories may vanish or be unreadable, which is fine; but a path that is too long is too deep.
             if error.errno == errno.ENAMETOOLONG:
                 return False
         if depth > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Uploads of users and artifacts of agents in a workspace. Nothing here follows a link or leaves its folder."""
+"""Uploads of users and artifacts of agents in a workspace. Nothing here follows a link or leaves its directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ambient_runner.services.workspaces.safe_files import (
     check_relative_path,
     delete_file,
     fsync_directory,
-    is_folder,
+    is_directory,
     open_file,
 )
 
@@ -38,7 +38,7 @@ _MAX_DEPTH = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileInfo:
-    """A file of a workspace. `path` is relative to the uploads or artifacts folder.
+    """A file of a workspace. `path` is relative to the uploads or artifacts directory.
 
     Bytes of a name that are not UTF-8 are shown as `\\xff`: such a file is listed, but cannot be downloaded until the agent renames it.
     """
@@ -87,7 +87,7 @@ class WorkspaceFiles:
         """
         name = _upload_name(name)
         layout = await self._workspaces.open_layout(thread)
-        async with layout.scratch_folder() as scratch:
+        async with layout.scratch_directory() as scratch:
             await self._write_upload(scratch / "upload", data)
             return await layout.run_locked(lambda: self._store_upload(layout, scratch / "upload", name))
 
@@ -153,8 +153,8 @@ class WorkspaceFiles:
 
     def _store_upload(self, layout: WorkspaceLayout, source: Path, name: str) -> FileInfo:
         target = layout.uploads / name
-        if is_folder(target):
-            raise InvalidInput("A folder has that name. Choose another name.")
+        if is_directory(target):
+            raise InvalidInput("A directory has that name. Choose another name.")
         if not os.path.lexists(target) and sum(1 for _ in layout.uploads.iterdir()) >= self._max_files:
             raise PayloadTooLarge(f"A thread keeps at most {self._max_files} uploads. Delete some first.")
         source.replace(target)
@@ -164,7 +164,7 @@ class WorkspaceFiles:
 
 
 def _upload_name(name: str) -> str:
-    """Return the normalised file name. Raises: InvalidInput."""
+    """Return the normalized file name. Raises: InvalidInput."""
     name = unicodedata.normalize("NFC", name)
     fits = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES and name == name.strip()
     if not name or not fits or not name.isprintable() or name.startswith((".", "-")) or set(name) & set('/\\:*?"<>|'):
@@ -175,20 +175,20 @@ def _upload_name(name: str) -> str:
 
 
 def _list_files(root: Path, limit: int, max_depth: int) -> list[FileInfo]:
-    """Return the regular files below a folder, sorted. Links and their targets are left out, linked folders included."""
+    """Return the regular files below a directory, sorted. Links and their targets are left out, linked directories included."""
     found: list[FileInfo] = []
     with suppress(FileNotFoundError, NotADirectoryError):
-        for at, folders, names, handle in os.fwalk(root):
-            folder = Path(at).relative_to(root)
-            folders[:] = sorted(folders) if len(folder.parts) + 1 < max_depth else []
-            plain = filter(None, (_file_info(folder, name, handle) for name in sorted(names)))
+        for at, directories, names, handle in os.fwalk(root):
+            directory = Path(at).relative_to(root)
+            directories[:] = sorted(directories) if len(directory.parts) + 1 < max_depth else []
+            plain = filter(None, (_file_info(directory, name, handle) for name in sorted(names)))
             found.extend(itertools.islice(plain, limit - len(found)))
             if len(found) >= limit:
                 break
     return found
 
 
-def _file_info(folder: Path, name: str, handle: int) -> FileInfo | None:
+def _file_info(directory: Path, name: str, handle: int) -> FileInfo | None:
     """Return the file's info; None if it is not a regular file or has been deleted since it was listed."""
     try:
         status = os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -196,7 +196,7 @@ def _file_info(folder: Path, name: str, handle: int) -> FileInfo | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return FileInfo(path=_printable_path((folder / name).as_posix()), size=status.st_size, modified=status.st_mtime)
+    return FileInfo(path=_printable_path((directory / name).as_posix()), size=status.st_size, modified=status.st_mtime)
 
 
 def _printable_path(path: str) -> str:

@@ -19,7 +19,7 @@ from ambient_runner.services.background_jobs import JobKey, finished_job
 from ambient_runner.services.workspaces.clone import CloneRequest, ignore_progress
 from ambient_runner.services.workspaces.clone_sources import strip_git_suffix
 from ambient_runner.services.workspaces.manifest import Rubric, WorkflowConfig, WorkflowEntry
-from ambient_runner.services.workspaces.safe_files import check_relative_path, is_folder, read_file
+from ambient_runner.services.workspaces.safe_files import check_relative_path, is_directory, read_file
 from ambient_runner.services.workspaces.safe_names import check_branch, repo_name_from_url
 from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_within
 
@@ -79,9 +79,9 @@ class Workflows:
         on_progress: OnProgress = ignore_progress,
         on_done: Callable[[BackgroundJob[WorkflowChange]], Awaitable[None]] | None = None,
     ) -> BackgroundJob[WorkflowChange]:
-        """Make this the workflow of the thread, from its next run on. `url` may be a local folder where the server allows those.
+        """Make this the workflow of the thread, from its next run on. `url` may be a local directory where the server allows those.
 
-        `path` is the workflow's folder inside the source. The other arguments are as for a repository. On failure the old workflow stays.
+        `path` is its directory inside the source. The other arguments are as for a repository. On failure the old workflow stays.
         Raises: InvalidInput, Forbidden, RepoConflict while another change is running, ServiceError, Draining.
         """
         source = await self._workspaces.rules.check_url(url)
@@ -110,11 +110,11 @@ class Workflows:
     async def _fetch_workflow(
         self, layout: WorkspaceLayout, clone_request: CloneRequest, request: _WorkflowRequest, on_progress: OnProgress
     ) -> WorkflowChange:
-        async with layout.scratch_folder() as scratch:
+        async with layout.scratch_directory() as scratch:
             tree = scratch / "tree"
-            local = clone_request.source.folder
+            local = clone_request.source.directory
             if local and not await anyio.to_thread.run_sync(_is_repository, local):
-                await anyio.to_thread.run_sync(_copy_folder, local, tree, self._workspaces.root)
+                await anyio.to_thread.run_sync(_copy_directory, local, tree, self._workspaces.root)
             else:
                 await self._workspaces.cloner.clone(clone_request, tree, on_progress)
             entry = await layout.run_locked(lambda: _store_workflow(layout, clone_request, request, tree))
@@ -132,11 +132,11 @@ def _build_change(entry: WorkflowEntry, outcome: Literal["updated", "already act
 
 
 def _find_active(layout: WorkspaceLayout, request: _WorkflowRequest) -> WorkflowEntry | None:
-    """Return the active workflow if it is the requested one and its folder exists."""
+    """Return the active workflow if it is the requested one and its directory exists."""
     entry = layout.read_manifest().workflow
     return (
         entry
-        if entry and request.is_entry(entry) and is_folder(layout.workflow_path(entry.folder) / entry.path)
+        if entry and request.is_entry(entry) and is_directory(layout.workflow_path(entry.directory) / entry.path)
         else None
     )
 
@@ -144,26 +144,26 @@ def _find_active(layout: WorkspaceLayout, request: _WorkflowRequest) -> Workflow
 def _store_workflow(
     layout: WorkspaceLayout, clone_request: CloneRequest, request: _WorkflowRequest, tree: Path
 ) -> WorkflowEntry:
-    config = read_workflow_config(_workflow_root(tree, request.path))
+    config = read_workflow_config(_workflow_root(tree, request.path), workspace=layout.path)
     entry = WorkflowEntry(
-        folder=layout.free_name("workflows", clone_request.name),
+        directory=layout.free_name("workflows", clone_request.name),
         url=clone_request.source.url,
         branch=request.branch,
         path=request.path,
         config=config,
     )
-    # Move the folder first, so that no run finds an entry without one. A folder without an entry is deleted before the next run.
-    layout.move_into_place(tree, layout.workflow_path(entry.folder))
+    # Move the directory first, so that no run finds an entry without one. A directory without an entry is deleted before the next run.
+    layout.move_into_place(tree, layout.workflow_path(entry.directory))
     _set_active(layout, entry)
     return entry
 
 
 def _workflow_root(tree: Path, path: str) -> Path:
     root = tree / path
-    if is_folder(root) and root.resolve() == tree.resolve() / path:
+    if is_directory(root) and root.resolve() == tree.resolve() / path:
         return root
     raise InvalidInput(
-        "The workflow's repository has no folder with that path. Check its spelling; it is relative to the top of the repository."
+        "The workflow's repository has no directory with that path. Check its spelling; it is relative to the top of the repository."
     )
 
 
@@ -173,32 +173,34 @@ def _set_active(layout: WorkspaceLayout, entry: WorkflowEntry | None) -> bool:
     return manifest.workflow is not None
 
 
-def _is_repository(folder: Path) -> bool:
-    return os.path.lexists(folder / ".git") or ((folder / "HEAD").is_file() and (folder / "objects").is_dir())
+def _is_repository(directory: Path) -> bool:
+    return os.path.lexists(directory / ".git") or ((directory / "HEAD").is_file() and (directory / "objects").is_dir())
 
 
-def _copy_folder(folder: Path, target: Path, workspaces_root: Path) -> None:
-    """Copy a folder that is not a repository, so that the agent's work does not change the original. Links stay links."""
-    if not is_folder(folder):
-        raise InvalidInput("The server has no such folder. Check its spelling, or send the URL of a repository.")
-    if workspaces_root.resolve().is_relative_to(folder):
-        raise Forbidden("That folder contains the workspaces of this server. Choose another folder, or one inside it.")
-    if not is_tree_within(folder, max_bytes=_MAX_BYTES, max_files=_MAX_FILES):
+def _copy_directory(directory: Path, target: Path, workspaces_root: Path) -> None:
+    """Copy a directory that is not a repository, so that the agent's work does not change the original. Links stay links."""
+    if not is_directory(directory):
+        raise InvalidInput("The server has no such directory. Check its spelling, or send the URL of a repository.")
+    if workspaces_root.resolve().is_relative_to(directory):
+        raise Forbidden(
+            "That directory contains the workspaces of this server. Choose another directory, or one inside it."
+        )
+    if not is_tree_within(directory, max_bytes=_MAX_BYTES, max_files=_MAX_FILES):
         raise RepoTooLarge(
-            f"The folder is larger than {_MAX_BYTES >> 20} MiB, has more than {_MAX_FILES} files, "
-            f"or folders more than {MAX_DEPTH} deep. Choose a smaller one."
+            f"The directory is larger than {_MAX_BYTES >> 20} MiB, has more than {_MAX_FILES} files, "
+            f"or directories more than {MAX_DEPTH} deep. Choose a smaller one."
         )
     try:
-        shutil.copytree(folder, target, symlinks=True, ignore=_special_files)
+        shutil.copytree(directory, target, symlinks=True, ignore=_special_files)
     except (shutil.Error, OSError) as error:
         raise ServiceError(
-            "The folder could not be copied. The server's operator has to check that it is readable."
+            "The directory could not be copied. The server's operator has to check that it is readable."
         ) from error
 
 
-def _special_files(folder: str, names: list[str]) -> list[str]:
+def _special_files(directory: str, names: list[str]) -> list[str]:
     """Return the names of pipes, sockets and devices, which a copy would block on."""
-    paths = [(name, Path(folder, name)) for name in names]
+    paths = [(name, Path(directory, name)) for name in names]
     return [name for name, path in paths if not (path.is_symlink() or path.is_file() or path.is_dir())]
 
 
@@ -208,13 +210,14 @@ _MAX_FILE_BYTES = 256 << 10
 _MAX_NAMES_LOGGED = 10
 
 
-def read_workflow_config(folder: Path) -> WorkflowConfig:
-    """Read the configuration of the workflow in this folder; an empty one if it has none. Blocks: call it in a thread.
+def read_workflow_config(directory: Path, *, workspace: Path) -> WorkflowConfig:
+    """Read the configuration of the workflow in this directory; an empty one if it has none. Blocks: call it in a thread.
 
+    The log names `workspace`, the one the workflow is for.
     Raises: InvalidInput, whose message says where it is wrong.
     """
-    data, text = _read_config_file(folder, _CONFIG_PATH), _read_config_file(folder, _RUBRIC_PATH)
-    config = _parse_config(data) if data is not None else WorkflowConfig()
+    data, text = _read_config_file(directory, _CONFIG_PATH), _read_config_file(directory, _RUBRIC_PATH)
+    config = _parse_config(data, workspace) if data is not None else WorkflowConfig()
     if text is None:
         return config
     try:
@@ -224,14 +227,14 @@ def read_workflow_config(folder: Path) -> WorkflowConfig:
     return msgspec.structs.replace(config, rubric=rubric)
 
 
-def _read_config_file(folder: Path, path: PurePosixPath) -> bytes | None:
+def _read_config_file(directory: Path, path: PurePosixPath) -> bytes | None:
     try:
-        return read_file(folder, path, _MAX_FILE_BYTES)
+        return read_file(directory, path, _MAX_FILE_BYTES)
     except ValueError as error:
         raise _config_error(path, f"it {error}") from error
 
 
-def _parse_config(data: bytes) -> WorkflowConfig:
+def _parse_config(data: bytes, workspace: Path) -> WorkflowConfig:
     try:
         value: Any = loads(data)
         config = msgspec.convert(value, WorkflowConfig)
@@ -239,18 +242,19 @@ def _parse_config(data: bytes) -> WorkflowConfig:
         raise _config_error(_CONFIG_PATH, error.message) from error
     except msgspec.ValidationError as error:
         raise _config_error(_CONFIG_PATH, str(error)) from error
-    _warn_unknown_members(cast("dict[str, Any]", value))
+    _warn_unknown_members(cast("dict[str, Any]", value), workspace)
     # The rubric's text comes from the other file only.
     rubric = msgspec.structs.replace(config.rubric, text="") if config.rubric else None
     return msgspec.structs.replace(config, rubric=rubric)
 
 
-def _warn_unknown_members(value: dict[str, Any]) -> None:
+def _warn_unknown_members(value: dict[str, Any], workspace: Path) -> None:
     known = {field.encode_name for field in msgspec.structs.fields(WorkflowConfig)}
     unknown = sorted(set(value) - known)
     if unknown:
         logger.warning(
-            "The workflow's ambient.json has unknown members, which are ignored: %s",
+            "The ambient.json of the workflow for workspace %s has unknown members, which are ignored: %s",
+            workspace,
             ", ".join(map(repr, unknown[:_MAX_NAMES_LOGGED])),
         )
 

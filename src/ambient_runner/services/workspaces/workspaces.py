@@ -1,4 +1,4 @@
-"""Workspaces: one folder per thread of an owner, and the snapshot of it that a run works with."""
+"""Workspaces: one directory per thread of an owner, and the snapshot of it that a run works with."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ambient_runner.services.workspaces.clone import CloneLimits, Cloner
 from ambient_runner.services.workspaces.clone_sources import Scheme, SourceRules
 from ambient_runner.services.workspaces.git import Git
 from ambient_runner.services.workspaces.layout import CANNOT_WRITE, WorkspaceLayout
-from ambient_runner.services.workspaces.safe_files import is_folder, make_folder
-from ambient_runner.services.workspaces.safe_names import folder_name, thread_branch
+from ambient_runner.services.workspaces.safe_files import is_directory, make_directory
+from ambient_runner.services.workspaces.safe_names import directory_name, thread_branch
 from ambient_runner.services.workspaces.safe_trees import make_writable, remove_tree
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Workflow:
     branch: str
     """The requested branch; empty for the default one."""
     path: str
-    """The workflow's folder inside the source; empty for the whole source."""
-    folder: Path
+    """The workflow's directory inside the source; empty for the whole source."""
+    directory: Path
     """Its absolute path."""
     config: WorkflowConfig
 
@@ -72,7 +72,7 @@ class Workspace:
     cwd_path: Path
     """The agent's working directory: the workflow, else the main repository, else the artifacts."""
     add_dirs: tuple[Path, ...]
-    """The other folders it may work in."""
+    """The other directories it may work in."""
     repos: tuple[Repo, ...] = ()
     workflow: Workflow | None = None
     artifacts: Path
@@ -80,7 +80,7 @@ class Workspace:
 
 
 class Workspaces:
-    """All workspaces of a server, below one folder. Leaving the `async with` cancels their background jobs.
+    """All workspaces of a server, below one directory. Leaving the `async with` cancels their background jobs.
 
     `rules` restrict the sources of clones, which are never one of these workspaces. `git_environment` holds the server's own variables that
     git gets: PATH, proxies, certificates. Raises: ConfigError for an unknown scheme.
@@ -136,23 +136,23 @@ class Workspaces:
         )
 
     async def open_layout(self, thread: ThreadKey) -> WorkspaceLayout:
-        """Return the thread's folder, created if missing. Raises: ServiceError."""
+        """Return the thread's directory, created if missing. Raises: ServiceError."""
         return await anyio.to_thread.run_sync(self._make_layout, thread)
 
     async def find_layout(self, thread: ThreadKey) -> WorkspaceLayout | None:
-        """Return the thread's folder, if it has one. Nothing in it is created or checked."""
+        """Return the thread's directory, if it has one. Nothing in it is created or checked."""
         layout = self._layout_of(thread)
-        return layout if await anyio.to_thread.run_sync(is_folder, layout.path) else None
+        return layout if await anyio.to_thread.run_sync(is_directory, layout.path) else None
 
     async def change_locked(self, thread: ThreadKey, work: Callable[[WorkspaceLayout], T]) -> T | None:
-        """Run the work while holding the lock of the thread's folder; None if it has none. Raises: what the work raises; ServiceError."""
+        """Run the work with the lock on the thread's directory; None if it has none. Raises: what the work raises; ServiceError."""
         if await self.find_layout(thread) is None:
             return None
         layout = await self.open_layout(thread)
         return await layout.run_locked(lambda: work(layout))
 
     async def has_files(self, thread: ThreadKey) -> bool:
-        """Return True if there is anything to erase: the thread's folder, or another file in its place."""
+        """Return True if there is anything to erase: the thread's directory, or another file in its place."""
         return await anyio.to_thread.run_sync(self._existing_path, self._thread_path(thread)) is not None
 
     def on_erase(self, callback: Callable[[ThreadKey], None]) -> None:
@@ -170,7 +170,7 @@ class Workspaces:
         await anyio.to_thread.run_sync(self._erase_tree, self._thread_path(thread))
 
     def _thread_path(self, thread: ThreadKey) -> Path:
-        return self.root.absolute().joinpath(*map(folder_name, thread))
+        return self.root.absolute().joinpath(*map(directory_name, thread))
 
     def _layout_of(self, thread: ThreadKey) -> WorkspaceLayout:
         return WorkspaceLayout(self.root.resolve() / self._thread_path(thread).relative_to(self.root.absolute()))
@@ -180,7 +180,7 @@ class Workspaces:
         try:
             make_private_dir(self.root)
             for part in (path.parent.parent, path.parent, path):
-                make_folder(part)
+                make_directory(part)
             layout = self._layout_of(thread)
             layout.create_missing()
         except OSError as error:
@@ -188,23 +188,23 @@ class Workspaces:
         return layout
 
     def _existing_path(self, path: Path) -> Path | None:
-        """Return the thread's folder, or what an agent has put in the place of it or of a parent; None if there is nothing."""
+        """Return the thread's directory, or what an agent has put in the place of it or of a parent; None if there is nothing."""
         for part in (path.parent.parent, path.parent, path):
-            if not is_folder(part):
+            if not is_directory(part):
                 return part if os.path.lexists(part) else None
         return path
 
     def _erase_tree(self, path: Path) -> None:
-        """Rename the folder into the trash first, so that nothing finds it, then delete it."""
+        """Rename the directory into the trash first, so that nothing finds it, then delete it."""
         existing = self._existing_path(path)
         if existing is None:
             return
         trashed = self.root / _TRASH / os.urandom(8).hex()
         try:
             self._make_trash()
-            for folder in (existing.parent, existing):
-                if is_folder(folder):
-                    make_writable(folder)
+            for directory in (existing.parent, existing):
+                if is_directory(directory):
+                    make_writable(directory)
             existing.rename(trashed)
         except OSError as error:
             raise ServiceError(_NOT_ERASED) from error
@@ -213,13 +213,13 @@ class Workspaces:
 
     def _make_trash(self) -> None:
         trash = self.root / _TRASH
-        if not is_folder(trash):
+        if not is_directory(trash):
             trash.unlink(missing_ok=True)
         trash.mkdir(mode=0o700, exist_ok=True)
 
     def _empty_trash(self) -> None:
         trash = self.root / _TRASH
-        if is_folder(trash):
+        if is_directory(trash):
             for path in trash.iterdir():
                 remove_tree(path)
 
@@ -235,17 +235,17 @@ def _check_schemes(schemes: tuple[str, ...]) -> None:
 
 def _take_snapshot(layout: WorkspaceLayout, manifest: WorkspaceManifest, branch: str) -> Workspace:
     repos = tuple(
-        Repo(name=repo.name, url=repo.url, path=layout.repo_path(repo.folder), branch=branch)
+        Repo(name=repo.name, url=repo.url, path=layout.repo_path(repo.directory), branch=branch)
         for repo in manifest.repos
-        if is_folder(layout.repo_path(repo.folder))
+        if is_directory(layout.repo_path(repo.directory))
     )
     workflow = _snapshot_workflow(layout, manifest.workflow) if manifest.workflow else None
-    folders = [*(repo.path for repo in repos), layout.artifacts, layout.uploads]
-    cwd = workflow.folder if workflow else folders[0]
+    directories = [*(repo.path for repo in repos), layout.artifacts, layout.uploads]
+    cwd = workflow.directory if workflow else directories[0]
     return Workspace(
         path=layout.path,
         cwd_path=cwd,
-        add_dirs=tuple(folder for folder in folders if folder != cwd),
+        add_dirs=tuple(directory for directory in directories if directory != cwd),
         repos=repos,
         workflow=workflow,
         artifacts=layout.artifacts,
@@ -254,8 +254,8 @@ def _take_snapshot(layout: WorkspaceLayout, manifest: WorkspaceManifest, branch:
 
 
 def _snapshot_workflow(layout: WorkspaceLayout, entry: WorkflowEntry) -> Workflow:
-    path = layout.workflow_path(entry.folder) / entry.path
+    path = layout.workflow_path(entry.directory) / entry.path
     # A link in the path would move the agent's working directory out of the workspace.
-    if not is_folder(path) or path.resolve() != path:
-        raise ServiceError("The folder of the active workflow no longer exists. Choose the workflow again.")
-    return Workflow(url=entry.url, branch=entry.branch, path=entry.path, folder=path, config=entry.config)
+    if not is_directory(path) or path.resolve() != path:
+        raise ServiceError("The directory of the active workflow no longer exists. Choose the workflow again.")
+    return Workflow(url=entry.url, branch=entry.branch, path=entry.path, directory=path, config=entry.config)

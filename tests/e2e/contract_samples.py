@@ -1,4 +1,4 @@
-"""The samples of the ADR, word for word."""
+"""The code samples of the public bridge contract, word for word."""
 
 from __future__ import annotations
 

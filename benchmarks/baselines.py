@@ -1,7 +1,7 @@
-"""The usual ways to stream AG-UI from Python, each a server of its own: `python -m benchmarks.rivals NAME`. None of them stores anything.
+"""The usual ways to stream AG-UI from Python, as servers to compare with: `python -m benchmarks.baselines NAME`. None stores anything.
 
 `adapter` is the pattern of every published adapter: `ag_ui.core` models, `EventEncoder`, FastAPI's `StreamingResponse`.
-`sse` sends the same events through sse-starlette. `bare` is the floor of one send per event: frames made at start-up, no framework.
+`sse` sends the same events through sse-starlette. `bare` is the lower bound with one send per event: prepared frames, no framework.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fastapi.responses import StreamingResponse
 from sse_starlette import EventSourceResponse
 
 from benchmarks.serving import serve
-from benchmarks.workload import Workload, deltas, last_prompt, parse
+from benchmarks.workload import Workload, last_prompt, parse_workload, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -35,46 +35,46 @@ if TYPE_CHECKING:
 PATHS = ("/", "/agents/bench")
 
 
-async def agent(run: RunAgentInput) -> AsyncGenerator[BaseEvent]:
-    """One message of deltas as `ag_ui.core` events, as an adapter's `run` yields them."""
+async def run_agent(run_input: RunAgentInput) -> AsyncGenerator[BaseEvent]:
+    """Yield one message of deltas as `ag_ui.core` events, as an adapter's `run` does."""
     message = str(uuid.uuid4())
-    yield RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id)
+    yield RunStartedEvent(thread_id=run_input.thread_id, run_id=run_input.run_id)
     yield TextMessageStartEvent(message_id=message, role="assistant")
-    async for text in deltas(parse(last_prompt(run.messages))):
+    async for text in stream_deltas(parse_workload(last_prompt(run_input.messages))):
         yield TextMessageContentEvent(message_id=message, delta=text)
     yield TextMessageEndEvent(message_id=message)
-    yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id)
+    yield RunFinishedEvent(thread_id=run_input.thread_id, run_id=run_input.run_id)
 
 
 def adapter() -> FastAPI:
-    """`EventEncoder` and `StreamingResponse`."""
+    """Return an app with `EventEncoder` and `StreamingResponse`."""
 
-    async def endpoint(run: RunAgentInput, request: Request) -> StreamingResponse:
+    async def endpoint(run_input: RunAgentInput, request: Request) -> StreamingResponse:
         encoder = EventEncoder(accept=request.headers.get("accept", ""))
 
         async def frames() -> AsyncGenerator[str]:
-            async for event in agent(run):
+            async for event in run_agent(run_input):
                 yield encoder.encode(event)
 
         return StreamingResponse(frames(), media_type=encoder.get_content_type())
 
-    return _app(endpoint)
+    return _build_app(endpoint)
 
 
 def sse() -> FastAPI:
-    """The same events through sse-starlette, with the line ends AG-UI asks for."""
+    """Return an app that sends the same events through sse-starlette, with the line ends of AG-UI."""
 
-    async def endpoint(run: RunAgentInput) -> EventSourceResponse:
+    async def endpoint(run_input: RunAgentInput) -> EventSourceResponse:
         async def frames() -> AsyncGenerator[dict[str, str]]:
-            async for event in agent(run):
+            async for event in run_agent(run_input):
                 yield {"data": event.model_dump_json(by_alias=True)}
 
         return EventSourceResponse(frames(), sep="\n")
 
-    return _app(endpoint)
+    return _build_app(endpoint)
 
 
-def _app(endpoint: Any) -> FastAPI:
+def _build_app(endpoint: Any) -> FastAPI:
     app = FastAPI()
     for path in PATHS:
         app.post(path, response_model=None)(endpoint)
@@ -82,7 +82,7 @@ def _app(endpoint: Any) -> FastAPI:
 
 
 @cache
-def _ready_frames(count: int) -> list[bytes]:
+def _prepare_frames(count: int) -> list[bytes]:
     encoder, message = EventEncoder(), str(uuid.uuid4())
     events = [
         RunStartedEvent(thread_id="thread", run_id="run"),
@@ -95,20 +95,20 @@ def _ready_frames(count: int) -> list[bytes]:
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
-    """Ready bytes, one send per event."""
-    work = await _requested(receive)
+    """Send prepared bytes, one send per event."""
+    work = await _read_workload(receive)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-    for frame in _ready_frames(work.count):
+    for frame in _prepare_frames(work.count):
         await send({"type": "http.response.body", "body": frame, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _requested(receive: Any) -> Workload:
+async def _read_workload(receive: Any) -> Workload:
     body, more = b"", True
     while more:
         part = await receive()
         body, more = body + part.get("body", b""), part.get("more_body", False)
-    return parse(last_prompt(json.loads(body)["messages"]))
+    return parse_workload(last_prompt(json.loads(body)["messages"]))
 
 
 if __name__ == "__main__":

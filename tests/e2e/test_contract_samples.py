@@ -1,4 +1,4 @@
-"""The public API of the ADR, its samples word for word, served by a real uvicorn."""
+"""The samples of the public bridge contract, word for word, served by a real uvicorn."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from tests.machine_speed import HANG_SECONDS, unless_hung
 
-from .adr import CLAUDE_APP, MY_BRIDGE
 from .aimock import environment, scripted_model
+from .contract_samples import CLAUDE_APP, MY_BRIDGE
 from .server import Child
 from .sse import open_stream
 from .talk import answer_of, ending, events_of, new_id, one_run, run, run_input, text_of
@@ -51,9 +51,9 @@ class MyAdapter:
 '''
 
 
-def served(folder: Path, source: str, env: Mapping[str, str] | None = None) -> Child:
-    (folder / "app.py").write_text(source)
-    return Child([sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], cwd=folder, env=env)
+def served(directory: Path, source: str, env: Mapping[str, str] | None = None) -> Child:
+    (directory / "app.py").write_text(source)
+    return Child([sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], cwd=directory, env=env)
 
 
 async def test_my_bridge_runs_and_its_adapter_is_interrupted(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ Installed middleware is an entry point of the group `ambient_runner.middleware`.
 from __future__ import annotations
 
 import inspect
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
 
 from ambient_runner.bridges.import_string import import_object, suggest_target
+from ambient_runner.bridges.registry import find_target
 from ambient_runner.bridges.toolkit.callbacks import required_parameters
 from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError
@@ -47,13 +48,14 @@ def _load_entry(entry: str) -> Middleware:
 
 
 def _installed_target(name: str) -> str:
-    known: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=MIDDLEWARE_GROUP)}
+    points = entry_points(group=MIDDLEWARE_GROUP)
+    known = {point.name for point in points}
     if name not in known:
         raise ConfigError(
             f"No installed package has middleware of this name.{did_you_mean(name, list(known), 0.6)} "
             f"Installed: {', '.join(sorted(known)) or 'none'}. For your own, write package.module:function."
         )
-    return known[name].value
+    return find_target(points, name, "middleware named")
 
 
 def _find_problem(found: object) -> str:

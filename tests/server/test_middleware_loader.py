@@ -17,7 +17,7 @@ from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.events import Custom, Event, RunFinished
 from tests.server.demo_server import SETTINGS, client_of, frames, run_body
 
-HERE = "tests.server.test_middleware"
+HERE = "tests.server.test_middleware_loader"
 NOT_A_FUNCTION = 7
 
 
@@ -77,7 +77,7 @@ async def test_the_settings_of_an_app_apply_inside_its_own_middleware() -> None:
 
 async def test_installed_middleware_is_applied_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("audit", f"{HERE}:inner", "ambient_runner.middleware")]
-    monkeypatch.setattr("ambient_runner.server.middleware.entry_points", lambda group: points)
+    monkeypatch.setattr("ambient_runner.server.middleware_loader.entry_points", lambda group: points)
     assert await announced(()) == []
     assert await announced(("audit",)) == ["inner"]
     with pytest.raises(ConfigError, match="Did you mean audit"):
@@ -97,7 +97,7 @@ def test_the_setting_is_read_from_the_file_and_the_environment(tmp_path: Path) -
         ("missing", "package.module:function"),
         (f"{HERE}:outr", "Did you mean outer?"),
         ("no_such_module_here:f", "There is no module no_such_module_here"),
-        ("tests/server/test_middleware.py:outer", f"{HERE}:outer"),
+        ("tests/server/test_middleware_loader.py:outer", f"{HERE}:outer"),
         (f"{HERE}:NOT_A_FUNCTION", "is not a function but int"),
         (f"{HERE}:a_handler", "is async: it is a run handler itself"),
         (f"{HERE}:takes_two", "takes handler, other instead of one argument"),
@@ -108,3 +108,14 @@ def test_an_entry_that_cannot_be_middleware_is_refused_by_name(entry: str, hint:
         create_app(replace(SETTINGS, middleware=(entry,)), {"demo": DemoBridge()})
     assert entry in caught.value.message
     assert hint in caught.value.message
+
+
+async def test_two_packages_with_middleware_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them was applied, depending on the order of installation."""
+    points = [EntryPoint("audit", f"{HERE}:{name}", "ambient_runner.middleware") for name in ("inner", "outer")]
+    monkeypatch.setattr("ambient_runner.server.middleware_loader.entry_points", lambda group: points)
+    with pytest.raises(ConfigError) as caught:
+        await announced(("audit",))
+    assert [f"{HERE}:{name}" in caught.value.message for name in ("inner", "outer")] == [True, True]
+    points[:] = [points[0], points[0]]
+    assert await announced(("audit",)) == ["inner"]

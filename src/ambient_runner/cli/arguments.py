@@ -1,0 +1,56 @@
+"""Checks of what comes from the command line, standard input or the keyboard, before anything is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ambient_runner.errors import ConfigError, InvalidInput
+from ambient_runner.ledger.sqlite.connection import database_path
+from ambient_runner.protocol.lenient import check_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ambient_runner.config import Settings
+
+__all__ = ["check_owner", "check_text", "check_thread_id", "is_utf8", "require_store_file"]
+
+
+def is_utf8(text: str) -> bool:
+    """Return True if the text can be encoded. Python decodes bytes that are not UTF-8 to lone surrogates, which no store accepts."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_text(text: str, source: str) -> str:
+    """Return the text. Raises: ConfigError, naming its source, if it is not UTF-8."""
+    if not is_utf8(text):
+        raise ConfigError(f"{source} is not valid UTF-8 text.")
+    return text
+
+
+def check_owner(owner: str | None) -> str | None:
+    """Return the owner. Raises: ConfigError if it is not UTF-8."""
+    return None if owner is None else check_text(owner, "--owner")
+
+
+def check_thread_id(thread: str | None) -> str | None:
+    """Return the id of a thread. Raises: ConfigError if HTTP would refuse it."""
+    if thread is None:
+        return None
+    try:
+        check_id(check_text(thread, "The thread id"), "The thread id")
+    except InvalidInput as error:
+        raise ConfigError(error.message) from error
+    return thread
+
+
+def require_store_file(settings: Settings) -> Path | None:
+    """Return the file of a SQLite store, None for another store. Raises: ConfigError if it does not exist: reading must not create it."""
+    file = database_path(settings.store)
+    if file is not None and not file.is_file():
+        raise ConfigError(f"{file} does not exist. Name the store with --store, or run this where the server runs.")
+    return file

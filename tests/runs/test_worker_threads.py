@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from ambient_runner.bridges.toolkit import iterate_in_thread
+from ambient_runner.runs.run import Run
+from ambient_runner.runs.worker_threads import find_busy_threads
+from tests.machine_speed import HANG_SECONDS, unless_hung
+from tests.world import ScriptedAgent, events_of, request, runner_of, said, user
+
+
+async def _iterate(work: Callable[[], None]) -> None:
+    async for _ in iterate_in_thread(iter(work, None)):
+        raise AssertionError
+
+
+_CALLS = [asyncio.to_thread, anyio.to_thread.run_sync, _iterate]
+
+
+@pytest.mark.parametrize("call", _CALLS)
+async def test_a_thread_that_executes_code_of_a_run_is_found_with_its_run_until_it_returns(call: Any) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def block() -> None:
+        entered.set()
+        release.wait(HANG_SECONDS)
+
+    async def talk(run: Run) -> AsyncGenerator[Any, None]:
+        await call(block)
+        for event in said("m1", "done"):
+            yield event
+
+    with unless_hung():
+        async with runner_of(ScriptedAgent(talk)) as runner:
+            started = await runner.start(request(user("u1")))
+            await anyio.to_thread.run_sync(entered.wait)
+            during = find_busy_threads()
+            release.set()
+            await events_of(runner, started)
+            while find_busy_threads():
+                await anyio.lowlevel.checkpoint()
+    assert [(busy.run.key, busy.run.agent, busy.run.thread.id) for busy in during] == [(started.run, "agent", "t")]
+    assert "threading.py:" in during[0].location
