@@ -163,7 +163,7 @@ def test_a_graph_is_here_or_on_a_server_and_not_both() -> None:
 async def test_a_factory_that_returns_no_graph_is_refused_when_it_is_called() -> None:
     async with langgraph(lambda: StateGraph(MessagesState)) as thread:
         await thread.say("go")
-    assert thread.error == "config_error"
+    assert thread.error == "agent_error"  # What is wrong with the factory is for the log.
 
 
 def test_a_compiled_graph_is_served_as_it_is() -> None:
