@@ -169,7 +169,7 @@ async def test_a_request_without_new_messages_does_not_stop_a_run_without_reader
         await run_once(runner, user("u0"))
         answer = (await runner.view_thread(KEY)).transcript.messages()[-1]
         started = await begun(runner, user("u1"))
-        with runner.track_reader(KEY):
+        with runner.track_reader(KEY, started.run):
             pass
         known = {"u0": user("u0"), "m0": answer}
         with unless_hung(), pytest.raises(ThreadBusy):

@@ -47,11 +47,12 @@ from ambient_runner.protocol.events import (
     ToolCallEnd,
     ToolCallStart,
     ToolMessage,
+    UserMessage,
     encode_event,
     type_of,
 )
 from ambient_runner.protocol.verify import Verifier
-from ambient_runner.runs.run import ResumedRun, Run, RunHandler, SpanRef, current_run
+from ambient_runner.runs.run import ResumedRun, Run, RunHandler, SpanRef, Started, current_run
 from ambient_runner.runs.runner import Runner
 from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, ScriptedAgent, events_of, request, run_once, runner_of, said, user
@@ -212,7 +213,7 @@ async def test_an_agent_that_takes_too_long_is_a_timeout(limits: Timeouts) -> No
 async def test_a_busy_thread_is_refused_and_the_run_continues() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         started = await started_talking(runner)
-        with runner.track_reader(KEY), pytest.raises(ThreadBusy):
+        with runner.track_reader(KEY, started.run), pytest.raises(ThreadBusy):
             await runner.start(request(user("u2")))
         await runner.stop(KEY)
         assert types(await events_of(runner, started))[-1] == "RUN_FINISHED"
@@ -228,7 +229,7 @@ async def test_a_post_whose_message_the_run_already_has_joins_it() -> None:
 async def test_a_newer_message_supersedes_a_run_without_readers() -> None:
     async with runner_of(ScriptedAgent(forever)) as runner:
         first = await started_talking(runner)
-        with runner.track_reader(KEY):
+        with runner.track_reader(KEY, first.run):
             pass
         with unless_hung():
             second = await runner.start(request(user("u2")))
@@ -236,6 +237,54 @@ async def test_a_newer_message_supersedes_a_run_without_readers() -> None:
                 thread_id="t", run_id="r", outcome=Cancelled()
             )
     assert second.run != first.run
+
+
+async def test_a_reader_of_an_earlier_run_that_leaves_does_not_expose_the_new_run() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        with runner.track_reader(KEY, first.run):
+            await runner.stop(KEY)
+            await events_of(runner, first)
+            second = await runner.start(request(user("u2")))
+        with runner.track_reader(KEY, second.run), pytest.raises(ThreadBusy):
+            await runner.start(request(user("u3")))
+        await runner.stop(KEY)
+
+
+async def test_a_run_is_not_superseded_while_someone_follows_the_thread() -> None:
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        with runner.track_reader(KEY, first.run):
+            pass
+        with runner.track_reader(KEY), pytest.raises(ThreadBusy):
+            await runner.start(request(user("u2")))
+        await runner.stop(KEY)
+
+
+async def test_a_message_that_supersedes_a_run_does_not_stop_the_run_after_it() -> None:
+    """Two newer messages wait for the run without readers to end: one gets the thread, the other is refused."""
+    results: list[Started | ThreadBusy] = []
+
+    async with runner_of(ScriptedAgent(forever)) as runner:
+        first = await started_talking(runner)
+        with runner.track_reader(KEY, first.run):
+            pass
+
+        async def start(message: UserMessage) -> None:
+            try:
+                results.append(await runner.start(request(message)))
+            except ThreadBusy as refusal:
+                results.append(refusal)
+
+        with unless_hung():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(start, user("u2"))
+                tasks.start_soon(start, user("u3"))
+        info = await runner.ledger.get_thread(KEY)
+        started = [result.run for result in results if isinstance(result, Started)]
+        assert info is not None
+        assert [info.active] == started
+        await runner.stop(KEY)
 
 
 @pytest.mark.parametrize("policy", ["queue", "supersede"])

@@ -39,8 +39,8 @@ class ActiveRun:
     done: anyio.Event = field(default_factory=anyio.Event)
     cause: Cause | None = None
     """Why the run is cancelled; None while it is not."""
-    has_no_readers: bool = False
-    """True if every reader of the run has disconnected."""
+    has_been_read: bool = False
+    """True once a client has read this run's own stream."""
     reported_terminal: Terminal | None = None
     """The terminal event the handler has yielded."""
     on_end: Callable[[], Awaitable[None]] | None = None

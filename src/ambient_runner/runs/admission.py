@@ -41,7 +41,10 @@ class Admission:
     """Decides, for one ledger, if a request gets the thread, joins the run that holds it, or is refused."""
 
     def __init__(
-        self, ledger: Ledger, limits: QueueLimits, may_supersede: Callable[[ThreadKey, StartRequest], Awaitable[bool]]
+        self,
+        ledger: Ledger,
+        limits: QueueLimits,
+        may_supersede: Callable[[ThreadKey, str, StartRequest], Awaitable[bool]],
     ) -> None:
         self._ledger = ledger
         self._limits = limits
@@ -129,13 +132,13 @@ class Admission:
             case "join":
                 return await self._join_holder(key, held)
             case "queue":
-                return await self._wait_in_queue(request, key, run, stop_holder=False)
+                return await self._wait_in_queue(request, key, run)
             case "supersede":
-                return await self._wait_in_queue(request, key, run, stop_holder=True)
+                return await self._wait_in_queue(request, key, run, stop_holders=True)
             case "reject":
-                if held.run and await self._may_supersede(key, request):
-                    return await self._wait_in_queue(request, key, run, stop_holder=True)
-                raise held
+                if not held.run or not await self._may_supersede(key, held.run, request):
+                    raise held
+                return await self._wait_in_queue(request, key, run, stop_only=held.run)
 
     async def _join_holder(self, key: ThreadKey, held: LeaseHeld) -> Started | None:
         holder = await self._ledger.get_run(key, held.run) if held.run else None
@@ -145,22 +148,26 @@ class Admission:
         return await self._join_run(holder)
 
     async def _wait_in_queue(
-        self, request: StartRequest, key: ThreadKey, run: str, *, stop_holder: bool
-    ) -> Writer | Started:
+        self, request: StartRequest, key: ThreadKey, run: str, *, stop_holders: bool = False, stop_only: str = ""
+    ) -> Writer | Started | None:
         """Queue for the lease. The ticket is released on return and on any error.
 
-        With `stop_holder`, every run that holds the lease meanwhile is stopped: requests queued earlier are superseded too.
+        With `stop_holders`, every run that holds the lease meanwhile is stopped: requests queued earlier are superseded too.
+        With `stop_only`, that run is. Return None if another run holds the lease then: it has a reader of its own.
         """
         deadline = anyio.current_time() + self._limits.seconds
+        stops = stop_holders or bool(stop_only)
         wait_seconds = (
-            _HAND_OVER_TIMEOUT if stop_holder else _REPLAY_CHECK_INTERVAL if request.claim else self._limits.seconds
+            _HAND_OVER_TIMEOUT if stops else _REPLAY_CHECK_INTERVAL if request.claim else self._limits.seconds
         )
         async with self._ledger.queue_ticket(key, depth=self._limits.depth) as ticket:
             while (left := deadline - anyio.current_time()) > 0:
                 try:
                     return await self._ledger.acquire_lease(key, run, claim=request.claim, ticket=ticket)
                 except LeaseHeld as held:
-                    if stop_holder and held.run:
+                    if stop_only and held.run not in {"", stop_only}:
+                        return None
+                    if stops and held.run:
                         await self._ledger.request_stop(key, "superseded", run=held.run)
                     await self._ledger.wait_released(key, min(left, wait_seconds), ticket=ticket)
                 if replayed := await self._replayed_run(request.claim):

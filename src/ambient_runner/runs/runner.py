@@ -98,7 +98,8 @@ class Runner:
         self.uncancellable_tasks: UncancellableTasks = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
-        self._readers: Counter[ThreadKey] = Counter()
+        self._readers: Counter[tuple[ThreadKey, str | None]] = Counter()
+        """Readers by thread and run; those of the run None follow the thread."""
         self._exit = AsyncExitStack()
         limits = QueueLimits(depth=settings.queue_depth, seconds=settings.queue_wait)
         self._admission = Admission(ledger, limits, self._may_supersede)
@@ -209,17 +210,21 @@ class Runner:
         return ReaderViews(self.views, self.ledger, thread)
 
     @contextmanager
-    def track_reader(self, key: ThreadKey) -> Generator[None]:
-        """Count a reader of the thread. A run whose readers have all disconnected may be superseded by a newer message."""
-        self._readers[key] += 1
-        self._update_readers(key)
+    def track_reader(self, key: ThreadKey, run: str | None = None) -> Generator[None]:
+        """Count a reader of one run, or with None of every run of the thread.
+
+        A run whose readers have all disconnected may be superseded by a newer message.
+        """
+        active = self._by_thread.get(key)
+        if active is not None and active.run.key == run:
+            active.has_been_read = True
+        self._readers[key, run] += 1
         try:
             yield
         finally:
-            self._readers[key] -= 1
-            self._update_readers(key)
-            if not self._readers[key]:
-                del self._readers[key]
+            self._readers[key, run] -= 1
+            if not self._readers[key, run]:
+                del self._readers[key, run]
 
     async def drain(self) -> None:
         """Refuse new runs, give the active ones their grace period, then cancel them."""
@@ -262,15 +267,13 @@ class Runner:
         while self._active:
             await next(iter(self._active.values())).done.wait()
 
-    def _update_readers(self, key: ThreadKey) -> None:
-        if key in self._by_thread:
-            self._by_thread[key].has_no_readers = not self._readers[key]
-
-    async def _may_supersede(self, key: ThreadKey, request: StartRequest) -> bool:
-        """Return True if the run of the thread has no reader and this request has a newer message. Runs of other processes do not count."""
+    async def _may_supersede(self, key: ThreadKey, run: str, request: StartRequest) -> bool:
+        """Return True if all readers of the run have left and this request has a newer message. Runs of other processes do not count."""
         active = self._by_thread.get(key)
         newest = newest_user_message(request.input.messages)
-        if active is None or not active.has_no_readers or newest is None:
+        if active is None or active.run.key != run or not active.has_been_read or newest is None:
+            return False
+        if self._readers[key, run] or self._readers[key, None]:
             return False
         return newest.id not in (await self.view_thread(key)).transcript.all_ids()
 

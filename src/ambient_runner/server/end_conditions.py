@@ -30,6 +30,11 @@ class EndCondition(Protocol):
     @property
     def polls(self) -> bool: ...
 
+    @property
+    def run(self) -> str | None:
+        """The run whose own stream this is; None for a stream of the thread."""
+        ...
+
 
 class UntilRunEnds:
     """Ends with the run's terminal event: for the response to a POST."""
@@ -37,10 +42,10 @@ class UntilRunEnds:
     polls = False
 
     def __init__(self, run: str) -> None:
-        self._run = run
+        self.run = run
 
     def ends_with(self, batch: Batch) -> bool:
-        return batch.run == self._run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
+        return batch.run == self.run and batch.owner == RUNTIME and batch.lines[-1].startswith(_TERMINAL_PREFIXES)
 
     async def is_reached(self, tail: Tail) -> bool:
         return False
@@ -50,6 +55,7 @@ class UntilIdle:
     """Ends when everything stored has been sent and no run is active."""
 
     polls = True
+    run = None
 
     def __init__(self, ledger: Ledger, key: ThreadKey) -> None:
         self._ledger = ledger
@@ -66,6 +72,7 @@ class NoEnd:
     """Never ends: for a reader that follows the thread."""
 
     polls = False
+    run = None
 
     def ends_with(self, batch: Batch) -> bool:
         return False

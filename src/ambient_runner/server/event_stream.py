@@ -85,7 +85,7 @@ class EventStream(Response):
         self._runtime.streams.add(self)
         metrics.STREAMS.inc()
         try:
-            with self._runner.track_reader(self._thread_epoch.key):
+            with self._runner.track_reader(self._thread_epoch.key, self._until.run):
                 async with anyio.create_task_group() as tasks:
                     # This task wakes for every batch. Started here, it does not pass through the middleware between the server
                     # and this response.
