@@ -209,6 +209,29 @@ def test_malformed_members_are_a_value_error(members: dict[str, Any]) -> None:
         coerce_event(members)
 
 
+@pytest.mark.parametrize(
+    ("members", "custom"),
+    [
+        ({"type": "NO_SUCH_EVENT", "level": 3}, Custom(name="NO_SUCH_EVENT", value={"level": 3})),
+        ({"type": "THINKING_ABOUT_IT"}, Custom(name="THINKING_ABOUT_IT", value={})),
+        (
+            {"type": "META", "metaType": "thumbs_up", "payload": {"messageId": "m"}},
+            Custom(name="meta:thumbs_up", value={"messageId": "m"}),
+        ),
+        ({"type": "META", "meta_type": "tag"}, Custom(name="meta:tag", value=None)),
+    ],
+)
+def test_an_event_of_an_unknown_type_becomes_custom(members: dict[str, Any], custom: Custom) -> None:
+    """A newer protocol or a draft of it must not fail the run."""
+    assert EventCoercer(accepts_unknown=True)(members) == custom
+
+
+@pytest.mark.parametrize("kind", ["", "ambient:adapter_memory"])
+def test_an_unknown_type_does_not_become_an_event_of_the_server(kind: str) -> None:
+    with pytest.raises(ValueError):
+        EventCoercer(accepts_unknown=True)({"type": kind, "value": 1})
+
+
 def test_null_for_an_optional_member_means_absent() -> None:
     members = {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "d", "timestamp": None, "rawEvent": None}
     assert encode_event(coerce_event(members)) == b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"d"}'

@@ -17,6 +17,8 @@ import pydantic_core
 
 from ambient_runner.protocol import events
 from ambient_runner.protocol.events import (
+    CUSTOM_PREFIX,
+    Custom,
     Event,
     ReasoningMessageContent,
     RunAgentInput,
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["EventCoercer", "coerce_event", "from_agui", "input_from_agui", "input_to_agui", "to_agui"]
 
 _EVENT_TYPES = frozenset(events.EVENT_TYPES)
+_TYPE_NAMES = frozenset(member.value for member in ag.EventType)
+_RETIRED_TYPES = frozenset({"THINKING_START", "THINKING_END"}) | {
+    f"THINKING_TEXT_MESSAGE_{phase}" for phase in ("START", "CONTENT", "END")
+}
 _input_decoder = msgspec.json.Decoder(RunAgentInput)
 _models: pydantic.TypeAdapter[ag.BaseEvent] = pydantic.TypeAdapter(ag.Event)
 
@@ -78,7 +84,9 @@ def input_from_agui(run_input: ag.RunAgentInput) -> RunAgentInput:
 class EventCoercer:
     """Converts what an adapter yields to Events. One per run: the retired THINKING_* events name no message, so their ids are kept here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, accepts_unknown: bool = False) -> None:
+        """With `accepts_unknown`, a mapping of a type that AG-UI 1.0 does not have becomes CUSTOM; otherwise it is refused."""
+        self._accepts_unknown = accepts_unknown
         self._reasoning_span_id = ""
         self._reasoning_message_id = ""
 
@@ -99,10 +107,12 @@ class EventCoercer:
 
     def _from_members(self, members: dict[str, Any]) -> Event:
         kind = str(members.get("type"))
-        if kind.startswith("THINKING_"):
+        if kind in _RETIRED_TYPES:
             members = self._upgrade_thinking(kind, members)
         elif kind == "REASONING_MESSAGE_START":
             members = members | {"role": "reasoning"}  # SDKs before 0.1.20 wrote "assistant"
+        elif self._accepts_unknown and isinstance(members.get("type"), str) and kind not in _TYPE_NAMES:
+            return _custom_from_unknown(kind, members)
         return from_agui(_models.validate_python(members))
 
     def _upgrade_thinking(self, kind: str, members: dict[str, Any]) -> dict[str, Any]:
@@ -124,12 +134,21 @@ class EventCoercer:
             case "THINKING_TEXT_MESSAGE_CONTENT":
                 self._reasoning_message_id = self._reasoning_message_id or _new_id()
                 renamed = {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._reasoning_message_id}
-            case "THINKING_TEXT_MESSAGE_END":
+            case _:  # THINKING_TEXT_MESSAGE_END
                 renamed = {"type": "REASONING_MESSAGE_END", "messageId": self._reasoning_message_id or _new_id()}
                 self._reasoning_message_id = ""
-            case _:
-                raise ValueError(f"{kind} is not an AG-UI event")
         return members | renamed
+
+
+def _custom_from_unknown(kind: str, members: dict[str, Any]) -> Custom:
+    """Return a CUSTOM event for a type that AG-UI 1.0 does not have, named after it. Raises: ValueError for a reserved name."""
+    if kind == "META":
+        name, value = f"meta:{members.get('metaType', members.get('meta_type', ''))}", members.get("payload")
+    else:
+        name, value = kind, {key: item for key, item in members.items() if key != "type"}
+    if not kind or name.startswith(CUSTOM_PREFIX):
+        raise ValueError(f"{kind} is not an AG-UI event")
+    return Custom(name=name, value=value)
 
 
 def coerce_event(value: object) -> Event:

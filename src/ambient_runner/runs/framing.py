@@ -84,7 +84,7 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
-        coerce, sent_state = EventCoercer(), _SentState(run)
+        coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
         ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})
         try:
             async with agent.open_run(run) as events:
