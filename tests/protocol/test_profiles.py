@@ -16,6 +16,7 @@ from ambient_runner.protocol.events import (
     Interrupt,
     Interrupted,
     MessagesSnapshot,
+    ReasoningMessage,
     RunAgentInput,
     RunError,
     RunFinished,
@@ -61,10 +62,12 @@ def downgraded(profile: Profile, *events: Event) -> list[Event]:
         ("", Profile.V0),
         ("0", Profile.V0),
         ("0.0", Profile.V0),
-        ("0.0.59", Profile.V0),
-        ("0.0.60", Profile.V0),
-        ("0.1.20", Profile.V0),
-        ("0.0.58", Profile.V0_OLD),
+        ("0.0.59", Profile.V0_59),
+        ("0.0.60", Profile.V0_59),
+        ("0.1.20", Profile.V0_59),
+        ("0.0.58", Profile.V0),
+        ("0.0.43", Profile.V0),
+        ("0.0.42", Profile.V0_OLD),
         ("0.0.9", Profile.V0_OLD),
         ("latest", Profile.V0),
         ("1.0-beta", Profile.V0),
@@ -78,46 +81,47 @@ def test_the_declared_version_picks_the_profile(version: str | None, profile: Pr
 @pytest.mark.parametrize("profile", Profile)
 def test_an_event_that_needs_no_downgrade_passes_unchanged(profile: Profile) -> None:
     for event in every_event():
-        if not needs_downgrade(type_of(event), profile):
+        if not needs_downgrade(encode_event(event), profile):
             assert downgraded(profile, event) == [event]
 
 
-def test_ordinary_events_need_no_downgrade_for_the_clients_in_the_field() -> None:
-    assert {type_of(event) for event in every_event() if needs_downgrade(type_of(event), Profile.V0)} == {
+def test_ordinary_events_need_no_downgrade() -> None:
+    assert {type_of(event) for event in every_event() if needs_downgrade(encode_event(event), Profile.V0_59)} == {
         "RUN_STARTED",
         "RUN_FINISHED",
         "TOOL_CALL_RESULT",
         "MESSAGES_SNAPSHOT",
     }
-    assert not any(needs_downgrade(type_of(event), Profile.V1) for event in every_event())
+    assert not needs_downgrade(encode_event(TextMessageContent(message_id="m", delta="d")), Profile.V0)
+    assert not any(needs_downgrade(encode_event(event), Profile.V1) for event in every_event())
 
 
 def test_a_stop_is_an_abort() -> None:
     usage = [TokenUsage(input_tokens=1)]
     stopped = RunFinished(thread_id="t", run_id="r", outcome=Cancelled(), usage=usage, timestamp=3, metadata={"k": 1})
-    assert downgraded(Profile.V0, stopped) == [
+    assert downgraded(Profile.V0_59, stopped) == [
         RunError(message="The run was stopped.", code="abort", usage=usage, timestamp=3, metadata={"k": 1})
     ]
 
 
 def test_pending_tool_calls_are_not_named() -> None:
     finished = RunFinished(thread_id="t", run_id="r", result=1, outcome=Success(pending_tool_call_ids=["c"]))
-    assert downgraded(Profile.V0, finished) == [RunFinished(thread_id="t", run_id="r", result=1, outcome=Success())]
+    assert downgraded(Profile.V0_59, finished) == [RunFinished(thread_id="t", run_id="r", result=1, outcome=Success())]
 
 
 def test_an_interrupt_stays() -> None:
     interrupted = RunFinished(
         thread_id="t", run_id="r", outcome=Interrupted(interrupts=[Interrupt(id="i", reason="q")])
     )
-    assert downgraded(Profile.V0, interrupted) == [interrupted]
+    assert downgraded(Profile.V0_59, interrupted) == [interrupted]
 
 
 def test_a_tool_result_becomes_text_with_a_note_for_each_medium() -> None:
     result = ToolCallResult(message_id="m", tool_call_id="c", content=PARTS)
-    assert downgraded(Profile.V0, result) == [
+    assert downgraded(Profile.V0_59, result) == [
         ToolCallResult(message_id="m", tool_call_id="c", content="see\n[image]\nthis\n[document]")
     ]
-    assert downgraded(Profile.V0, ToolCallResult(message_id="m", tool_call_id="c", content=[])) == [
+    assert downgraded(Profile.V0_59, ToolCallResult(message_id="m", tool_call_id="c", content=[])) == [
         ToolCallResult(message_id="m", tool_call_id="c", content="")
     ]
 
@@ -142,13 +146,13 @@ def test_messages_lose_only_what_cannot_be_read() -> None:
         run_input = RunAgentInput(thread_id="t", run_id="r", messages=[*messages])
         return RunStarted(thread_id="t", run_id="r", input=run_input)
 
-    assert downgraded(Profile.V0, MessagesSnapshot(messages=[*before])) == [MessagesSnapshot(messages=[*after])]
-    assert downgraded(Profile.V0, started(before)) == [started(after)]
+    assert downgraded(Profile.V0_59, MessagesSnapshot(messages=[*before])) == [MessagesSnapshot(messages=[*after])]
+    assert downgraded(Profile.V0_59, started(before)) == [started(after)]
 
 
 def test_subagents_become_steps_for_older_clients() -> None:
     assert downgraded(
-        Profile.V0_OLD,
+        Profile.V0,
         SubagentStarted(subagent_run_id="s1", name="research", timestamp=1),
         TextMessageStart(message_id="m", subagent_run_id="s1"),
         SubagentFinished(subagent_run_id="s1", result=4, timestamp=2),
@@ -161,7 +165,7 @@ def test_subagents_become_steps_for_older_clients() -> None:
 
 def test_steps_that_differ_only_in_their_owner_get_different_names() -> None:
     assert downgraded(
-        Profile.V0_OLD,
+        Profile.V0,
         StepStarted(step_name="plan"),
         SubagentStarted(subagent_run_id="s1", name="plan"),
         SubagentStarted(subagent_run_id="s2", name="plan"),
@@ -185,12 +189,12 @@ def test_steps_that_differ_only_in_their_owner_get_different_names() -> None:
 
 
 def test_an_end_without_a_start_is_not_sent_to_older_clients() -> None:
-    assert downgraded(Profile.V0_OLD, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
+    assert downgraded(Profile.V0, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
 
 
 def test_a_new_run_begins_with_nothing_open() -> None:
     start = RunStarted(thread_id="t", run_id="r")
-    assert downgraded(Profile.V0_OLD, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
+    assert downgraded(Profile.V0, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
         start,
         StepStarted(step_name="x"),
         start,
@@ -210,7 +214,7 @@ def test_owners_are_left_out_everywhere_for_older_clients() -> None:
         return RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[interrupt]))
 
     assert downgraded(
-        Profile.V0_OLD,
+        Profile.V0,
         started(owned),
         TextMessageContent(message_id="m", delta="d", subagent_run_id="s"),
         MessagesSnapshot(messages=[owned]),
@@ -227,6 +231,18 @@ def test_no_event_for_an_older_client_has_an_owner() -> None:
     events = [
         event for event in every_event() if not isinstance(event, StepFinished | SubagentFinished | SubagentError)
     ]
-    lines = b"".join(encode_event(event) for event in downgraded(Profile.V0_OLD, *events))
+    lines = b"".join(encode_event(event) for event in downgraded(Profile.V0, *events))
     assert b'"subagentRunId"' not in lines
     assert b"SUBAGENT" not in lines
+
+
+def test_a_client_without_reasoning_gets_none() -> None:
+    thought = ReasoningMessage(id="r", content="hm")
+    answer = AssistantMessage(id="a", content="x")
+    reasoning = [event for event in every_event() if type_of(event).startswith("REASONING_")]
+    assert len(reasoning) > 5
+    assert downgraded(Profile.V0_OLD, *reasoning) == []
+    assert downgraded(Profile.V0_OLD, MessagesSnapshot(messages=[thought, answer])) == [
+        MessagesSnapshot(messages=[answer])
+    ]
+    assert downgraded(Profile.V0, MessagesSnapshot(messages=[thought])) == [MessagesSnapshot(messages=[thought])]

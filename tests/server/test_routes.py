@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
+from uuid import uuid4
 
 import anyio
 import httpx
 import pytest
 
+from ambient_runner.config import AgentSettings
 from tests.machine_speed import unless_hung
 from tests.server.demo_server import SETTINGS, demo, frames, run_body
 
@@ -47,6 +50,47 @@ async def test_an_older_client_gets_its_own_profile() -> None:
         old = await client.post("/", json=run_body("color red", thread="b", tools=tools, protocolVersion=None))
     assert "pendingToolCallIds" in frames(new)[-1][1]["outcome"]
     assert frames(old)[-1][1]["outcome"] == {"type": "success"}
+
+
+async def _types(client: httpx.AsyncClient, command: str, path: str = "/", **more: Any) -> set[str]:
+    response = await client.post(path, json=run_body(command, thread=uuid4().hex, protocolVersion=None), **more)
+    return {event["type"] for _, event in frames(response)}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "has_subagents", "has_reasoning"),
+    [
+        ("/", {}, False, True),
+        ("/?protocol=0.0.59", {}, True, True),
+        ("/", {"X-Ambient-Protocol": "1.0"}, True, True),
+        ("/?protocol=0.0.55", {"X-Ambient-Protocol": "1.0"}, False, True),
+        ("/?protocol=0.0.42", {}, False, False),
+    ],
+)
+async def test_a_client_gets_the_events_its_version_knows(
+    path: str, headers: dict[str, str], has_subagents: bool, has_reasoning: bool
+) -> None:
+    async with demo() as client:
+        subagent = await _types(client, "subagent", path, headers=headers)
+        thinking = await _types(client, "think", path, headers=headers)
+    assert ("SUBAGENT_STARTED" in subagent, "REASONING_START" in thinking) == (has_subagents, has_reasoning)
+    assert "STEP_STARTED" in subagent or has_subagents
+
+
+async def test_the_setting_client_is_for_clients_that_declare_nothing() -> None:
+    tables = (AgentSettings(name="other", bridge="demo", client="1.0"),)
+    async with demo(dataclasses.replace(SETTINGS, client="0.0.42", agents=tables)) as client:
+        assert "REASONING_START" not in await _types(client, "think")
+        assert "REASONING_START" in await _types(client, "think", "/?protocol=0.0.55")
+        assert "SUBAGENT_STARTED" in await _types(client, "subagent", "/agents/other")
+
+
+async def test_an_unreadable_protocol_starts_no_run() -> None:
+    async with demo() as client:
+        refused = await client.post("/?protocol=latest", json=run_body("say hi"))
+        thread = await client.get("/message_snapshot/t")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_input")
+    assert thread.status_code == 404
 
 
 async def test_agents_have_their_own_routes_and_a_thread_keeps_its_agent() -> None:

@@ -35,11 +35,10 @@ from ambient_runner.protocol.events import (
     StateSnapshot,
     encode_event,
 )
-from ambient_runner.protocol.profiles import profile_for_version
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
-from ambient_runner.server.request_parsing import read_body
+from ambient_runner.server.request_parsing import client_profile, read_body
 from ambient_runner.server.routes.runs import (
     disconnect_policy,
     parse_run_input,
@@ -52,6 +51,7 @@ from ambient_runner.server.routes.threads import MAX_PATCH_BYTES, PATCH_TYPES, h
 if TYPE_CHECKING:
     from ambient_runner.bridges.adk.config import ConfigContext, SessionLockConfig
     from ambient_runner.bridges.adk.hooks import HandlerContext
+    from ambient_runner.protocol.profiles import Profile
     from ambient_runner.runs.run import Started, StartRequest
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
@@ -82,6 +82,7 @@ class ADKEndpoints:
         info, run_input = await self._identify_run(request, parsed.input)
         hook_request = HookRequest(info=info, recorder=instantiate_handler(self._handlers.in_out_record_handler))
         await record_input(hook_request.recorder, info)
+        profile = client_profile(request, run_input.protocol_version, self._runtime.settings.client_for(self._agent))
         runner = await self._runtime.ensure_runner()
         actor = Actor(tenant=info.app_name, owner=info.user_id)
         start = start_request(self._runtime, request, actor, self._agent, run_input, body)
@@ -89,9 +90,9 @@ class ADKEndpoints:
             with with_skipped_messages(parsed):
                 started = await self._start_locked(runner, start, hook_request)
         except ThreadBusy:
-            return await self._locked_response(request, run_input, hook_request)
+            return await self._locked_response(request, run_input, hook_request, profile)
         lines = self._config.event_source_response_mode
-        return run_stream(self._runtime, runner, request, started, run_input, policy, event_lines=lines)
+        return run_stream(self._runtime, runner, request, started, profile, policy, event_lines=lines)
 
     async def thread_key(self, request: Request, thread_id: str) -> ThreadKey:
         """Return the key of the requester's thread with this id. Raises: Unauthorized."""
@@ -165,7 +166,9 @@ class ADKEndpoints:
             await lock_call.release()
         return started
 
-    async def _locked_response(self, request: Request, run_input: RunAgentInput, hook_request: HookRequest) -> Response:
+    async def _locked_response(
+        self, request: Request, run_input: RunAgentInput, hook_request: HookRequest, profile: Profile
+    ) -> Response:
         """Return the error as a complete run of two events, which any client understands."""
         error = RunError(message="Thread is currently locked", code="THREAD_IS_LOCKED")
         if self._lock_handler is not None and hasattr(self._lock_handler, "get_locked_message"):
@@ -177,7 +180,7 @@ class ADKEndpoints:
         form = negotiate_format(request.headers.get("accept"))
         framer = Framer(
             "",
-            profile_for_version(run_input.protocol_version),
+            profile,
             wire_format=form,
             event_lines=self._config.event_source_response_mode,
         )

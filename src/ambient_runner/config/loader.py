@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ambient_runner.config.environment import with_secrets
 from ambient_runner.config.options import ENV_PREFIX, OPTIONS
-from ambient_runner.config.parsers import parse_seconds, parse_text, parse_web_url
+from ambient_runner.config.parsers import parse_seconds, parse_text, parse_version, parse_web_url
 from ambient_runner.config.settings import (
     AgentSettings,
     LangfuseSettings,
@@ -172,13 +172,14 @@ def _agent_entry(name: str, entry: object, path: Path) -> str | AgentSettings:
         for key, limit in limits.items()
     }
     targets = {
-        key: _parse_value(parse_text, options.pop(key), f"agents.{name}.{key} in {path}")
-        for key in ("bridge", "use")
+        key: _parse_value(parse, options.pop(key), f"agents.{name}.{key} in {path}")
+        for key, parse in _AGENT_KEYS.items()
         if key in options
     }
     return AgentSettings(name=name, options=options, source=str(path), **cast("dict[str, Any]", seconds | targets))
 
 
+_AGENT_KEYS: dict[str, Parser] = {"bridge": parse_text, "use": parse_text, "client": parse_version}
 _AGENT_TIMEOUTS = {"idle": "idle_timeout", "total": "total_timeout"}
 
 

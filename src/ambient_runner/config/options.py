@@ -53,6 +53,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("heartbeat", parsers.parse_seconds),
     _make_option("allowed_hosts", parsers.parse_names),
     _make_option("allowed_origins", parsers.parse_names),
+    _make_option("client", parsers.parse_version),
     _make_option("pass_headers", parsers.parse_lower_names),
     _make_option("agents", parsers.parse_agents),
     _make_option("middleware", parsers.parse_names),

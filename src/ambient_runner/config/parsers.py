@@ -20,6 +20,7 @@ _SECONDS_PER_YEAR = 366 * 24 * 3600.0
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _BYTES_PER_UNIT = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,2}")
 _TRUE_WORDS, _FALSE_WORDS = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -37,6 +38,12 @@ def parse_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise ValueError("some text")
+
+
+def parse_version(value: object) -> str:
+    if isinstance(value, str) and _VERSION.fullmatch(value.strip()):
+        return value.strip()
+    raise ValueError("the version of an @ag-ui/client, such as 0.0.55 or 1.0")
 
 
 def integer_between(low: int, high: int) -> Parser:

@@ -42,6 +42,8 @@ class AgentSettings:
     """Seconds between two events of the agent; None for the server's setting."""
     total_timeout: float | None = None
     """Seconds from start to end of a run; None for the server's setting."""
+    client: str = ""
+    """Version of the `@ag-ui/client` of the agent's pages, for those that do not declare it; empty for the server's setting."""
     options: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """All other keys: settings of the bridge. They are checked when the bridge is created."""
     source: str = "ambient.toml"
@@ -105,6 +107,8 @@ class Settings:
     heartbeat: float = 15.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    client: str = ""
+    """Version of the `@ag-ui/client` that clients use if they do not declare one; empty for 0.0.43 to 0.0.58."""
     pass_headers: tuple[str, ...] = ()
     """Names of request headers, in lower case, that agents may see (`current_run().headers`)."""
     agents: tuple[str | AgentSettings, ...] = ()
@@ -148,14 +152,25 @@ class Settings:
 
     def timeouts_for(self, agent: str) -> Timeouts:
         """Return the time limits of an agent's runs: those of its table, else the server's."""
+        table = self._table_of(agent)
+        if table is None:
+            return self.timeouts
+        return replace(
+            self.timeouts,
+            idle=table.idle_timeout or self.timeouts.idle,
+            total=table.total_timeout or self.timeouts.total,
+        )
+
+    def client_for(self, agent: str) -> str:
+        """Return the client version to assume for an agent's clients that declare none: that of its table, else the server's."""
+        table = self._table_of(agent)
+        return (table.client if table else "") or self.client
+
+    def _table_of(self, agent: str) -> AgentSettings | None:
         for table in self.agents:
             if isinstance(table, AgentSettings) and table.name == agent:
-                return replace(
-                    self.timeouts,
-                    idle=table.idle_timeout or self.timeouts.idle,
-                    total=table.total_timeout or self.timeouts.total,
-                )
-        return self.timeouts
+                return table
+        return None
 
     @property
     def is_durable(self) -> bool:

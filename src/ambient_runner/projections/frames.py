@@ -22,9 +22,8 @@ from ambient_runner.protocol.events import (
     StateDelta,
     decode_event,
     encode_event,
-    type_of_line,
 )
-from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade
+from ambient_runner.protocol.profiles import Downgrader, Profile, depends_on_reader, needs_downgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,22 +69,22 @@ class Framer:
         self._event_lines = event_lines
         self._strict = strict
         self._downgrader = Downgrader(profile)
-        self._cache_key = "" if profile is Profile.V0_OLD else f"{profile.value} {wire_format} {event_lines}"
+        self._cache_key = f"{profile.value} {wire_format} {event_lines}"
 
     def render(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         """Return the batch's frames. `snapshots` holds the folded messages for every seq of `snapshot_seqs(batch)`."""
         if self._strict and not batch.run:
             return b""
-        if self._cache_key and self._cache_key in batch.derived:
+        if self._cache_key in batch.derived:
             return batch.derived[self._cache_key]
         frames = self._render_batch(batch, snapshots)
-        if self._cache_key:
+        if self._is_shared(batch):
             batch.derived[self._cache_key] = frames
         return frames
 
     def prepare(self, batch: Batch) -> None:
         """Render the frames that do not depend on the reader in advance. `render` makes the others."""
-        if self._cache_key and not snapshot_seqs(batch):
+        if not snapshot_seqs(batch) and self._is_shared(batch):
             self.render(batch, {})
 
     @property
@@ -106,7 +105,7 @@ class Framer:
     def _render_batch(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         if batch.owner != RUNTIME:
             return self._render_fact(batch)
-        if self._profile is Profile.V1:
+        if self._profile is Profile.V1 or not any(needs_downgrade(line, self._profile) for line in batch.lines):
             return self._render_stored(batch, snapshots)
         return b"".join([self._render_entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
 
@@ -136,9 +135,15 @@ class Framer:
             return b""
         if seq in snapshots:
             return self._encode_events([snapshots[seq]], seq)
-        if needs_downgrade(type_of_line(line), self._profile):
+        if needs_downgrade(line, self._profile):
             return self._encode_events([decode_event(line)], seq)
         return self._encode_lines([line], seq)
+
+    def _is_shared(self, batch: Batch) -> bool:
+        """Return True if every reader of this kind gets the same frames for this batch."""
+        if self._profile is Profile.V1 or batch.owner != RUNTIME:
+            return True
+        return not any(depends_on_reader(line, self._profile) for line in batch.lines)
 
     def _render_fact(self, batch: Batch) -> bytes:
         project = _PROJECTORS.get(batch.owner)

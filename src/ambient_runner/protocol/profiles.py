@@ -1,8 +1,9 @@
 """Compatibility profiles for older AG-UI clients. The ledger holds AG-UI 1.0; a Downgrader rewrites it for a pre-1.0 client.
 
-0.0.59, the client in every CopilotKit, aborts a run at the first event it cannot validate: outcome `cancelled`, `pendingToolCallIds`,
-content parts in a tool result, `file` sources. 0.0.58 and older do not know subagents either. Nothing is invented: what such a client
-cannot read is replaced by text or left out.
+Such a client aborts a run at the first event it cannot validate: outcome `cancelled`, `pendingToolCallIds`, content parts in a tool
+result and `file` sources for all of them, subagents before 0.0.59, reasoning before 0.0.43. Pre-1.0 clients do not declare their version,
+so subagents become steps unless a client declares that it knows them. Nothing is invented: what a client cannot read is replaced by
+text or left out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ambient_runner.protocol.events import (
     Interrupted,
     Message,
     MessagesSnapshot,
+    ReasoningMessage,
     RunError,
     RunFinished,
     RunStarted,
@@ -37,9 +39,11 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
     content_as_text,
+    type_of,
+    type_of_line,
 )
 
-__all__ = ["Downgrader", "Profile", "needs_downgrade", "profile_for_version"]
+__all__ = ["Downgrader", "Profile", "depends_on_reader", "is_version", "needs_downgrade", "profile_for_version"]
 
 RUN_STOPPED = "The run was stopped."
 
@@ -47,43 +51,70 @@ _VERSION = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?")
 
 
 class Profile(Enum):
-    """The protocol generation of a client."""
+    """The protocol generation of a client, named after its oldest version."""
 
     V1 = "1.0"
-    V0 = "0.0.59"
-    V0_OLD = "0.0.58"
+    V0_59 = "0.0.59"
+    """Knows subagents."""
+    V0 = "0.0.43"
+    """Knows reasoning, but no subagents. For clients that declare nothing."""
+    V0_OLD = "0.0.42"
+    """Knows neither."""
+
+
+def is_version(text: str) -> bool:
+    return _VERSION.fullmatch(text) is not None
 
 
 def profile_for_version(protocol_version: str | None) -> Profile:
-    """Return the profile for the version a client declares. A missing or unreadable version counts as 0.0.59."""
+    """Return the profile for the version a client declares: a protocol version or that of its `@ag-ui/client`.
+
+    A missing or unreadable version is that of a client from 0.0.43 to 0.0.58.
+    """
     found = _VERSION.fullmatch(protocol_version or "")
     if found is None:
         return Profile.V0
     major, minor, patch = (int(number) if number else 0 for number in found.groups())
     if major:
         return Profile.V1
-    return Profile.V0_OLD if found[3] and minor == 0 and patch < 59 else Profile.V0
+    if minor or not found[3]:
+        return Profile.V0_59 if minor else Profile.V0
+    return Profile.V0_59 if patch >= 59 else Profile.V0 if patch >= 43 else Profile.V0_OLD
 
 
-_V0_TYPES = frozenset({"RUN_STARTED", "RUN_FINISHED", "TOOL_CALL_RESULT", "MESSAGES_SNAPSHOT"})
+_V0_59_TYPES = frozenset({"RUN_STARTED", "RUN_FINISHED", "TOOL_CALL_RESULT", "MESSAGES_SNAPSHOT"})
+_STATEFUL_TYPES = frozenset(
+    {"RUN_STARTED", "STEP_STARTED", "STEP_FINISHED", "SUBAGENT_STARTED", "SUBAGENT_FINISHED", "SUBAGENT_ERROR"}
+)
+_REASONING_TYPES = frozenset(
+    tag for kind in EVENT_TYPES if (tag := str(kind.__struct_config__.tag)).startswith("REASONING_")
+)
 _DOWNGRADED_TYPES = {
     Profile.V1: frozenset[str](),
-    Profile.V0: _V0_TYPES,
-    Profile.V0_OLD: _V0_TYPES
-    | {"SUBAGENT_STARTED", "SUBAGENT_FINISHED", "SUBAGENT_ERROR"}
-    | {str(kind.__struct_config__.tag) for kind in EVENT_TYPES if issubclass(kind, Attributed)},
+    Profile.V0_59: _V0_59_TYPES,
+    Profile.V0: _V0_59_TYPES | _STATEFUL_TYPES,
+    Profile.V0_OLD: _V0_59_TYPES | _STATEFUL_TYPES | _REASONING_TYPES,
 }
+_KNOWS_SUBAGENTS = frozenset({Profile.V1, Profile.V0_59})
+_SUBAGENT_MEMBER = b'"subagentRunId":'
 
 
-def needs_downgrade(event_type: str, profile: Profile) -> bool:
-    """Return True if events of this type may differ for such a client. All others are sent as they are stored."""
-    return event_type in _DOWNGRADED_TYPES[profile]
+def needs_downgrade(line: bytes, profile: Profile) -> bool:
+    """Return True if this encoded event may differ for such a client. All others are sent as they are stored."""
+    if type_of_line(line) in _DOWNGRADED_TYPES[profile]:
+        return True
+    return profile not in _KNOWS_SUBAGENTS and _SUBAGENT_MEMBER in line
+
+
+def depends_on_reader(line: bytes, profile: Profile) -> bool:
+    """Return True if the downgraded event depends on what this reader was sent before, so that readers cannot share it."""
+    return profile not in _KNOWS_SUBAGENTS and type_of_line(line) in _STATEFUL_TYPES
 
 
 class Downgrader:
     """Rewrites one stream for one client. Feed it every event for which `needs_downgrade` is true, also those that reopen a run.
 
-    For V1 and V0 the result depends on the event alone, so readers may share it. For V0_OLD it depends on the open steps.
+    Where subagents become steps, the result depends on the open steps: see `depends_on_reader`.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -96,12 +127,15 @@ class Downgrader:
         match self._profile:
             case Profile.V1:
                 return [event]
+            case Profile.V0_59:
+                return [_downgrade_to_v0(event)]
             case Profile.V0:
-                return [_downgrade_v0(event)]
+                return self._without_subagents(_downgrade_to_v0(event))
             case Profile.V0_OLD:
-                return self._downgrade_v0_old(_downgrade_v0(event))
+                readable = _without_reasoning(_downgrade_to_v0(event))
+                return [] if readable is None else self._without_subagents(readable)
 
-    def _downgrade_v0_old(self, event: Event) -> list[Event]:
+    def _without_subagents(self, event: Event) -> list[Event]:
         match event:
             case RunStarted():
                 self._steps.clear()
@@ -147,7 +181,7 @@ def _unique_name(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _downgrade_v0(event: Event) -> Event:
+def _downgrade_to_v0(event: Event) -> Event:
     match event:
         case RunFinished(outcome=Cancelled()):
             return RunError(
@@ -158,17 +192,17 @@ def _downgrade_v0(event: Event) -> Event:
         case ToolCallResult(content=list() as parts):
             return replace(event, content=content_as_text(parts))
         case MessagesSnapshot():
-            return replace(event, messages=[_downgrade_message_v0(message) for message in event.messages])
+            return replace(event, messages=[_downgrade_message(message) for message in event.messages])
         case RunStarted(input=run_input) if run_input is not None:
             return replace(
                 event,
-                input=replace(run_input, messages=[_downgrade_message_v0(message) for message in run_input.messages]),
+                input=replace(run_input, messages=[_downgrade_message(message) for message in run_input.messages]),
             )
         case _:
             return event
 
 
-def _downgrade_message_v0(message: Message) -> Message:
+def _downgrade_message(message: Message) -> Message:
     match message:
         case ToolMessage(content=list() as parts):
             return replace(message, content=content_as_text(parts))
@@ -177,6 +211,23 @@ def _downgrade_message_v0(message: Message) -> Message:
             return replace(message, content=readable or "")
         case _:
             return message
+
+
+def _without_reasoning(event: Event) -> Event | None:
+    """Return the event as a client that does not know reasoning reads it; None if it is reasoning."""
+    if type_of(event) in _REASONING_TYPES:
+        return None
+    match event:
+        case MessagesSnapshot():
+            return replace(event, messages=_drop_reasoning(event.messages))
+        case RunStarted(input=run_input) if run_input is not None:
+            return replace(event, input=replace(run_input, messages=_drop_reasoning(run_input.messages)))
+        case _:
+            return event
+
+
+def _drop_reasoning(messages: list[Message]) -> list[Message]:
+    return [message for message in messages if not isinstance(message, ReasoningMessage)]
 
 
 def _is_file(part: ContentPart) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _ALLOWED_HEADERS = (
     "Content-Type, Accept, Authorization, Last-Event-ID, Idempotency-Key, X-Ambient-On-Busy, X-Ambient-On-Disconnect, "
-    "X-GitHub-Token, X-GitLab-Token, traceparent"
+    "X-Ambient-Protocol, X-GitHub-Token, X-GitLab-Token, traceparent"
 )
 _ALLOWED_METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ambient_runner.errors import InvalidInput, PayloadTooLarge, UnsupportedMediaType
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.lenient import check_id
+from ambient_runner.protocol.profiles import is_version, profile_for_version
 from ambient_runner.services.credentials import RequestScope
 
 if TYPE_CHECKING:
@@ -15,10 +16,19 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
+    from ambient_runner.protocol.profiles import Profile
     from ambient_runner.runs.run import Actor
     from ambient_runner.server.runtime import ServerRuntime
 
-__all__ = ["forwarded_headers", "parse_thread_id", "read_object", "read_text", "request_git_tokens", "request_scope"]
+__all__ = [
+    "client_profile",
+    "forwarded_headers",
+    "parse_thread_id",
+    "read_object",
+    "read_text",
+    "request_git_tokens",
+    "request_scope",
+]
 
 _MAX_BODY_BYTES = 1 << 16
 _NO_THREAD = "`threadId` is missing. A server with a single thread can name it in the setting `default_thread`."
@@ -84,6 +94,17 @@ def read_text(body: Mapping[str, Any], name: str, *, required: bool = False) -> 
     if required and not (value or "").strip():
         raise InvalidInput(f"`{name}` is missing.")
     return (value or "").strip()
+
+
+def client_profile(request: Request, declared: str | None, assumed: str) -> Profile:
+    """Return the profile of the client: by `?protocol=` or X-Ambient-Protocol, by the input's `protocolVersion`, else as assumed.
+
+    Raises: InvalidInput.
+    """
+    explicit = request.query_params.get("protocol", request.headers.get("x-ambient-protocol"))
+    if explicit is not None and not is_version(explicit):
+        raise InvalidInput("`protocol` must be a version of AG-UI or of its client, such as 1.0 or 0.0.55.")
+    return profile_for_version(explicit or declared or assumed)
 
 
 async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] = ("application/json",)) -> bytes:

@@ -1,7 +1,7 @@
 // Runs scenarios through one official @ag-ui/client and says what that client ended with.
 //
 // usage: node oracle.mjs <package> < job.json > results.json
-// A job is {url, scenarios: [{name, thread, tools?, turns: [...]} | {name, replay: thread, resume?: true}]}.
+// A job is {url, query?, scenarios: [{name, thread, tools?, turns: [...]} | {name, replay: thread, resume?: true}]}.
 // A turn is {say} | {answer: {toolName: content}} | {resume: "resolved" | "cancelled", payload?}, with {stop: true} to stop the run at its first delta.
 // Nothing is judged here: the Python test compares.
 
@@ -56,7 +56,7 @@ function prepare(agent, turn, index) {
   if (turn.answer) answerCalls(agent, turn.answer);
   if (!turn.resume) return {};
   const entry = ({ id }) => ({ interruptId: id, status: turn.resume, ...(turn.payload === undefined ? {} : { payload: turn.payload }) });
-  return { resume: agent.pendingInterrupts.map(entry) };
+  return { resume: (agent.pendingInterrupts ?? []).map(entry) };
 }
 
 /** Stops the run through the door when its first text delta arrives. */
@@ -73,8 +73,8 @@ function stopper(url, threadId) {
   };
 }
 
-async function talk(url, scenario) {
-  const agent = new HttpAgent({ url: `${url}/`, threadId: scenario.thread });
+async function talk(url, query, scenario) {
+  const agent = new HttpAgent({ url: `${url}/${query}`, threadId: scenario.thread });
   const turns = [];
   for (const [index, turn] of scenario.turns.entries()) {
     const parameters = { ...prepare(agent, turn, index), tools: scenario.tools ?? [] };
@@ -145,9 +145,9 @@ async function replay(url, scenario) {
 
 let input = "";
 for await (const piece of process.stdin) input += piece;
-const { url, scenarios } = JSON.parse(input);
+const { url, query = "", scenarios } = JSON.parse(input);
 const results = {};
 for (const scenario of scenarios) {
-  results[scenario.name] = await (scenario.replay ? replay(url, scenario) : talk(url, scenario));
+  results[scenario.name] = await (scenario.replay ? replay(url, scenario) : talk(url, query, scenario));
 }
 process.stdout.write(JSON.stringify({ results, warnings }));

@@ -22,7 +22,6 @@ from ambient_runner.errors import InvalidInput, RunnerError, UnknownAgent
 from ambient_runner.ledger.records import IdempotencyClaim
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate_format
-from ambient_runner.protocol.profiles import profile_for_version
 from ambient_runner.protocol.run_input import newest_user_message, parse_input
 from ambient_runner.protocol.strict_json import is_too_deep
 from ambient_runner.runs.loop_detection import VIA, parse_via_header
@@ -31,12 +30,13 @@ from ambient_runner.runs.view_cache import ThreadEpoch
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import forwarded_headers, read_body
+from ambient_runner.server.request_parsing import client_profile, forwarded_headers, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ambient_runner.protocol.events import RunAgentInput
+    from ambient_runner.protocol.profiles import Profile
     from ambient_runner.protocol.run_input import ParsedInput
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
@@ -83,6 +83,7 @@ async def _start_run(runtime: ServerRuntime, request: Request, actor: Actor, age
     parsed = await parse_run_input(runtime, body)
     run_input = parsed.input
     on_disconnect = disconnect_policy(runtime, request)
+    profile = client_profile(request, run_input.protocol_version, runtime.settings.client_for(agent))
     runner = await runtime.ensure_runner()
     start = start_request(runtime, request, actor, agent, run_input, body)
     if newest_user_message(run_input.messages) is None:
@@ -93,7 +94,7 @@ async def _start_run(runtime: ServerRuntime, request: Request, actor: Actor, age
     with with_skipped_messages(parsed):
         started = await (_start_while_connected(runner, start, request) if may_wait else runner.start(start))
     event_lines = request.query_params.get("event_lines") == "1"
-    return run_stream(runtime, runner, request, started, run_input, on_disconnect, event_lines=event_lines)
+    return run_stream(runtime, runner, request, started, profile, on_disconnect, event_lines=event_lines)
 
 
 def start_request(
@@ -122,7 +123,7 @@ def run_stream(
     runner: Runner,
     request: Request,
     started: Started,
-    run_input: RunAgentInput,
+    profile: Profile,
     on_disconnect: str,
     *,
     event_lines: bool = False,
@@ -134,7 +135,7 @@ def run_stream(
         ThreadEpoch(started.thread, started.epoch),
         Framer(
             started.epoch,
-            profile_for_version(run_input.protocol_version),
+            profile,
             wire_format=negotiate_format(request.headers.get("accept")),
             event_lines=event_lines,
         ),

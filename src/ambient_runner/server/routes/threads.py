@@ -16,14 +16,14 @@ from ambient_runner.projections.thread_view import PATCHED, STATE_OWNER
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.encode import negotiate_format, parse_cursor
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
-from ambient_runner.protocol.profiles import Profile, profile_for_version
+from ambient_runner.protocol.profiles import Profile
 from ambient_runner.runs.reattach import gap_events, reopen_events
 from ambient_runner.runs.view_cache import ThreadEpoch, load_view
 from ambient_runner.server import metrics
 from ambient_runner.server.end_conditions import NoEnd, UntilIdle
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
-from ambient_runner.server.request_parsing import read_body
+from ambient_runner.server.request_parsing import client_profile, read_body
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadInfo, ThreadKey
@@ -87,7 +87,7 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
     query = request.query_params
     framer = Framer(
         info.epoch,
-        _parse_profile(query.get("protocol")),
+        client_profile(request, declared=None, assumed=Profile.V1.value),
         wire_format=form,
         event_lines=query.get("event_lines") == "1",
         strict=query.get("strict") == "1",
@@ -103,10 +103,6 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
         preface=preface,
         until=UntilIdle(runner.ledger, key) if _ends_when_idle(query.get("until")) else NoEnd(),
     )
-
-
-def _parse_profile(version: str | None) -> Profile:
-    return Profile.V1 if version is None else profile_for_version(version)
 
 
 def _ends_when_idle(until: str | None) -> bool:
