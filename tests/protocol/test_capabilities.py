@@ -31,7 +31,7 @@ def test_the_official_models_know_every_field(framework: FrameworkCapabilities, 
 
 def test_what_a_bridge_declares_is_what_a_client_reads() -> None:
     framework = FrameworkCapabilities(mcp=True, thinking=True)
-    assert agent_capabilities("helper", framework, durable=True) == {
+    assert agent_capabilities("helper", framework, durable=True, features=["mcp_diagnostics"]) == {
         "identity": {"name": "helper"},
         "transport": {
             "streaming": True,
@@ -43,5 +43,13 @@ def test_what_a_bridge_declares_is_what_a_client_reads() -> None:
         "tools": {"supported": True},
         "state": {"snapshots": True, "persistentState": True},
         "reasoning": {"supported": True, "streaming": True},
-        "custom": {"ambient": {"durable": True, "fileSystem": False, "mcp": True, "sessionPersistence": False}},
+        "custom": {
+            "ambient": {
+                "durable": True,
+                "fileSystem": False,
+                "mcp": True,
+                "sessionPersistence": False,
+                "features": ["mcp_diagnostics"],
+            }
+        },
     }

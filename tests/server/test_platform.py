@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import ConfigError
-from tests.server.demo_server import client_of, error_of
+from tests.server.demo_server import client_of, error_of, frames, run_body
 from tests.server.worker import WorkerBridge
 from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import (
@@ -81,6 +81,29 @@ async def test_routes_exist_exactly_where_an_agent_has_a_use_for_them(
         *(["repos", "workflows", "files", "artifacts"] if file_system else []),
         *(["mcp_diagnostics"] if mcp else []),
     ]
+
+
+async def test_an_agent_without_files_does_not_announce_those_of_another(tmp_path: Path) -> None:
+    app = FastAPI()
+    agents = {"chat": DemoBridge(), "worker": WorkerBridge(file_system=True, mcp=False)}
+    add_ambient_endpoints(app, agents=agents, settings=settings_of(tmp_path))
+    files = ["repos", "workflows", "files", "artifacts"]
+    announced: dict[str, list[str]] = {}
+    described: dict[str, tuple[list[str], bool]] = {}
+    async with client_of(app) as client:
+        for name in agents:
+            response = await client.post(f"/agents/{name}", json=run_body("say hi", thread=name))
+            values = [event["value"] for _, event in frames(response) if event.get("name") == "ambient:capabilities"]
+            announced[name] = values[0]["platform"]["features"]
+            capabilities = (await client.get("/capabilities", params={"agent": name})).json()
+            described[name] = (capabilities["platform"]["features"], capabilities["framework"]["file_system"])
+        unknown = await client.get("/capabilities", params={"agent": "none"})
+        whole = (await client.get("/capabilities")).json()
+    assert announced == {"chat": [], "worker": files}
+    assert described == {"chat": ([], False), "worker": (files, True)}
+    assert whole["platform"]["features"] == files
+    assert {name: agent["custom"]["ambient"]["features"] for name, agent in whole["agents"].items()} == announced
+    assert error_of(unknown) == (404, "unknown_agent")
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(FILES | MCP))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["DeclaredCapabilities", "agent_capabilities"]
 
@@ -24,7 +27,9 @@ class DeclaredCapabilities(Protocol):
     def tool_use(self) -> bool: ...
 
 
-def agent_capabilities(name: str, framework: DeclaredCapabilities, *, durable: bool) -> dict[str, Any]:
+def agent_capabilities(
+    name: str, framework: DeclaredCapabilities, *, durable: bool, features: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the AgentCapabilities for `GET /capabilities`. `durable`: runs and state survive this process.
 
     Unknown capabilities (subagents, media, approvals) are left out, which in AG-UI means undeclared, not absent.
@@ -47,6 +52,7 @@ def agent_capabilities(name: str, framework: DeclaredCapabilities, *, durable: b
                 "fileSystem": framework.file_system,
                 "mcp": framework.mcp,
                 "sessionPersistence": framework.session_persistence,
+                "features": list(features),
             }
         },
     }

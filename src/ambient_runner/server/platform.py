@@ -114,17 +114,19 @@ class Platform:
         if self.file_services is not None:
             self.file_services.workspaces.jobs.cancel_all()
 
-    @property
-    def features(self) -> list[str]:
-        """Optional features that front ends may show."""
-        files = ["repos", "workflows", "files", "artifacts"] if self.file_services else []
-        return [*files, *(["mcp_diagnostics"] if self.has_mcp else [])]
+    def features_of(self, *agents: str) -> list[str]:
+        """Return the optional features that a front end of one of these agents may show."""
+        declared = [self._agents[name] for name in agents if name in self._agents]
+        files = ["repos", "workflows", "files", "artifacts"] if any(agent.file_system for agent in declared) else []
+        return [*files, *(["mcp_diagnostics"] if any(agent.mcp for agent in declared) else [])]
 
     def capability_events(self, run: Run) -> list[Custom]:
         """Return the `ambient:capabilities` event of a new thread, so that a front end need not request it."""
         capabilities = self._agents.get(run.agent)
-        value = {"framework": asdict(capabilities), "platform": {"features": self.features}} if capabilities else None
-        return [Custom(name="ambient:capabilities", value=value)] if value else []
+        if capabilities is None:
+            return []
+        value = {"framework": asdict(capabilities), "platform": {"features": self.features_of(run.agent)}}
+        return [Custom(name="ambient:capabilities", value=value)]
 
     def build_context(self, run: Run) -> PlatformContext:
         """Return the PlatformContext of a run's adapter. A run without set-up gets only the settings."""

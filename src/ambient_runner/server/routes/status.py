@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ambient_runner.bridges.agent_host import AgentHost
+from ambient_runner.errors import UnknownAgent
 from ambient_runner.protocol.capabilities import agent_capabilities
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 
@@ -37,7 +38,7 @@ def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     @router.get("/capabilities")
     async def get_capabilities(request: Request) -> Response:
         await guard(request)
-        return JsonResponse(_describe_capabilities(runtime))
+        return JsonResponse(_describe_capabilities(runtime, request.query_params.get("agent")))
 
     @router.get("/metrics")
     async def get_metrics(request: Request) -> Response:
@@ -47,23 +48,32 @@ def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     return router
 
 
-def _describe_capabilities(runtime: ServerRuntime) -> dict[str, Any]:
-    hosted = [agent for agent in runtime.agents.values() if isinstance(agent, AgentHost)]
+def _describe_capabilities(runtime: ServerRuntime, name: str | None) -> dict[str, Any]:
+    """Return the capabilities of the server and its default agent, or of the agent of this name. Raises: UnknownAgent."""
+    hosted = {agent.name: agent for agent in runtime.agents.values() if isinstance(agent, AgentHost)}
+    described = hosted.get(name or runtime.default_agent)
+    if described is None:
+        raise UnknownAgent
     is_durable = runtime.settings.is_durable
     return {
-        "framework": asdict(hosted[0].bridge.capabilities()),
+        "framework": asdict(described.bridge.capabilities()),
         "platform": {
             "history": runtime.settings.history_mode,
             "resumable": True,
             "durable": is_durable,
             "interrupts": True,
             "onBusy": runtime.settings.on_busy,
-            "features": runtime.platform.features,
+            "features": runtime.platform.features_of(*([name] if name else hosted)),
             "model": runtime.settings.model or None,
             "defaultThread": runtime.settings.default_thread or None,
         },
         "agents": {
-            agent.name: agent_capabilities(agent.name, agent.bridge.capabilities(), durable=is_durable)
-            for agent in hosted
+            agent.name: agent_capabilities(
+                agent.name,
+                agent.bridge.capabilities(),
+                durable=is_durable,
+                features=runtime.platform.features_of(agent.name),
+            )
+            for agent in hosted.values()
         },
     }
