@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.testclient import TestClient
 
 from ambient_runner import Actor, Settings, add_ambient_endpoints, create_app
 from ambient_runner.bridges.demo import DemoBridge
@@ -21,6 +22,10 @@ from tests.server.demo_server import SETTINGS, client_of, demo, run_body
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://localhost.evil.com"},
+        {"Origin": "http://evil.com/localhost"},
+        {"Origin": "http://localhost@evil.com"},
+        {"Origin": "file://localhost"},
+        {"Host": "testserver"},
         {"X-Forwarded-For": "1.2.3.4"},
         {"Forwarded": "for=1.2.3.4"},
     ],
@@ -36,7 +41,7 @@ async def test_strangers_are_refused(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("headers", "setting"),
     [
-        ({"Origin": "http://localhost:3000"}, "AMBIENT_ALLOWED_ORIGINS"),
+        ({"Origin": "https://app.example.com"}, "AMBIENT_ALLOWED_ORIGINS"),
         ({"Host": "agents.example.com"}, "AMBIENT_ALLOWED_HOSTS"),
     ],
     ids=str,
@@ -72,6 +77,61 @@ async def test_a_listed_origin_may_read_and_others_may_not() -> None:
     assert run.headers["access-control-allow-origin"] == "http://localhost:5173"
     assert "access-control-allow-credentials" not in run.headers
     assert "access-control-allow-origin" not in stranger.headers
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:5173", "http://127.0.0.1:3000", "http://[::1]:8080"])
+async def test_pages_of_this_machine_may_use_a_server_without_authorization(origin: str) -> None:
+    """Development servers such as Vite and Next.js serve the page on another port."""
+    async with demo() as client:
+        preflight = await client.options("/", headers={"Origin": origin})
+        run = await client.post("/", json=run_body("say hi"), headers={"Origin": origin})
+    assert (preflight.status_code, run.status_code) == (204, 200)
+    assert run.headers["access-control-allow-origin"] == origin
+
+
+async def test_with_authorization_pages_of_this_machine_have_to_be_listed() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, authorize=by_header)
+    async with client_of(app) as client:
+        headers = {"Origin": "http://localhost:5173", "x-user": "alice"}
+        preflight = await client.options("/", headers=headers)
+        run = await client.post("/", json=run_body("say hi"), headers=headers)
+    assert (preflight.status_code, run.status_code) == (405, 403)
+
+
+async def test_cors_leaves_the_other_routes_of_an_app_alone() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS)
+
+    @app.get("/mine")
+    async def mine() -> str:
+        return "mine"
+
+    async with client_of(app) as client:
+        response = await client.get("/mine", headers={"Origin": "http://localhost:5173"})
+    assert (response.status_code, "access-control-allow-origin" in response.headers) == (200, False)
+
+
+def test_fastapis_test_client_is_served() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS)
+    with TestClient(app) as client:
+        response = client.post("/", json=run_body("say hi"))
+        other_host = client.get("/thread/list", headers={"Host": "evil.example"})
+    assert (response.status_code, other_host.status_code) == (200, 403)
+    assert "RUN_FINISHED" in response.text
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat"])
+async def test_the_routes_can_be_added_to_a_router(prefix: str) -> None:
+    router = APIRouter()
+    add_ambient_endpoints(router, DemoBridge(), settings=SETTINGS, prefix=prefix)
+    app = FastAPI()
+    app.include_router(router, prefix="/api")
+    async with client_of(app) as client:
+        response = await client.post(f"/api{prefix}/", json=run_body("say hi"))
+    assert response.status_code == 200
+    assert "RUN_FINISHED" in response.text
 
 
 async def test_a_page_may_send_the_headers_that_agents_may_see() -> None:

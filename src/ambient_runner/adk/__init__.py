@@ -21,15 +21,14 @@ from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.runs.run import Actor
-from ambient_runner.server.app import build_runtime, wrap_lifespan
-from ambient_runner.server.cors import Cors
+from ambient_runner.server.app import build_runtime, include_routers
 from ambient_runner.server.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ag_ui.core import MessagesSnapshotEvent, StateSnapshotEvent
-    from fastapi import FastAPI, Request
+    from fastapi import APIRouter, FastAPI, Request
     from google.adk.agents import BaseAgent
     from google.adk.apps import App
     from google.adk.workflow import BaseNode
@@ -94,19 +93,18 @@ class SSEService:
         )
         self.runtime = build_runtime(settings, {_AGENT_NAME: self.bridge}, middleware=middleware)
         authorizer = authorize or (None if isinstance(config_context.user_id, str) else _allow_any_actor)
-        guard = Guard(authorizer, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-        self.endpoints = ADKEndpoints(self.runtime, guard, config_context, handlers, _AGENT_NAME)
+        self.guard = Guard(authorizer, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+        self.endpoints = ADKEndpoints(self.runtime, self.guard, config_context, handlers, _AGENT_NAME)
 
 
-def register_agui_endpoint(app: FastAPI, sse_service: SSEService, path: str = "/", *, history: bool = True) -> None:
+def register_agui_endpoint(
+    app: FastAPI | APIRouter, sse_service: SSEService, path: str = "/", *, history: bool = True
+) -> None:
     """Add `POST path` and, with `history`, the five history and state routes. The app's lifespan runs the service."""
-    app.include_router(adk_routes(sse_service.endpoints, path))
+    routers = [adk_routes(sse_service.endpoints, path)]
     if history:
-        app.include_router(adk_history_routes(sse_service.endpoints))
-    origins = sse_service.runtime.settings.allowed_origins
-    if origins:
-        app.add_middleware(Cors, origins=origins, prefix="")
-    wrap_lifespan(app, sse_service.runtime)
+        routers.append(adk_history_routes(sse_service.endpoints))
+    include_routers(app, routers, sse_service.runtime, sse_service.guard)
 
 
 async def get_agui_thread_list(sse_service: SSEService, request: Request) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from ambient_runner.services.credentials import Credentials
     from ambient_runner.services.mcp.config import ThreadServers
 
-__all__ = ["add_ambient_endpoints", "build_runtime", "create_app"]
+__all__ = ["add_ambient_endpoints", "build_runtime", "create_app", "include_routers"]
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def add_ambient_endpoints(
-    app: FastAPI,
+    app: FastAPI | APIRouter,
     bridge: PlatformBridge | None = None,
     *,
     agents: Mapping[str, PlatformBridge] | None = None,
@@ -57,8 +57,9 @@ def add_ambient_endpoints(
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
 ) -> ServerRuntime:
-    """Add every route to an app, under any prefix. The first agent is also the default agent.
+    """Add every route to an app or a router, under any prefix. The first agent is also the default agent.
 
+    An app also answers CORS preflight requests. With a router the app does that: FastAPI's routers cannot.
     `bridge` is a single agent named `default`; `agents` are several by name. `authorize` returns the Actor of a request; without it only
     requests from this machine are served. `settings` default to `ambient.toml` and `AMBIENT_*`. `middleware` wraps every run, the first
     outermost; inside it run the middleware of the settings, set-up, and the bridges' own.
@@ -80,13 +81,14 @@ def add_ambient_endpoints(
         secrets=secrets,
     )
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
-    app.include_router(run_routes(runtime, guard, without_slash=bool(prefix)), prefix=prefix)
-    routers = (thread_routes(runtime, guard), status_routes(runtime, guard), feedback_routes(runtime, guard))
-    for routes in (*routers, *platform_routes(runtime, guard)):
-        app.include_router(routes, prefix=prefix)
-    if settings.allowed_origins:
-        app.add_middleware(Cors, origins=settings.allowed_origins, prefix=prefix, headers=settings.pass_headers)
-    wrap_lifespan(app, runtime)
+    routers = (
+        run_routes(runtime, guard, without_slash=bool(prefix)),
+        thread_routes(runtime, guard),
+        status_routes(runtime, guard),
+        feedback_routes(runtime, guard),
+        *platform_routes(runtime, guard),
+    )
+    include_routers(app, routers, runtime, guard, prefix)
     return runtime
 
 
@@ -180,13 +182,27 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
     ]
 
 
-def wrap_lifespan(app: FastAPI, runtime: ServerRuntime) -> None:
+def include_routers(
+    app: FastAPI | APIRouter, routers: Sequence[APIRouter], runtime: ServerRuntime, guard: Guard, prefix: str = ""
+) -> None:
+    """Add the routes, CORS for them if this is an app, and the runtime's lifespan."""
+    for router in routers:
+        app.include_router(router, prefix=prefix)
+    if isinstance(app, FastAPI):
+        routes = [route for router in routers for route in router.routes]
+        headers = runtime.settings.pass_headers
+        app.add_middleware(Cors, allows=guard.allows_origin, routes=routes, prefix=prefix, headers=headers)
+    _wrap_lifespan(app, runtime)
+
+
+def _wrap_lifespan(app: FastAPI | APIRouter, runtime: ServerRuntime) -> None:
     """Open the runtime around the app's own lifespan, so that the app can use it there."""
-    inner = app.router.lifespan_context
+    router = app.router if isinstance(app, FastAPI) else app
+    inner = router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(served: Any) -> AsyncGenerator[Any, None]:
         async with runtime.running(), inner(served) as state:
             yield state
 
-    app.router.lifespan_context = lifespan
+    router.lifespan_context = lifespan

@@ -1,4 +1,4 @@
-"""CORS for the listed origins, on our own paths only. Credentials are never allowed, and origins that are not listed are never echoed."""
+"""CORS for the allowed origins, on our own paths only. Credentials are never allowed, and other origins are never echoed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
+from starlette.routing import Match
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
+    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _ALLOWED_HEADERS = (
@@ -20,20 +22,30 @@ _ALLOWED_METHODS = "GET, POST, PATCH, DELETE, OPTIONS"
 
 
 class Cors:
-    """ASGI middleware: answers preflight requests of listed origins and adds CORS headers to their responses."""
+    """ASGI middleware: answers preflight requests of allowed origins and adds CORS headers to their responses."""
 
     def __init__(
-        self, app: ASGIApp, *, origins: Collection[str], prefix: str = "", headers: Collection[str] = ()
+        self,
+        app: ASGIApp,
+        *,
+        allows: Callable[[str], bool],
+        routes: Sequence[BaseRoute],
+        prefix: str = "",
+        headers: Collection[str] = (),
     ) -> None:
-        """`headers` are request headers to allow in addition to those this server reads."""
+        """`allows` decides about an origin. `routes` are ours, without the prefix; other paths of the app are left alone.
+
+        `headers` are request headers to allow in addition to those this server reads.
+        """
         self._app = app
-        self._origins = frozenset(origins)
+        self._allows = allows
+        self._routes = tuple(routes)
         self._prefix = prefix
         self._headers = ", ".join((_ALLOWED_HEADERS, *headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
-        if origin not in self._origins or not scope["path"].startswith(self._prefix):
+        if origin is None or not self._allows(origin) or not self._is_ours(scope["path"]):
             await self._app(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
@@ -50,6 +62,12 @@ class Cors:
             await send(message)
 
         await self._app(scope, receive, send_with_cors)
+
+    def _is_ours(self, path: str) -> bool:
+        if not path.startswith(self._prefix):
+            return False
+        scope = {"type": "http", "method": "", "path": path.removeprefix(self._prefix) or "/", "root_path": ""}
+        return any(route.matches(scope)[0] is not Match.NONE for route in self._routes)
 
     def _cors_headers(self, origin: str) -> dict[str, str]:
         return {

@@ -1,7 +1,8 @@
 """Authorize requests before any body is read: first by host, origin and peer, then by identity.
 
-Without an authorization function only this machine is served: a loopback peer, a loopback `Host`, and no forwarding header. With one, the
-function decides: None denies the request, and a function that fails is a 5xx. A request is never anonymous.
+Without an authorization function only this machine is served: a loopback peer, a loopback `Host`, pages of a loopback origin such as a
+development server, and no forwarding header. FastAPI's TestClient, which has no socket, counts as this machine. With an authorization
+function, the function decides: None denies the request, and a function that fails is a 5xx. A request is never anonymous.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Authorize = Callable[[Request], Awaitable[Actor | None] | Actor | None]
 """Returns the Actor of a request, or None to deny it; plain or async."""
 
+_TEST_PEER, _TEST_HOST = "testclient", "testserver"
+"""Peer and host of Starlette's TestClient. A socket's peer is an address, so no request from the network has this peer."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 
@@ -39,16 +42,21 @@ class Guard:
     async def __call__(self, request: Request) -> Actor:
         """Return the Actor of this request. Raises: Forbidden, Unauthorized."""
         host = _single_header(request, "host")
-        self._check_host(host)
+        if not _is_test_client(request, host):
+            self._check_host(host)
         self._check_origin(request, host)
         if self._authorize is None:
             _require_local(request)
             return Actor()
         return await self._authorize_request(request)
 
+    def allows_origin(self, origin: str) -> bool:
+        """Return True if pages of this origin may use the server: listed ones, and without authorization those of this machine."""
+        return origin in self._origins or (self._authorize is None and _is_loopback_origin(origin))
+
     def _check_origin(self, request: Request, host: str) -> None:
         origin = request.headers.get("origin")
-        if origin is None or _is_same_origin(origin, host) or origin in self._origins:
+        if origin is None or _is_same_origin(origin, host) or self.allows_origin(origin):
             return
         raise Forbidden(
             f"Pages of {origin[:100]} may not use this server. To allow them, add the origin to AMBIENT_ALLOWED_ORIGINS, or to "
@@ -88,14 +96,28 @@ def _single_header(request: Request, name: str) -> str:
 
 
 def _require_local(request: Request) -> None:
-    peer = request.client.host if request.client else ""
-    if not is_loopback(peer.lower()):
+    peer = _peer(request)
+    if peer != _TEST_PEER and not is_loopback(peer):
         raise Forbidden("This server accepts requests only from its own machine. Pass authorize= to serve others.")
     for name in _FORWARDED:
         if name in request.headers:
             raise Forbidden(
                 "This server accepts requests only from its own machine, and this one was forwarded. Pass authorize= to serve others."
             )
+
+
+def _peer(request: Request) -> str:
+    return request.client.host.lower() if request.client else ""
+
+
+def _is_test_client(request: Request, host: str) -> bool:
+    return (_peer(request), host) == (_TEST_PEER, _TEST_HOST)
+
+
+def _is_loopback_origin(origin: str) -> bool:
+    """Return True for the origin of a page on this machine, such as `http://localhost:5173`."""
+    parts = urlsplit(origin)
+    return parts.scheme in {"http", "https"} and origin.count("/") == 2 and is_loopback(_host_name(parts.netloc))
 
 
 def _host_name(host: str) -> str:
