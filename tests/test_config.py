@@ -68,6 +68,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_hosts = ["a.example", "b.example"]
         allowed_origins = ["https://a.example"]
         pass_headers = ["X-Tenant"]
+        client = "0.0.42"
         log_level = "debug"
         log_format = "json"
         default_thread = "main"
@@ -132,6 +133,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_hosts=("a.example", "b.example"),
         allowed_origins=("https://a.example",),
         pass_headers=("x-tenant",),
+        client="0.0.42",
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
         log_format="json",
@@ -181,6 +183,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "allowed_hosts": "a, b",
         "allowed_origins": "c",
         "pass_headers": "X-Tenant",
+        "client": "0.0.42",
         "agents": "demo,mine=p:a",
         "middleware": "audit,my_project.audit:log_runs",
         "log_level": "error",
@@ -226,6 +229,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         allowed_hosts=("a", "b"),
         allowed_origins=("c",),
         pass_headers=("x-tenant",),
+        client="0.0.42",
         agents=("demo", "mine=p:a"),
         middleware=("audit", "my_project.audit:log_runs"),
         log_level="error",

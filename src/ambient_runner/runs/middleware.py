@@ -53,7 +53,7 @@ class MiddlewareEventCoercer:
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         self._middleware = middleware
-        self._coerce = EventCoercer(accepts_unknown=True)
+        self._coerce = EventCoercer()
 
     def __call__(self, value: object) -> Event:
         """Return the Event. Raises: ProtocolViolation; its cause names the middleware of the run. The agent's own events are converted."""
