@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,7 +24,17 @@ async def _iterate(work: Callable[[], None]) -> None:
         raise AssertionError
 
 
-_CALLS = [asyncio.to_thread, anyio.to_thread.run_sync, _iterate]
+async def _call_instrumented(work: Callable[[], None]) -> None:
+    """Call like `asyncio.to_thread` after OpenTelemetry instrumented threads, as Strands does on import: the work item is wrapped."""
+    work_item = partial(copy_context().run, work)
+
+    def wrapped() -> None:
+        work_item()
+
+    await asyncio.get_running_loop().run_in_executor(None, wrapped)
+
+
+_CALLS = [asyncio.to_thread, anyio.to_thread.run_sync, _iterate, _call_instrumented]
 
 
 @pytest.mark.parametrize("call", _CALLS)

@@ -56,13 +56,9 @@ def _run_of_stack(top: FrameType) -> Run | None:
 
 
 def _contexts_of_frame(frame: FrameType) -> Iterator[Context]:
-    """Yield the contexts among the frame's variables, and the one of a work item of an executor: `partial(context.run, function)`."""
+    """Yield the contexts among the frame's variables, and those of work items of an executor: `partial(context.run, function)`."""
     variables = dict(frame.f_locals)
-    work = getattr(variables.get("self"), "fn", None)
-    candidates: list[Any] = [
-        *variables.values(),
-        getattr(work.func, "__self__", None) if isinstance(work, partial) else None,
-    ]
-    for candidate in candidates:
-        if isinstance(candidate, Context):
-            yield candidate
+    for value in (*variables.values(), getattr(variables.get("self"), "fn", None)):
+        bound: Any = getattr(value.func, "__self__", None) if isinstance(value, partial) else value
+        if isinstance(bound, Context):
+            yield bound
