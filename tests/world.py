@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
+from ag_ui.core import BaseEvent
+
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import ThreadKey
+from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import (
     Event,
     Message,
@@ -25,6 +28,15 @@ from ambient_runner.runs.runner import Runner
 
 KEY = ThreadKey("default", "local", "t")
 SETTINGS = Settings(store="memory://", history="server", lease=5.0, timeouts=Timeouts(grace=0.5))
+
+
+async def structs_of(models: AsyncGenerator[Any, None]) -> AsyncGenerator[Event, None]:
+    """Convert what an adapter yields without a server, models of `ag_ui.core`, to our events."""
+    coerce = EventCoercer()
+    async with aclosing(models):
+        async for model in models:
+            assert isinstance(model, BaseEvent)
+            yield coerce(model)
 
 
 class ScriptedAgent:

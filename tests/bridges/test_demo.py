@@ -15,6 +15,7 @@ from ambient_runner.errors import RunInterrupted
 from ambient_runner.protocol import events as ev
 from ambient_runner.protocol.verify import Verifier
 from tests.machine_speed import unless_hung
+from tests.world import structs_of
 
 
 def counting_ids() -> Any:
@@ -40,7 +41,7 @@ def input_of(text: Any, **more: Any) -> RunAgentInput:
 async def collect(into: list[ev.Event], run: RunAgentInput) -> None:
     """Also when the run raises, what came before is kept."""
     with unless_hung():
-        async for event in adapter().run(run):
+        async for event in structs_of(adapter().run(run)):
             into.append(event)  # noqa: PERF401
 
 
@@ -83,7 +84,7 @@ async def test_a_number_that_cannot_be_counted_to_is_explained(text: str) -> Non
 
 async def test_a_whole_command_needs_no_trip_to_the_loop() -> None:
     """The benchmark depends on it: unpaced counting never waits."""
-    run = adapter().run(input_of("count 100000"))
+    run = structs_of(adapter().run(input_of("count 100000")))
     stepped = 0
     while True:
         try:
@@ -250,7 +251,7 @@ async def test_an_interrupt_ends_a_waiting_run_well(text: str) -> None:
     begun = anyio.Event()
 
     async def play() -> None:
-        async for event in demo.run(input_of(text)):
+        async for event in structs_of(demo.run(input_of(text))):
             events.append(event)
             begun.set()
 
@@ -265,7 +266,7 @@ async def test_an_interrupt_ends_a_waiting_run_well(text: str) -> None:
 async def test_an_interrupt_ends_a_run_that_never_waits() -> None:
     demo = adapter()
     events: list[ev.Event] = []
-    async for event in demo.run(input_of("count 1000000")):
+    async for event in structs_of(demo.run(input_of("count 1000000"))):
         events.append(event)
         if len(events) == 3:
             await demo.interrupt()
@@ -280,7 +281,7 @@ async def test_an_interrupt_between_runs_does_not_touch_the_next() -> None:
 
 async def test_closing_a_hanging_run_early_leaves_nothing_waiting() -> None:
     with unless_hung():
-        async with aclosing(adapter().run(input_of("hang"))) as run:
+        async with aclosing(structs_of(adapter().run(input_of("hang")))) as run:
             await anext(run)
 
 
@@ -315,7 +316,7 @@ async def test_ids_are_new_in_every_run() -> None:
     ids = [
         event.message_id
         for _ in range(2)
-        async for event in demo.run(input_of("say hello"))
+        async for event in structs_of(demo.run(input_of("say hello")))
         if isinstance(event, ev.TextMessageStart)
     ]
     assert len(set(ids)) == 2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import anyio
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import RunInterrupted
@@ -87,8 +88,11 @@ class DemoAdapter:
         self._turn: DemoTurn | None = None
         self._stop = anyio.Event()
 
-    async def run(self, input: RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
-        command, turn = _parse_command(input, self._new_id)
+    def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
+        return events_for_caller(self._run_command(input), input)
+
+    async def _run_command(self, run_input: RunAgentInput) -> AsyncGenerator[Event, None]:
+        command, turn = _parse_command(run_input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()
         for step in command(turn):
             if type(step) is Pause:

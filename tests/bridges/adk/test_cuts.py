@@ -26,7 +26,7 @@ from ambient_runner.runs.runner import Runner
 from tests.bridges.adk.scripted import Scripted, call, thought
 from tests.bridges.adk.world import Talk, check, listening, questions, short, yes
 from tests.machine_speed import HANG_SECONDS, unless_hung
-from tests.world import KEY, events_of, request, user
+from tests.world import KEY, events_of, request, structs_of, user
 
 SETTINGS = Settings(store="memory://", history="server", timeouts=Timeouts(grace=0.05))
 
@@ -187,24 +187,28 @@ def run_input(run: str = "r") -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_closing_the_adapter_after_any_event_leaves_nothing(name: str) -> None:
-    whole = [event async for event in ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(run_input())]
+    whole = [
+        event async for event in structs_of(ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(run_input()))
+    ]
     before = asyncio.all_tasks()
     for at in range(1, len(whole)):
         agent = CASES[name]()
         adapter = ADKBridge(agent).create_adapter(PlatformContext())
-        async with aclosing(adapter.run(run_input())) as events:
+        async with aclosing(structs_of(adapter.run(run_input()))) as events:
             for _ in range(at):
                 await anext(events)
         assert asyncio.all_tasks() == before
         assert [model.playing for model in models(agent) if model.playing] == []
-        again = [event async for event in adapter.run(run_input("r2"))]
+        again = [event async for event in structs_of(adapter.run(run_input("r2")))]
         assert anew(again)[-1] == short(whole)[-1]
         assert name in SOMEWHERE or anew(again) == short(whole)
 
 
 @pytest.mark.parametrize("name", CASES)
 async def test_cancelling_the_task_after_any_event_leaves_nothing(name: str) -> None:
-    whole = [event async for event in ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(run_input())]
+    whole = [
+        event async for event in structs_of(ADKBridge(CASES[name]()).create_adapter(PlatformContext()).run(run_input()))
+    ]
     before = asyncio.all_tasks()
     for at in range(1, len(whole)):
         agent = CASES[name]()
@@ -214,14 +218,14 @@ async def test_cancelling_the_task_after_any_event_leaves_nothing(name: str) -> 
         assert reading.cancelled()
         assert asyncio.all_tasks() == before
         assert [model.playing for model in models(agent) if model.playing] == []
-        again = [event async for event in adapter.run(run_input("r2"))]
+        again = [event async for event in structs_of(adapter.run(run_input("r2")))]
         assert anew(again)[-1] == short(whole)[-1]
         assert name in SOMEWHERE or anew(again) == short(whole)
 
 
 async def read_until(adapter: Any, at: int) -> None:
     """Read so many events, then be cancelled while waiting for the next one."""
-    async with aclosing(adapter.run(run_input())) as events:
+    async with aclosing(structs_of(adapter.run(run_input()))) as events:
         seen = 0
         async for _ in events:
             seen += 1

@@ -20,7 +20,7 @@ from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.protocol import events as e
 from tests.bridges.adk.scripted import HANG, Scripted, call, piece, text
 from tests.bridges.adk.world import agent, questions, short, talking, yes
-from tests.world import KEY, user
+from tests.world import KEY, structs_of, user
 
 
 def ask(question: str) -> None:
@@ -287,7 +287,7 @@ async def test_an_adapter_works_without_a_server() -> None:
     messages: list[e.Message] = [user("u1")]
     for number in (1, 2):
         received = e.RunAgentInput(thread_id="t", run_id=f"r{number}", messages=messages)
-        events = [event async for event in adapter.run(input_to_agui(received))]
+        events = [event async for event in structs_of(adapter.run(input_to_agui(received)))]
         words = "".join(event.delta for event in events if isinstance(event, e.TextMessageContent))
         start = next(event for event in events if isinstance(event, e.TextMessageStart))
         messages = [*messages, e.AssistantMessage(id=start.message_id, content=words), user(f"v{number}", "more")]

@@ -12,7 +12,7 @@ from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.claude.mock import model_conversation, model_request
 from tests.bridges.claude.test_text import spoken
 from tests.bridges.claude.world import bridge_of, children, claude
-from tests.world import KEY, user
+from tests.world import KEY, structs_of, user
 
 
 async def test_after_a_restart_claude_continues_in_its_own_session(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_without_a_server_the_workspace_keeps_the_position(tmp_path: Path)
     for messages in (first, [*first, reply, user("u2", "walrus remembers")]):
         adapter = bridge_of(tmp_path / "home").create_adapter(context)
         asked_for = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=messages))
-        events = [event async for event in adapter.run(asked_for)]
+        events = [event async for event in structs_of(adapter.run(asked_for))]
         assert isinstance(events[-1], e.RunFinished)
         await adapter.aclose()
     assert children() == []

@@ -28,7 +28,7 @@ from tests.bridges.claude.test_tools import select_words
 from tests.bridges.claude.world import World, bridge_of, children, claude, gone
 from tests.bridges.strands.world import tasks_since
 from tests.machine_speed import promised_within, scaled, unless_hung
-from tests.world import KEY, events_of, request, user
+from tests.world import KEY, events_of, request, structs_of, user
 
 
 async def started(world: World, text: str, thread: str = "t", message: str = "u1") -> asyncio.Task[list[e.Event]]:
@@ -237,7 +237,7 @@ async def test_closing_its_events_early_leaves_neither_task_nor_process(tmp_path
     adapter = bridge_of(tmp_path / "home").create_adapter(PlatformContext(cwd_path=str(tmp_path)))
     before = asyncio.all_tasks()
     agui_input = input_to_agui(e.RunAgentInput(thread_id="t", run_id="r", messages=[user("u1", "gnu goes on")]))
-    async with aclosing(adapter.run(agui_input)) as events:
+    async with aclosing(structs_of(adapter.run(agui_input))) as events:
         with unless_hung():
             await anext(events)
     assert await tasks_since(before) == set()

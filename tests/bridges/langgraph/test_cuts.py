@@ -21,7 +21,7 @@ from tests.bridges.langgraph.scripted import ScriptedModel
 from tests.bridges.langgraph.world import five_places, langgraph, tasks_since, verify
 from tests.bridges.strands.test_cuts import Stopping
 from tests.machine_speed import unless_hung
-from tests.world import KEY, SETTINGS, events_of, request, user
+from tests.world import KEY, SETTINGS, events_of, request, structs_of, user
 
 CASES = EVERYWHERE | SOMEWHERE
 
@@ -36,7 +36,7 @@ def places(name: str, count: int) -> list[int]:
 
 
 async def length(case: Case) -> int:
-    return len([event async for event in adapter_of(case, case.model()).run(case.build_input())])
+    return len([event async for event in structs_of(adapter_of(case, case.model()).run(case.build_input()))])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -47,7 +47,7 @@ async def test_closing_the_events_anywhere_stops_the_model_and_the_next_run_work
         adapter = adapter_of(case, model)
         before = asyncio.all_tasks()
         with unless_hung():
-            async with aclosing(adapter.run(case.build_input())) as events:
+            async with aclosing(structs_of(adapter.run(case.build_input()))) as events:
                 for _ in range(place + 1):
                     await anext(events)
             assert await tasks_since(before) == set()
@@ -141,13 +141,13 @@ def answers(end: e.RunFinished) -> list[e.ResumeEntry] | None:
 
 
 async def consume(adapter: Any, case: Case) -> None:
-    async with aclosing(adapter.run(case.build_input())) as events:
+    async with aclosing(structs_of(adapter.run(case.build_input()))) as events:
         async for _ in events:
             pass
 
 
 async def assert_works(adapter: Any, case: Case, model: ScriptedModel) -> None:
-    events = [event async for event in adapter.run(case.build_input("go", "again"))]
+    events = [event async for event in structs_of(adapter.run(case.build_input("go", "again")))]
     verify([e.RunStarted(thread_id="t", run_id="r"), *events])
     assert isinstance(events[-1], e.RunFinished)
     assert isinstance(events[-1].outcome, e.Success)

@@ -21,7 +21,7 @@ from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.langgraph.scripted import ScriptedModel, call, says, text
 from tests.bridges.langgraph.world import agent_graph, get_weather, langgraph, verify
-from tests.world import user
+from tests.world import structs_of, user
 
 
 async def test_a_graph_that_goes_round_for_ever_ends_at_its_limit() -> None:
@@ -182,6 +182,6 @@ async def test_it_also_runs_without_a_server_and_keeps_its_thread() -> None:
     for at, words in enumerate("ab"):
         messages.append(e.UserMessage(id=f"u{at}", content=words))
         run_input = e.RunAgentInput(thread_id="t", run_id="r", messages=list(messages))
-        events = [event async for event in adapter.run(input_to_agui(run_input))]
+        events = [event async for event in structs_of(adapter.run(input_to_agui(run_input)))]
         verify([e.RunStarted(thread_id="t", run_id="r"), *events])
     assert model.saw == [["user: a"], ["user: a", "ai: one", "user: b"]]

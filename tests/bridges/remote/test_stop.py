@@ -28,7 +28,7 @@ from tests.bridges.remote.world import (
     upstream,
 )
 from tests.machine_speed import unless_hung
-from tests.world import KEY, SETTINGS, request, said, user
+from tests.world import KEY, SETTINGS, request, said, structs_of, user
 
 HALF = said("m1", "half")[:2]
 OK = status("200 OK", b"{}")
@@ -114,7 +114,7 @@ async def test_without_a_server_a_stopped_run_ends_as_cancelled() -> None:
         adapter = bridge.create_adapter(PlatformContext())
         run_input = input_to_agui(RunAgentInput(thread_id="t", run_id="r", messages=[user("u1")]))
         with unless_hung():
-            async for event in adapter.run(run_input):
+            async for event in structs_of(adapter.run(run_input)):
                 if isinstance(event, TextMessageContent):
                     await adapter.interrupt()
                 last = event

@@ -22,7 +22,7 @@ from tests.bridges.strands.cases import EVERYWHERE, SOMEWHERE, Case
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.world import agent_of, five_places, tasks_since, verify
 from tests.machine_speed import unless_hung
-from tests.world import KEY, SETTINGS, events_of, request, user
+from tests.world import KEY, SETTINGS, events_of, request, structs_of, user
 
 CASES = EVERYWHERE | SOMEWHERE
 
@@ -31,7 +31,7 @@ async def places(name: str) -> list[int]:
     """Where this case is cut: everywhere, or at five places that stay the same."""
     case = CASES[name]
     adapter = StrandsBridge(case.build(case.models()), case.config).create_adapter(PlatformContext())
-    count = len([event async for event in adapter.run(case.run_input())])
+    count = len([event async for event in structs_of(adapter.run(case.run_input()))])
     return list(range(count)) if name in EVERYWHERE else five_places(count, seed=len(name))
 
 
@@ -43,12 +43,12 @@ async def test_closing_the_events_anywhere_stops_the_model_and_the_next_run_work
         adapter = StrandsBridge(case.build(models), case.config).create_adapter(PlatformContext())
         before = asyncio.all_tasks()
         with unless_hung():
-            async with aclosing(adapter.run(case.run_input())) as events:
+            async with aclosing(structs_of(adapter.run(case.run_input()))) as events:
                 for _ in range(place + 1):
                     await anext(events)
             assert await tasks_since(before) == set()
             assert_all_closed(models)
-            assert_works(case, [event async for event in adapter.run(case.run_input("again"))])
+            assert_works(case, [event async for event in structs_of(adapter.run(case.run_input("again")))])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -69,7 +69,7 @@ async def test_cancelling_while_the_model_is_being_waited_for_leaves_nothing(nam
             assert_all_closed(models)
             for model in models.values():
                 model.gate = None
-            assert_works(case, [event async for event in adapter.run(case.run_input("again"))])
+            assert_works(case, [event async for event in structs_of(adapter.run(case.run_input("again")))])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -148,7 +148,7 @@ class Stopping:
 
 
 async def consume(adapter: Any, case: Case, reached: anyio.Event) -> None:
-    async with aclosing(adapter.run(case.run_input())) as events:
+    async with aclosing(structs_of(adapter.run(case.run_input()))) as events:
         async for _ in events:
             pass
     reached.set()

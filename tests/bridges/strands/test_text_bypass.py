@@ -19,6 +19,7 @@ from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says, text, turn
 from tests.bridges.strands.world import agent_of, strands, tasks_since
 from tests.machine_speed import unless_hung
+from tests.world import structs_of
 
 POSTED = input_to_agui(
     e.RunAgentInput(thread_id="t", run_id="r", messages=[e.UserMessage(id="u", content="go")], tools=[])
@@ -38,7 +39,7 @@ async def test_a_delta_is_sent_while_the_model_still_produces_the_next() -> None
     block = text("one ", "two")
     block.insert(2, thinking)
     with unless_hung():
-        async with aclosing(adapter_of(agent_of(ScriptedModel(turn(block)))).run(POSTED)) as events:
+        async with aclosing(structs_of(adapter_of(agent_of(ScriptedModel(turn(block)))).run(POSTED))) as events:
             expected = [await anext(events), await anext(events)]
             assert deltas(expected) == ["one "]
             thinking.set()
@@ -67,7 +68,7 @@ async def test_a_model_that_never_waits_is_paused_until_its_deltas_were_sent() -
 
     before = asyncio.all_tasks()
     with unless_hung():
-        async with aclosing(adapter_of(agent_of(Endless())).run(POSTED)) as events:
+        async with aclosing(structs_of(adapter_of(agent_of(Endless())).run(POSTED))) as events:
             for received in range(300):
                 await anext(events)
                 assert made - received <= 130
@@ -85,7 +86,7 @@ async def test_a_tool_does_not_run_before_earlier_deltas_were_sent() -> None:
 
     model = ScriptedModel(calls(text("I ", "note."), call("c1", "note", '{"word": "x"}')), says("Done."))
     with unless_hung():
-        async with aclosing(adapter_of(agent_of(model, note)).run(POSTED)) as events:
+        async with aclosing(structs_of(adapter_of(agent_of(model, note)).run(POSTED))) as events:
             async for event in events:
                 if isinstance(event, e.ToolCallEnd):
                     break
@@ -150,9 +151,9 @@ async def test_an_agent_that_was_cancelled_and_is_used_again_continues() -> None
     agent = agent_of(ScriptedModel(turn(block), says("a", "b")))
     adapter = adapter_of(lambda: agent)
     with unless_hung():
-        async with aclosing(adapter.run(POSTED)) as events:
+        async with aclosing(structs_of(adapter.run(POSTED))) as events:
             assert deltas([await anext(events), await anext(events)]) == ["one "]
-        assert deltas([event async for event in adapter.run(POSTED)]) == ["a", "b"]
+        assert deltas([event async for event in structs_of(adapter.run(POSTED))]) == ["a", "b"]
 
 
 @pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import json
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import ag_ui.core as ag
 import anyio
 import pytest
+from ag_ui.encoder import EventEncoder
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
@@ -42,7 +44,7 @@ from tests.bridges.strands.scripted import (
 from tests.bridges.strands.world import TOOL, Thread, agent_of, strands, tool_message, verify, yes
 from tests.bridges.strands.world import summarize as words
 from tests.machine_speed import unless_hung
-from tests.world import events_of, request, user
+from tests.world import events_of, request, structs_of, user
 
 
 @tool
@@ -96,7 +98,7 @@ def agui_input(*messages: e.Message, thread: str = "t", **more: Any) -> ag.RunAg
 
 
 async def alone(agent: StrandsAgent, *messages: e.Message, **more: Any) -> list[e.Event]:
-    events = [event async for event in agent.run(agui_input(*messages, **more))]
+    events = [event async for event in structs_of(agent.run(agui_input(*messages, **more)))]
     verify(events)
     return events
 
@@ -334,7 +336,7 @@ async def test_the_platforms_instructions_reach_the_model() -> None:
     model = ScriptedModel(says("ok"))
     context = PlatformContext(system_prompt_append="Be brief.")
     adapter = StrandsBridge(agent_of(model, system_prompt="Be kind.")).create_adapter(context)
-    async with aclosing(adapter.run(agui_input(user("u1")))) as events:
+    async with aclosing(structs_of(adapter.run(agui_input(user("u1"))))) as events:
         assert isinstance([event async for event in events][-1], e.RunFinished)
     assert model.prompts == ["Be kind.\nBe brief."]
 
@@ -483,3 +485,14 @@ async def test_structured_output_is_the_result_of_the_run() -> None:
         end = thread.events[-1]
     assert isinstance(end, e.RunFinished)
     assert end.result == {"city": "Rome"}
+
+
+async def test_alone_an_agent_yields_models_that_the_encoder_of_ag_ui_accepts() -> None:
+    """Apps such as Bedrock AgentCore's pass the events of `run` to `EventEncoder`."""
+    agent = StrandsAgent(agent_of(ScriptedModel(says("one"))))
+    run = agent.run(agui_input(user("u1")))
+    frames = [EventEncoder().encode(event) async for event in run]
+    assert [json.loads(frame.removeprefix("data: "))["type"] for frame in frames][:: len(frames) - 1] == [
+        "RUN_STARTED",
+        "RUN_FINISHED",
+    ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.bridge import ADKBridge
     from ambient_runner.bridges.adk.sessions import SessionLocation
     from ambient_runner.bridges.base import PlatformContext
-    from ambient_runner.protocol.events import Event, RunAgentInput
+    from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.run import Run
 
 __all__ = ["ADKAdapter"]
@@ -39,9 +39,9 @@ class ADKAdapter:
         self._abort = asyncio.Event()
         self._location: SessionLocation | None = None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+    def run(self, input: AguiInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
-        return stream_run(lambda: self._begin_run(input))
+        return stream_run(self._begin_run, input)
 
     async def interrupt(self) -> None:
         """Abort the active run. ADK completes the events it has streamed so far."""

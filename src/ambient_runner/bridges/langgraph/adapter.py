@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.langgraph.config import LangGraphConfig
     from ambient_runner.bridges.langgraph.graph import Graph, StateSchema
-    from ambient_runner.protocol.events import Event
 
 __all__ = ["LangGraphAdapter"]
 
@@ -43,9 +42,9 @@ class LangGraphAdapter:
         self._graph: Graph | None = None
         self._memory: GraphMemory | None = None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+    def run(self, input: AguiInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
-        return stream_run(lambda: self._begin_run(input))
+        return stream_run(self._begin_run, input)
 
     async def aclose(self) -> None:
         graph, self._graph = self._graph, None

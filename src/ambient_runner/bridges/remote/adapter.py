@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ambient_runner.bridges.remote import errors
 from ambient_runner.bridges.remote.config import check_headers, secret_values
 from ambient_runner.bridges.remote.translate import Translator
+from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import input_from_agui
@@ -51,8 +52,11 @@ class RemoteAdapter:
         """True if this side closes the response because the other server did not stop the run."""
         self._read_scope: anyio.CancelScope | None = None
 
-    async def run(self, input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
-        run_input, run = input_from_agui(input), current_run_or_none()
+    def run(self, input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
+        return events_for_caller(self._stream_run(input), input)
+
+    async def _stream_run(self, agui_input: ag_ui.core.RunAgentInput) -> AsyncGenerator[Event, None]:
+        run_input, run = input_from_agui(agui_input), current_run_or_none()
         self._is_stopping = self._is_closing = False
         self._thread_id = remote_thread_id(run.thread) if run else run_input.thread_id
         self._headers = await self._build_headers(run)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
     from ambient_runner.bridges.strands.driver import Driver
-    from ambient_runner.protocol.events import Event
 
 __all__ = ["StrandsAdapter"]
 
@@ -38,9 +37,9 @@ class StrandsAdapter:
     def is_running(self) -> bool:
         return self._run is not None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Event, None]:  # noqa: A002  the adapter contract's name
+    def run(self, input: AguiInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
-        return stream_run(lambda: self._begin_run(input))
+        return stream_run(self._begin_run, input)
 
     async def interrupt(self) -> None:
         """Ask the agent to stop. It stops between two deltas of its answer or before its next step."""

@@ -19,19 +19,16 @@ from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver
 from ambient_runner.bridges.strands.single_agent import SingleAgentDriver
 from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
 from ambient_runner.errors import ConfigError, RunnerError
-from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.agui_models import input_from_agui
-from ambient_runner.protocol.events import PROTOCOL_VERSION, MessagesSnapshot, RunError, RunStarted
-from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.protocol.agui_models import to_agui
+from ambient_runner.protocol.events import PROTOCOL_VERSION, RunError, RunStarted
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ag_ui.core import RunAgentInput
+    from ag_ui.core import BaseEvent, RunAgentInput
 
     from ambient_runner.bridges.strands.driver import Driver
-    from ambient_runner.protocol.events import Event
 
 __all__ = ["StrandsAgent"]
 
@@ -77,23 +74,21 @@ class StrandsAgent:
 
         return StrandsAdapter(create_driver, self.config)
 
-    async def run(self, input_data: RunAgentInput) -> AsyncGenerator[Event, None]:
-        """Yield the events of one run, from RUN_STARTED on. A failure is logged and ends the run with RUN_ERROR."""
-        run_input = input_from_agui(input_data)
-        transcript = Transcript(run_input.messages)
-        yield RunStarted(thread_id=run_input.thread_id, run_id=run_input.run_id, protocol_version=PROTOCOL_VERSION)
+    async def run(self, input_data: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:
+        """Yield the events of one run, from RUN_STARTED on, as models of `ag_ui.core`.
+
+        A failure is logged and ends the run with RUN_ERROR.
+        """
+        thread_id, run_id = input_data.thread_id, input_data.run_id
+        yield to_agui(RunStarted(thread_id=thread_id, run_id=run_id, protocol_version=PROTOCOL_VERSION))
         try:
-            adapter = await self._adapter_for(run_input.thread_id)
+            adapter = await self._adapter_for(thread_id)
             async with aclosing(adapter.run(input_data)) as events:
                 async for event in events:
-                    if event is SNAPSHOT_MARKER:
-                        yield MessagesSnapshot(messages=transcript.messages())
-                        continue
-                    transcript.apply(event)
                     yield event
         except RunnerError as error:
-            logger.exception("Run %s on thread %s of a Strands agent failed", run_input.run_id, run_input.thread_id)
-            yield RunError(message=error.message, code=error.code)
+            logger.exception("Run %s on thread %s of a Strands agent failed", run_id, thread_id)
+            yield to_agui(RunError(message=error.message, code=error.code))
 
     async def interrupt(self, thread_id: str) -> None:
         """Stop the thread's active run, if there is one."""

@@ -1,17 +1,20 @@
 """The skeleton that every framework adapter's `run` shares: begin, stream, finish; on failure map the error, close and raise.
 
-A bridge writes an `AdapterRun`; the `run` of its adapter returns `stream_run(lambda: self._begin_run(input))`.
+A bridge writes an `AdapterRun`; the `run` of its adapter returns `stream_run(self._begin_run, input)`.
 """
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.protocol.events import RunFinished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.errors import RunnerError
     from ambient_runner.protocol.events import Event
@@ -43,9 +46,18 @@ class AdapterRun(Protocol):
         ...
 
 
-async def stream_run(begin: Callable[[], Awaitable[AdapterRun]]) -> AsyncGenerator[Event, None]:
-    """Yield the events of one run, with its terminal event. Raises: RunnerError, mapped by the run, after everything open is closed."""
-    run = await begin()
+def stream_run(begin: Callable[[AguiInput], Awaitable[AdapterRun]], agui_input: AguiInput) -> AsyncGenerator[Any, None]:
+    """Return the events of one run, with its terminal event: without a server, models of `ag_ui.core`.
+
+    Raises: RunnerError, mapped by the run, after everything open is closed.
+    """
+    return events_for_caller(_stream_events(begin, agui_input), agui_input)
+
+
+async def _stream_events(
+    begin: Callable[[AguiInput], Awaitable[AdapterRun]], agui_input: AguiInput
+) -> AsyncGenerator[Event, None]:
+    run = await begin(agui_input)
     try:
         async with aclosing(run.events()) as events:
             async for event in events:
