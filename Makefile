@@ -1,6 +1,9 @@
 # Every target makes .venv and installs what it needs. `make help` lists them.
 PYTHON ?= python3
-VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
+VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())' 2>/dev/null)
+ifeq ($(VERSION),)
+$(error $(PYTHON) does not run. Install it, or name another: make test PYTHON=/path/to/python3.13)
+endif
 BIN := .venv/bin
 INTERPRETER := .venv/.python-$(VERSION)
 STAMP := .venv/.installed-$(VERSION)
