@@ -233,8 +233,10 @@ def test_an_adapter_that_swallows_its_cancellation_fails_and_does_not_hang() -> 
     """The contract did not end: asyncio waits for all tasks before it closes a loop."""
     with time_limit(30):
         failure = failure_of(lambda: SwallowsCancellation(Agent()), "test_a_stop_ends_the_run")
-    assert "did not end within 2 s after they were cancelled: Task-" in failure
-    assert "SwallowsCancellation.run (tests/test_testing.py, line " in failure
+    assert (
+        "did not end within 2 s after they were cancelled: SwallowsCancellation.run (tests/test_testing.py, line"
+        in failure
+    )
     assert "Raise asyncio.CancelledError again" in failure
 
 

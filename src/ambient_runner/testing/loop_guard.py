@@ -118,9 +118,9 @@ def _describe_stuck(tasks: list[str]) -> str:
 
 
 def _describe_task(task: asyncio.Task[Any]) -> str:
+    """Return the task's line. Its name says less, and Python 3.13.0 names every task of a task factory None."""
     frames = _task_frames(task)
-    place = _find_user_line(frames) or (_describe_frame(frames[-1]) if frames else "an unknown line")
-    return f"{task.get_name()} at {place}"
+    return _find_user_line(frames) or (_describe_frame(frames[-1]) if frames else task.get_name())
 
 
 class LoopMonitor(threading.Thread):
