@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -25,12 +25,13 @@ from ambient_runner.bridges.base import (
     PlatformContext,
     check_agent_name,
 )
+from ambient_runner.bridges.toolkit.callbacks import stream_hook
 from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ag_ui.core import RunAgentInput
 
@@ -173,24 +174,13 @@ async def open_events(adapter: Adapter, run_input: RunAgentInput) -> AsyncGenera
         events = await events
     if isinstance(events, Iterator):
         return iterate_in_thread(cast("Iterator[Any]", events))
-    if isinstance(events, AsyncIterable):
-        stream = cast("AsyncGenerator[Any, None]", events)
-        return stream if hasattr(stream, "aclose") else _iterate_events(stream)
-    if isinstance(events, list | tuple):
-        return _iterate_list(cast("Sequence[Any]", events))
+    if isinstance(events, AsyncGenerator):
+        return cast("AsyncGenerator[Any, None]", events)
+    if isinstance(events, AsyncIterable | list | tuple):
+        return stream_hook(lambda: cast("Any", events))
     raise TypeError(
         f"{type(adapter).__name__}.run returned {_type_name(events)}. Write `async def run(self, input)` that yields AG-UI events."
     )
-
-
-async def _iterate_events(events: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
-    async for event in events:
-        yield event
-
-
-async def _iterate_list(events: Sequence[Any]) -> AsyncGenerator[Any, None]:
-    for event in events:
-        yield event
 
 
 def _type_name(value: object) -> str:
