@@ -18,6 +18,7 @@ from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContex
 from ambient_runner.bridges.toolkit import Composer
 from ambient_runner.testing import BridgeContract
 from tests.contract import test_bridges
+from tests.machine_speed import scaled
 
 
 class Agent:
@@ -74,6 +75,7 @@ class Bridge(PlatformBridge):
 class TestToyBridge(BridgeContract):
     """A bridge of another package, as its author would test it."""
 
+    block_timeout = scaled(5)
     history_prompt = "history"
 
     def create_bridge(self) -> PlatformBridge:
@@ -101,6 +103,8 @@ class BlockingAdapter:
 
 
 class TestPlainGenerator(BridgeContract):
+    block_timeout = scaled(5)
+
     def create_bridge(self) -> PlatformBridge:
         return Bridge(BlockingAdapter)
 
@@ -298,10 +302,10 @@ def test_an_adapter_that_blocks_the_event_loop_is_found(test: str) -> None:
 
 def test_creating_the_bridge_may_block() -> None:
     class Contract(BridgeContract):
-        block_timeout = 0.1
+        block_timeout = scaled(1)
 
         def create_bridge(self) -> PlatformBridge:
-            time.sleep(0.4)
+            time.sleep(1.5 * self.block_timeout)
             return Bridge(lambda: Adapter(Agent()))
 
     Contract().test_capabilities_are_declared()

@@ -17,6 +17,7 @@ import ambient_runner.testing
 from ambient_runner import FrameworkCapabilities, PlatformBridge, PlatformContext, Run, Settings
 from ambient_runner.bridges import toolkit
 from ambient_runner.testing import BridgeContract
+from tests.machine_speed import scaled
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "bridge.md").read_text()
 PUBLIC = {"ambient_runner", "ambient_runner.bridges.toolkit", "ambient_runner.testing"}
@@ -37,6 +38,7 @@ class TestTheBridgeOfThePage(BridgeContract):
     crash_prompt = _program()["TestBotBridge"].crash_prompt
     endless_prompt = _program()["TestBotBridge"].endless_prompt
     history_prompt = _program()["TestBotBridge"].history_prompt
+    block_timeout = scaled(5)
 
     def create_bridge(self) -> PlatformBridge:
         return _program()["TestBotBridge"]().create_bridge()

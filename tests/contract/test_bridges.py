@@ -38,7 +38,7 @@ class TestRegisteredBridges(BridgeContract):
         if self.name not in SCRIPTED:
             pytest.skip(f"the bridge {self.name} of another package is tested there")
         self.stop_timeout = scaled(self.grace + 5)
-        self.block_timeout = scaled(1)
+        self.block_timeout = scaled(5)  # A thread that ends takes seconds on a busy machine.
         self.history_prompt = "history" if self.name in WITH_HISTORY else ""
         for attribute, prompt in PROMPTS.get(self.name, {}).items():
             setattr(self, attribute, prompt)

@@ -137,12 +137,14 @@ class LoopMonitor(threading.Thread):
         self._loop_thread = threading.get_ident()
         self._timeout = timeout
         self._stopped = threading.Event()
+        self._was_paused = False
+        """True if blocking was allowed at some time since the last callback was scheduled."""
         self._is_paused = False
 
     @contextmanager
     def pause(self) -> Generator[None]:
         """Allow code to block: what creates a bridge may load a model or compile a graph."""
-        self._is_paused = True
+        self._is_paused = self._was_paused = True
         try:
             yield
         finally:
@@ -157,11 +159,12 @@ class LoopMonitor(threading.Thread):
         while not self.report and not self._stopped.wait(self._timeout / 4):
             beat = threading.Event()
             started_at = time.monotonic()
+            self._was_paused = self._is_paused
             try:
                 self._loop.call_soon_threadsafe(beat.set)
             except RuntimeError:  # the loop is closed
                 return
-            if not beat.wait(self._timeout) and not self._is_paused:
+            if not beat.wait(self._timeout) and not self._was_paused:
                 self._follow_block(beat, started_at)
 
     def _follow_block(self, beat: threading.Event, started_at: float) -> None:
