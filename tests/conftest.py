@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ambient", "forms of the suite")
     group.addoption("--long", action="store_true", help="run the slow tests in their long form (`make test-all`)")
     group.addoption("--fast", action="store_true", help="leave out tests that start processes (`make test-fast`)")
+    group.addoption("--write-features", action="store_true", help="write docs/agents/features.md (`make features`)")
     group.addoption(
         "--soak-minutes", type=float, default=0.0, metavar="N", help="keep killing servers for N minutes (`make soak`)"
     )

@@ -55,6 +55,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         store = "memory://"
         lease = 2.5
         on_busy = "queue"
+        on_pending_interrupt = "cancel"
         queue_depth = 3
         queue_wait = "500ms"
         on_disconnect = "stop"
@@ -119,6 +120,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         store="memory://",
         lease=2.5,
         on_busy="queue",
+        on_pending_interrupt="cancel",
         queue_depth=3,
         queue_wait=0.5,
         on_disconnect="stop",
@@ -167,6 +169,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "store": "memory://",
         "lease": "1",
         "on_busy": "JOIN",
+        "on_pending_interrupt": "REJECT",
         "queue_depth": "1",
         "queue_wait": "1",
         "on_disconnect": "stop",
@@ -215,6 +218,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         store="memory://",
         lease=1.0,
         on_busy="join",
+        on_pending_interrupt="reject",
         queue_depth=1,
         queue_wait=1.0,
         on_disconnect="stop",

@@ -23,6 +23,13 @@ def test_a_missing_package_names_the_line_that_installs_it(missing: str) -> None
     assert refused.value.message == f"The package {missing} is not installed: pip install 'ambient-runner[framework]'"
 
 
+@pytest.mark.parametrize(("missing", "is_known"), [("space", True), ("space.one.part", True), ("space.two", False)])
+def test_a_package_in_a_namespace_is_not_taken_for_its_neighbours(missing: str, is_known: bool) -> None:
+    expected = BridgeUnavailable if is_known else ModuleNotFoundError
+    with pytest.raises(expected), optional_dependency("space.one", install="one"):
+        raise ModuleNotFoundError(name=missing)
+
+
 def test_where_it_is_configured_it_is_a_matter_of_configuration() -> None:
     with pytest.raises(ConfigError), optional_dependency("framework", install="framework", refusal=ConfigError):
         raise ModuleNotFoundError(name="framework")

@@ -49,11 +49,13 @@ class ScriptedAgent:
         hidden: frozenset[str] = frozenset(),
         middleware: Sequence[Middleware] = (),
         default_prompt: str = "",
+        restates_messages: bool = True,
     ) -> None:
         self.name = "agent"
         self.hidden_state = hidden
         self.middleware = middleware
         self.default_prompt = default_prompt
+        self.restates_messages = restates_messages
         self.seen: list[RunAgentInput] = []
         self.closed = False
         self._script = script
@@ -64,8 +66,12 @@ class ScriptedAgent:
         async with aclosing(cast("AsyncGenerator[Any, None]", self._script(run))) as events:
             yield events
 
+    def check_run(self, run: Run) -> None: ...
+
     async def interrupt(self, run: Run) -> bool:
         return False
+
+    async def cancel_interrupts(self, thread: ThreadKey) -> None: ...
 
     async def erase_thread(self, thread: ThreadKey) -> None: ...
 

@@ -5,7 +5,7 @@ RunnerError                     code, status; the message defaults to the docstr
 │   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden 403
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
 │   ├── RepoConflict / ThreadBusy / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch / IdempotencyConflict 409
-│   ├── PatchConflict / StaleCursor 409
+│   ├── HeldElsewhere / PatchConflict / StaleCursor 409
 │   ├── RunGone 410 · PayloadTooLarge 413 · UnsupportedMediaType 415 · InvalidInput 422 (CredentialsInUrl)
 │   └── AgentLoop 508           a gateway leads back to itself
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
@@ -144,6 +144,13 @@ class InterruptNotOpen(Refused):
     """`resume` answers an interrupt that is not open. Read the thread again: it was answered, cancelled or has expired."""
 
     code = "nothing_to_resume"
+    status = 409
+
+
+class HeldElsewhere(Refused):
+    """The agent waits for this answer in another process. Send it again until it reaches that process, or cancel the interrupt."""
+
+    code = "held_elsewhere"
     status = 409
 
 
@@ -339,15 +346,19 @@ def optional_dependency(
 ) -> Generator[None]:
     """Wrap imports of an optional dependency: if one of `packages` is missing, raise `refusal` with the `pip install` command.
 
-    A module missing inside an installed package is raised unchanged: installing again would not fix it.
+    Any other missing module is raised unchanged: installing again would not fix it. A package may be in a namespace (`google.adk`).
     """
     try:
         yield
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.partition(".")[0] not in packages:
+        if not any(_is_part_of(missing, package) or _is_part_of(package, missing) for package in packages):
             raise
         raise refusal(f"The package {missing} is not installed: pip install '{install}'") from error
+
+
+def _is_part_of(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
 
 
 class RunInterrupted(Exception):

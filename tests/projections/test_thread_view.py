@@ -129,7 +129,7 @@ def test_a_finished_run_is_summarized_with_its_messages_and_state() -> None:
     assert view.transcript.messages() == [HELLO, AssistantMessage(id="a", content="Hello")]
     assert (view.state.value, view.client_state) == ({"a": 1, "messages": []}, {"a": 1})
     end = RunFinished(thread_id="t", run_id="r")
-    assert view.last_run == RunSummary(key="k1", run_id="r", status="finished", terminal=end)
+    assert view.last_run == RunSummary(key="k1", run_id="r", status="finished", terminal=end, end=8)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_finished_run_is_summarized_with_its_messages_and_state() -> None:
 )
 def test_the_status_of_the_last_run_is_that_of_its_terminal(end: Any, status: Any) -> None:
     view = Thread().events("k1", started(), end).view()
-    assert view.last_run == RunSummary(key="k1", run_id="r", status=status, terminal=end)
+    assert view.last_run == RunSummary(key="k1", run_id="r", status=status, terminal=end, end=2)
 
 
 def test_a_run_without_a_terminal_is_running() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from msgspec.structs import replace
 
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Cancelled,
     ContentPart,
+    Custom,
     DataSource,
     DocumentPart,
     Event,
@@ -33,11 +37,12 @@ from ambient_runner.protocol.events import (
     TokenUsage,
     ToolCallResult,
     ToolMessage,
+    UrlSource,
     UserMessage,
     encode_event,
     type_of,
 )
-from ambient_runner.protocol.profiles import Downgrader, Profile, needs_downgrade, profile_for_version
+from ambient_runner.protocol.profiles import Downgrader, Profile, mark_event_only, needs_downgrade, profile_for_version
 
 from .samples import every_event
 
@@ -66,7 +71,10 @@ def downgraded(profile: Profile, *events: Event) -> list[Event]:
         ("0.0.60", Profile.V0_59),
         ("0.1.20", Profile.V0_59),
         ("0.0.58", Profile.V0),
-        ("0.0.43", Profile.V0),
+        ("0.0.49", Profile.V0),
+        ("0.0.48", Profile.V0_45),
+        ("0.0.45", Profile.V0_45),
+        ("0.0.44", Profile.V0_OLD),
         ("0.0.42", Profile.V0_OLD),
         ("0.0.9", Profile.V0_OLD),
         ("latest", Profile.V0),
@@ -148,6 +156,23 @@ def test_messages_lose_only_what_cannot_be_read() -> None:
 
     assert downgraded(Profile.V0_59, MessagesSnapshot(messages=[*before])) == [MessagesSnapshot(messages=[*after])]
     assert downgraded(Profile.V0_59, started(before)) == [started(after)]
+
+
+@pytest.mark.parametrize("profile", [Profile.V0_45, Profile.V0_OLD])
+def test_media_are_binary_parts_for_clients_before_0_0_49(profile: Profile) -> None:
+    """Row 2 and the dojo: they rejected the snapshot of a thread with a picture, and with it the run."""
+    link = ImagePart(source=UrlSource(value="https://example.com/a.png", mime_type="image/png"))
+    unnamed = DocumentPart(source=UrlSource(value="https://example.com/a"))
+    message = UserMessage(id="u", content=[*PARTS, link, unnamed])
+    received = downgraded(profile, MessagesSnapshot(messages=[message]))
+    (line,) = [encode_event(event) for event in received]
+    assert json.loads(line)["messages"][0]["content"] == [
+        {"type": "text", "text": "see"},
+        {"type": "binary", "mimeType": "image/png", "data": "aGk="},
+        {"type": "text", "text": "this"},
+        {"type": "binary", "mimeType": "image/png", "url": "https://example.com/a.png"},
+        {"type": "binary", "mimeType": "application/octet-stream", "url": "https://example.com/a"},
+    ]
 
 
 def test_subagents_become_steps_for_older_clients() -> None:
@@ -246,3 +271,27 @@ def test_a_client_without_reasoning_gets_none() -> None:
         MessagesSnapshot(messages=[answer])
     ]
     assert downgraded(Profile.V0, MessagesSnapshot(messages=[thought])) == [MessagesSnapshot(messages=[thought])]
+
+
+def test_an_interrupt_of_a_graph_is_also_a_custom_event_for_older_clients() -> None:
+    """Row 13."""
+    raised = Interrupt(id="i", reason="q", metadata={"value": {"a": 1}}, subagent_run_id="s")
+    other = Interrupt(id="j", reason="tool_call", metadata={"tool": "Bash"})
+    end = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[raised, other]))
+    custom = Custom(name="on_interrupt", value='{"a":1}', subagent_run_id="s")
+    assert downgraded(Profile.V1, end) == [end]
+    assert downgraded(Profile.V0_59, end) == [custom, end]
+    assert downgraded(Profile.V0, end)[0] == replace(custom, subagent_run_id=None)
+
+
+@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0, Profile.V0_45, Profile.V0_OLD])
+def test_older_clients_get_an_interrupt_that_is_marked_as_an_event_only(profile: Profile) -> None:
+    """Row 13: with an outcome, CopilotKit ignores the event, and its client refuses to send anything but `resume`."""
+    raised = mark_event_only(Interrupt(id="i", reason="q", metadata={"value": "Sure?"}))
+    other = Interrupt(id="j", reason="tool_call", metadata={"tool": "Bash"})
+    custom = Custom(name="on_interrupt", value="Sure?")
+    end = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[raised]), timestamp=1)
+    both = replace(end, outcome=Interrupted(interrupts=[raised, other]))
+    assert downgraded(Profile.V1, end) == [end]
+    assert downgraded(profile, end) == [custom, RunFinished(thread_id="t", run_id="r", timestamp=1)]
+    assert downgraded(profile, both) == [custom, both]

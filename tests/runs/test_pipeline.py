@@ -462,6 +462,7 @@ async def test_nothing_is_stored_that_a_client_could_not_send_back_for_its_depth
     def use(pipeline: Pipeline) -> None:
         if isinstance(event, Custom):
             pipeline.store_private(event)
+            pipeline.release_correction(event)
             return
         if isinstance(event, ToolCallArgs):
             pipeline.push(ToolCallStart(tool_call_id="c", tool_call_name="f"))

@@ -31,12 +31,12 @@ from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said,
 SECRET = "sk-live-0123456789"
 
 
-def saying(*events: Any) -> ScriptedAgent:
+def saying(*events: Any, **options: Any) -> ScriptedAgent:
     async def script(run: Run) -> AsyncGenerator[Any, None]:
         for event in events:
             yield event
 
-    return ScriptedAgent(script)
+    return ScriptedAgent(script, **options)
 
 
 async def snapshots(runner: Runner) -> list[list[Message]]:
@@ -110,7 +110,8 @@ async def test_a_message_streamed_in_chunks_continues_after_a_snapshot() -> None
 
 async def test_an_adapter_may_restate_the_conversation_and_clients_get_it_in_the_next_snapshot() -> None:
     restated = correct_history([user("u1"), AssistantMessage(id="m1", content="put right")])
-    async with runner_of(saying(*said("m1", "wrong"), restated, SNAPSHOT_MARKER, *said("m2", "more"))) as runner:
+    agent = saying(*said("m1", "wrong"), restated, SNAPSHOT_MARKER, *said("m2", "more"), restates_messages=False)
+    async with runner_of(agent) as runner:
         events = await run_once(runner, user("u1"))
         shown = await snapshots(runner)
     assert [contents(messages) for messages in shown] == [["hi", "put right"], ["hi", "put right", "more"]]
@@ -128,7 +129,8 @@ async def test_middleware_cannot_restate_the_conversation_nor_lose_that_an_adapt
         return handle
 
     restated = correct_history([user("u1"), AssistantMessage(id="m1", content="put right")])
-    async with runner_of(saying(*said("m1", "wrong"), restated), middleware=[forging]) as runner:
+    agent = saying(*said("m1", "wrong"), restated, restates_messages=False)
+    async with runner_of(agent, middleware=[forging]) as runner:
         await run_once(runner, user("u1"))
         (shown,) = await snapshots(runner)
     assert contents(shown) == ["hi", "put right"]
@@ -136,7 +138,7 @@ async def test_middleware_cannot_restate_the_conversation_nor_lose_that_an_adapt
 
 async def test_an_invalid_restatement_changes_nothing() -> None:
     broken = Custom(name=HISTORY_EVENT, value={"messages": [{"role": "nobody"}]})
-    async with runner_of(saying(*said("m1", "a"), broken)) as runner:
+    async with runner_of(saying(*said("m1", "a"), broken, restates_messages=False)) as runner:
         await run_once(runner, user("u1"))
         (shown,) = await snapshots(runner)
         assert (await runner.view_thread(KEY)).memory is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from ambient_runner.config import parsers
-from ambient_runner.config.settings import History, LogFormat, LogLevel, OnBusy, OnDisconnect
+from ambient_runner.config.settings import History, LogFormat, LogLevel, OnBusy, OnDisconnect, OnPendingInterrupt
 
 if TYPE_CHECKING:
     from ambient_runner.config.parsers import Parser
@@ -41,6 +41,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("queue_depth", parsers.integer_between(1, 10_000)),
     _make_option("queue_wait", parsers.parse_seconds),
     _make_option("on_disconnect", parsers.choice_of(get_args(OnDisconnect))),
+    _make_option("on_pending_interrupt", parsers.choice_of(get_args(OnPendingInterrupt))),
     _make_option("history", parsers.choice_of(get_args(History))),
     _make_option("idle_timeout", parsers.parse_seconds, "timeouts", "idle"),
     _make_option("total_timeout", parsers.parse_seconds, "timeouts", "total"),

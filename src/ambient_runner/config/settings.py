@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 OnBusy = Literal["reject", "queue", "supersede", "join"]
 OnDisconnect = Literal["continue", "stop"]
+OnPendingInterrupt = Literal["cancel", "reject"]
 History = Literal["server", "client"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -96,6 +97,8 @@ class Settings:
     queue_depth: int = 8
     queue_wait: float = 30.0
     on_disconnect: OnDisconnect = "continue"
+    on_pending_interrupt: OnPendingInterrupt | None = None
+    """A new message that answers no open interrupt: cancel the interrupts, or reject it. None: by the version of the client."""
     history: History | None = None
     timeouts: Timeouts = Timeouts()
     adapters_kept: int = 256
@@ -108,7 +111,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     client: str = ""
-    """Version of the `@ag-ui/client` that clients use if they do not declare one; empty for 0.0.43 to 0.0.58."""
+    """Version of the `@ag-ui/client` that clients use if they do not declare one; empty for 0.0.49 to 0.0.58."""
     pass_headers: tuple[str, ...] = ()
     """Names of request headers, in lower case, that agents may see (`current_run().headers`)."""
     agents: tuple[str | AgentSettings, ...] = ()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.private_entries import is_private_line, may_contain_private
-from ambient_runner.projections.thread_view import PATCHED, STATE_OWNER
+from ambient_runner.projections.thread_view import INTERRUPTS_CANCELLED, PATCHED, STATE_OWNER, THREAD_OWNER
 from ambient_runner.protocol.encode import encode_ndjson, encode_sse, encode_sse_without_id
 from ambient_runner.protocol.events import (
     CUSTOM_PREFIX,
@@ -28,7 +28,7 @@ from ambient_runner.protocol.profiles import Downgrader, Profile, depends_on_rea
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ambient_runner.ledger.records import Batch
+    from ambient_runner.projections.withdrawn import WithdrawnContent
     from ambient_runner.protocol.events import Event
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Framer",
     "WireFormat",
     "platform_event",
+    "project_facts",
     "snapshot_seqs",
 ]
 
@@ -62,12 +63,20 @@ class Framer:
         wire_format: WireFormat = "sse",
         event_lines: bool = False,
         strict: bool = False,
+        start_events: Sequence[Event] = (),
+        withdrawn: WithdrawnContent | None = None,
     ) -> None:
+        """`start_events` are rendered after the first event of a run, which is RUN_STARTED: clients refuse any other at the beginning.
+
+        `withdrawn` content is not rendered.
+        """
         self._epoch = epoch
         self._profile = profile
         self._wire_format: WireFormat = wire_format
         self._event_lines = event_lines
         self._strict = strict
+        self._start_events = start_events
+        self._withdrawn = withdrawn
         self._downgrader = Downgrader(profile)
         self._cache_key = f"{profile.value} {wire_format} {event_lines}"
 
@@ -75,6 +84,11 @@ class Framer:
         """Return the batch's frames. `snapshots` holds the folded messages for every seq of `snapshot_seqs(batch)`."""
         if self._strict and not batch.run:
             return b""
+        withdrawn = self._withdrawn_from(batch)
+        if withdrawn is not None:
+            return self._render_rest(batch, snapshots, withdrawn)
+        if self._start_events and batch.owner == RUNTIME:
+            return self._render_first_batch(batch, snapshots)
         if self._cache_key in batch.derived:
             return batch.derived[self._cache_key]
         frames = self._render_batch(batch, snapshots)
@@ -84,6 +98,8 @@ class Framer:
 
     def prepare(self, batch: Batch) -> None:
         """Render the frames that do not depend on the reader in advance. `render` makes the others."""
+        if self._start_events or self._withdrawn_from(batch):
+            return
         if not snapshot_seqs(batch) and self._is_shared(batch):
             self.render(batch, {})
 
@@ -92,15 +108,51 @@ class Framer:
         return self._wire_format
 
     def is_rendered(self, batch: Batch) -> bool:
-        """Return True if another reader has already rendered this batch."""
-        return self._cache_key in batch.derived
+        """Return True if another reader has already rendered this batch, and this one needs nothing else."""
+        return not self._start_events and self._cache_key in batch.derived and not self._withdrawn_from(batch)
 
     def render_without_ids(self, events: Iterable[Event]) -> bytes:
         """Return frames made for this reader alone. They carry no `id`."""
-        lines = [encode_event(out) for event in events for out in self._downgrader.feed(event)]
+        shown = (event if self._withdrawn is None else self._withdrawn.strip_event(event) for event in events)
+        lines = [encode_event(out) for event in shown if event is not None for out in self._downgrader.feed(event)]
         if self._wire_format == "ndjson":
             return encode_ndjson(lines)
         return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines])
+
+    def _withdrawn_from(self, batch: Batch) -> WithdrawnContent | None:
+        """Return the content to leave out if some of it may be in this batch. Batches after it are live."""
+        if self._withdrawn is None or batch.owner != RUNTIME or batch.first > self._withdrawn.until:
+            return None
+        return self._withdrawn
+
+    def _render_rest(
+        self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot], withdrawn: WithdrawnContent
+    ) -> bytes:
+        """Return the batch's frames without the withdrawn content, for this reader alone."""
+        corrected = {seq: withdrawn.correct_snapshot(snapshot) for seq, snapshot in snapshots.items()}
+        frames: list[bytes] = []
+        for seq, line in enumerate(batch.lines, batch.first):
+            rest = withdrawn.strip_line(line)
+            frames.append(b"" if rest is None else self._render_entry(rest, seq, corrected))
+            if self._start_events:
+                events, self._start_events = self._start_events, ()
+                frames.append(self.render_without_ids(events))
+        return b"".join(frames)
+
+    def _render_first_batch(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+        """Return the batch's frames with the start events after its first one. These frames are for this reader alone."""
+        events, self._start_events = self._start_events, ()
+        start, rest = (
+            Batch(first=first, owner=batch.owner, kind=batch.kind, run=batch.run, ts=batch.ts, lines=lines)
+            for first, lines in ((batch.first, batch.lines[:1]), (batch.first + 1, batch.lines[1:]))
+        )
+        return b"".join(
+            [
+                self._render_batch(start, snapshots),
+                self.render_without_ids(events),
+                self._render_batch(rest, snapshots),
+            ]
+        )
 
     def _render_batch(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
         if batch.owner != RUNTIME:
@@ -146,11 +198,8 @@ class Framer:
         return not any(depends_on_reader(line, self._profile) for line in batch.lines)
 
     def _render_fact(self, batch: Batch) -> bytes:
-        project = _PROJECTORS.get(batch.owner)
-        if project is None:
-            return b""
         return b"".join(
-            [self._encode_events(project(batch.kind, line), seq) for seq, line in enumerate(batch.lines, batch.first)]
+            [self._encode_events(events, seq) for seq, events in enumerate(project_facts(batch), batch.first)]
         )
 
     def _encode_events(self, events: Iterable[Event], seq: int) -> bytes:
@@ -170,6 +219,12 @@ def snapshot_seqs(batch: Batch) -> list[int]:
     return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _SNAPSHOT_MARKER]
 
 
+def project_facts(batch: Batch) -> list[list[Event]]:
+    """Return the events of each fact of a batch, as clients receive them; nothing for an owner without a projector."""
+    project = _PROJECTORS.get(batch.owner)
+    return [project(batch.kind, line) for line in batch.lines] if project else []
+
+
 def _encode_bounded(event: Event) -> bytes:
     line = encode_event(event)
     if isinstance(event, MessagesSnapshot) and len(line) > MAX_SNAPSHOT_BYTES:
@@ -184,6 +239,10 @@ def _project_state(kind: str, body: bytes) -> list[Event]:
     return [StateDelta(delta=fact["patch"])] if kind == PATCHED else []
 
 
+def _project_thread(kind: str, body: bytes) -> list[Event]:
+    return _project_platform(kind, body) if kind == INTERRUPTS_CANCELLED else []
+
+
 def platform_event(kind: str, value: Any) -> Custom:
     """Return a platform fact as the CUSTOM event that clients receive, with the same name."""
     return Custom(name=f"{CUSTOM_PREFIX}{kind}", value=value)
@@ -195,6 +254,7 @@ def _project_platform(kind: str, body: bytes) -> list[Event]:
 
 _PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {
     STATE_OWNER: _project_state,
+    THREAD_OWNER: _project_thread,
     REPOS_OWNER: _project_platform,
     WORKFLOW_OWNER: _project_platform,
     FEEDBACK_OWNER: _project_platform,

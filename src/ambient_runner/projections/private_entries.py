@@ -2,7 +2,7 @@
 
 They are CUSTOM events with reserved names, stored among the run's events, so that the lease, redaction, retention and erasure apply to them
 as to every event. Code that renders entries for a reader checks here first. There are two kinds: a value for the adapter's
-next run, and a correction of the thread's history by another server, which `ThreadView` applies to its transcript.
+next run, and a correction of the thread's history by its agent, which `ThreadView` applies to its transcript.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 MEMORY_EVENT = "ambient:memory"
 """A value for the next run (`bridges.base.remember`)."""
 HISTORY_EVENT = "ambient:messages"
-"""The messages of the thread according to the server behind a RemoteBridge (`correct_history`)."""
+"""The messages of the thread according to its agent (`correct_history`)."""
 
 _LINE_PREFIXES = tuple(
     b'{"type":"CUSTOM","name":"%b","value":' % name.encode() for name in (MEMORY_EVENT, HISTORY_EVENT)

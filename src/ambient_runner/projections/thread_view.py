@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INPUT",
+    "INTERRUPTS_CANCELLED",
     "PATCHED",
     "REWOUND",
     "RUN_OWNER",
@@ -63,6 +64,8 @@ RUN_OWNER, INPUT = "ambient.run", "input"
 """`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId]}`, immediately before the RUN_STARTED of a run."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
+INTERRUPTS_CANCELLED = "interrupts_cancelled"
+"""`{"interruptIds": [interruptId]}` of THREAD_OWNER: these interrupts are no longer open. No run answers them."""
 STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
@@ -86,6 +89,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus
     terminal: Terminal | None = None
     trace_id: str = ""
+    end: int = 0
+    """The seq of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
 
 
 class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +122,10 @@ class _RewoundFact(msgspec.Struct):
     to: str
 
 
+class _CancelledFact(msgspec.Struct, rename="camel"):
+    interrupt_ids: list[str]
+
+
 class _PatchedFact(msgspec.Struct):
     patch: Any
 
@@ -132,6 +141,9 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     pending_calls: dict[str, str]
     memories: list[_RunMemory] = []
     anchor: str = ""
+    removed_ids: list[str] = []
+    withdrawn_ids: list[str] = []
+    buffered_results: list[str] = []
 
 
 # Events that a resumed run may emit before it has acted on the answers.
@@ -144,8 +156,10 @@ class ThreadView:
     __slots__ = (
         "_anchor",
         "_has_answers",
+        "_is_end_unknown",
         "_memories",
         "_state_at_end",
+        "buffered_results",
         "hidden",
         "last_run",
         "open_interrupts",
@@ -164,8 +178,11 @@ class ThreadView:
         self.open_interrupts: dict[str, OpenInterrupt] = {}
         self.pending_calls: dict[str, str] = {}
         """Tool names of the frontend tool calls that wait for the client's result, by call id."""
+        self.buffered_results: list[str] = []
+        """Ids of the client's tool messages that wait for the results of other pending calls; no run has used them yet."""
         self._state_at_end: Any = {}
         self._has_answers = False
+        self._is_end_unknown = False
         self._anchor = ""
         self._memories: list[_RunMemory] = []
 
@@ -190,6 +207,14 @@ class ThreadView:
             for body in new:
                 self._apply_fact(batch.owner, batch.kind, body)
         self.seq = max(self.seq, batch.last)
+        if self._is_end_unknown and batch.owner == RUNTIME:
+            self._record_end(batch.last)
+
+    def _record_end(self, seq: int) -> None:
+        """Record the seq of the last run's terminal event, which is the last entry of its batch."""
+        self._is_end_unknown = False
+        if self.last_run is not None:
+            self.last_run = replace(self.last_run, end=seq)
 
     def _apply_lines(self, run: str, lines: Sequence[bytes]) -> None:
         at = 0
@@ -230,9 +255,12 @@ class ThreadView:
                 case UserMessage():
                     self.pending_calls.clear()
                 case ToolMessage():
-                    self.pending_calls.pop(message.tool_call_id, None)
+                    if self.pending_calls.pop(message.tool_call_id, None) is not None:
+                        self.buffered_results.append(message.id)
                 case _:
                     pass
+        if not self.pending_calls:
+            self.buffered_results = []  # this run uses them
 
     def _apply_run_finished(self, run: str, event: RunFinished) -> None:
         match event.outcome:
@@ -252,11 +280,12 @@ class ThreadView:
         if known is None or known.key != run:
             known = RunSummary(key=run, run_id="", status=status)
         self.last_run = msgspec.structs.replace(known, status=status, terminal=event)
+        self._is_end_unknown = True
         self._state_at_end = self.state.value
         self._mark_answered(())
 
     def _apply_private(self, run: str, event: Custom) -> None:
-        """Apply a private entry: a correction of the history by another server, or a value for the adapter's next run."""
+        """Apply a private entry: a correction of the history, or a value for the adapter's next run."""
         correction = parse_correction(event)
         if correction is not None:
             self.transcript.apply_correction(correction.messages, correction.gone)
@@ -272,6 +301,7 @@ class ThreadView:
         """Remove every message after this one, and the memories of the runs that produced them."""
         self.transcript.rewind(to)
         self.pending_calls.clear()
+        self.buffered_results = []
         self._memories = [
             memory for memory in self._memories if memory.anchor != to and self.transcript.find_message(memory.anchor)
         ]
@@ -327,10 +357,15 @@ class ThreadView:
                 self._start_answering(msgspec.json.decode(body, type=_InputFact).answers)
             case "ambient.thread", "rewound":
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
+            case "ambient.thread", "interrupts_cancelled":
+                self._cancel_interrupts(msgspec.json.decode(body, type=_CancelledFact).interrupt_ids)
             case "ambient.state", "patched":
                 self._apply_client_patch(msgspec.json.decode(body, type=_PatchedFact).patch)
             case _:
                 pass
+
+    def _cancel_interrupts(self, ids: Collection[str]) -> None:
+        self.open_interrupts = {name: pending for name, pending in self.open_interrupts.items() if name not in ids}
 
     def _apply_client_patch(self, operations: Any) -> None:
         try:
@@ -348,8 +383,9 @@ class ThreadView:
         copied.state = self.state.copy()
         copied.last_run = self.last_run
         copied.open_interrupts = dict(self.open_interrupts)
-        copied.pending_calls = dict(self.pending_calls)
+        copied.pending_calls, copied.buffered_results = dict(self.pending_calls), list(self.buffered_results)
         copied._state_at_end, copied._has_answers = self._state_at_end, self._has_answers
+        copied._is_end_unknown = self._is_end_unknown
         copied._anchor, copied._memories = self._anchor, self._memories
         return copied
 
@@ -367,6 +403,9 @@ class ThreadView:
                 pending_calls=self.pending_calls,
                 memories=self._memories,
                 anchor=self._anchor,
+                removed_ids=sorted(self.transcript.removed_ids),
+                withdrawn_ids=sorted(self.transcript.withdrawn_ids),
+                buffered_results=self.buffered_results,
             )
         )
 
@@ -381,11 +420,11 @@ class ThreadView:
             raise LedgerError(_UNREADABLE_CHECKPOINT)
         view = cls(hidden=hidden)
         view.seq = seq
-        view.transcript = Transcript(saved.messages)
+        view.transcript = Transcript(saved.messages, saved.removed_ids, saved.withdrawn_ids)
         view.state = SharedState.from_stored(saved.state, failed_count=saved.failed)
         view.last_run = saved.last_run
         view.open_interrupts = {pending.interrupt.id: pending for pending in saved.interrupts}
-        view.pending_calls = saved.pending_calls
+        view.pending_calls, view.buffered_results = saved.pending_calls, saved.buffered_results
         view._state_at_end = SharedState.from_stored(saved.seen).value
         view._anchor, view._memories = saved.anchor, [_with_own_bytes(memory) for memory in saved.memories]
         view._has_answers = any(pending.answered for pending in saved.interrupts)

@@ -101,12 +101,18 @@ class _GrowingMessage:
 class Transcript:
     """The messages so far. `apply` every event in order; `messages` may be called at any time, also during a run."""
 
-    __slots__ = ("_by_id", "_calls", "_order")
+    __slots__ = ("_by_id", "_calls", "_order", "removed_ids", "withdrawn_ids")
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
+    def __init__(
+        self, messages: Iterable[Message] = (), removed_ids: Iterable[str] = (), withdrawn_ids: Iterable[str] = ()
+    ) -> None:
         self._order: list[_GrowingMessage] = []
         self._by_id: dict[str, _GrowingMessage] = {}
         self._calls: dict[str, tuple[_GrowingMessage, _GrowingCall]] = {}
+        self.removed_ids = set(removed_ids)
+        """Ids of messages that a correction removed: a client that still has one does not add it again."""
+        self.withdrawn_ids = set(withdrawn_ids)
+        """Ids of messages and tool calls whose streamed content a correction removed or replaced (`withdrawn.py`)."""
         for message in messages:
             self._add_message(message)
 
@@ -140,8 +146,8 @@ class Transcript:
         return self._order[-1].message.id if self._order else ""
 
     def all_ids(self) -> set[str]:
-        """Return the ids of all messages and tool calls. None of them may be used for a new one."""
-        return {*self._by_id, *self._calls}
+        """Return the ids of all messages and tool calls, also of removed messages. None of them may be used for a new one."""
+        return {*self._by_id, *self._calls, *self.removed_ids}
 
     def rewind(self, message_id: str) -> None:
         """Remove every message after this one, all of them for an empty id, none for an unknown id."""
@@ -153,21 +159,25 @@ class Transcript:
 
     def apply_correction(self, messages: Sequence[Message], removed_ids: Collection[str] = ()) -> None:
         """Apply corrected messages, in their order. Those in `removed_ids` go; all others stay behind the message they followed."""
-        corrected_ids = {message.id for message in messages}
+        corrected = {message.id: message for message in messages}
         followers: dict[str | None, list[Message]] = {}
         last: str | None = None
         for message in self.messages():
-            if message.id in corrected_ids:
+            if message.id in corrected:
                 last = message.id
+                self.withdrawn_ids |= _withdrawn_ids(message, corrected[message.id])
             elif message.id not in removed_ids:
                 followers.setdefault(last, []).append(message)
+            else:
+                self.withdrawn_ids |= _withdrawn_ids(message, None)
         leading = followers.pop(None, [])
         # Popped as they are put back: an id that occurs twice does not duplicate its followers.
         following = [each for message in messages for each in (message, *followers.pop(message.id, ()))]
         self._replace_all([*leading, *following])
+        self.removed_ids.update(removed_ids)
 
     def copy(self) -> Transcript:
-        return Transcript(self.messages())
+        return Transcript(self.messages(), self.removed_ids, self.withdrawn_ids)
 
     def _replace_all(self, messages: Iterable[Message]) -> None:
         self._order.clear()
@@ -377,3 +387,11 @@ _TEXT_MESSAGES: dict[TextRole, Callable[..., Message]] = {
     "assistant": AssistantMessage,
     "user": UserMessage,
 }
+
+
+def _withdrawn_ids(old: Message, new: Message | None) -> set[str]:
+    """Return the ids of what a correction takes back of a message: its own if its content changes or goes, and those of its calls."""
+    calls = old.tool_calls or [] if isinstance(old, AssistantMessage) else []
+    kept = new.tool_calls or [] if isinstance(new, AssistantMessage) else []
+    is_changed = new is None or old.content != new.content
+    return {*([old.id] if is_changed else ()), *(call.id for call in calls if call not in kept)}

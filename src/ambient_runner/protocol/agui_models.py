@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import ag_ui.core as ag
 import msgspec
@@ -26,6 +26,7 @@ from ambient_runner.protocol.events import (
     ToolCallArgs,
     decode_event,
 )
+from ambient_runner.protocol.limits import dropped_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ _TYPE_NAMES = frozenset(member.value for member in ag.EventType)
 _RETIRED_TYPES = frozenset({"THINKING_START", "THINKING_END"}) | {
     f"THINKING_TEXT_MESSAGE_{phase}" for phase in ("START", "CONTENT", "END")
 }
+_ROLES = frozenset(kind.__struct_config__.tag for kind in get_args(events.Message))
 _input_decoder = msgspec.json.Decoder(RunAgentInput)
 _models: pydantic.TypeAdapter[ag.BaseEvent] = pydantic.TypeAdapter(ag.Event)
 
@@ -89,6 +91,14 @@ class EventCoercer:
         self._accepts_unknown = accepts_unknown
         self._reasoning_span_id = ""
         self._reasoning_message_id = ""
+        self._notices: list[Event] = []
+
+    def take_notices(self) -> list[Event]:
+        """Return an `ambient:dropped` event for what was left out of the last event; once."""
+        if not self._notices:
+            return []
+        notices, self._notices = self._notices, []
+        return notices
 
     def __call__(self, value: object) -> Event:
         """Return the Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
@@ -109,11 +119,22 @@ class EventCoercer:
         kind = str(members.get("type"))
         if kind in _RETIRED_TYPES:
             members = self._upgrade_thinking(kind, members)
+        elif kind == "MESSAGES_SNAPSHOT" and isinstance(members.get("messages"), list):
+            members = members | {"messages": self._read_messages(members["messages"])}
         elif kind == "REASONING_MESSAGE_START":
             members = members | {"role": "reasoning"}  # SDKs before 0.1.20 wrote "assistant"
         elif self._accepts_unknown and isinstance(members.get("type"), str) and kind not in _TYPE_NAMES:
             return _custom_from_unknown(kind, members)
         return from_agui(_models.validate_python(members))
+
+    def _read_messages(self, messages: list[Any]) -> list[dict[str, Any]]:
+        """Return the messages of a known role. One without an id gets an empty one, as from another server (`projections/history.py`)."""
+        named = [cast("dict[str, Any]", message) for message in messages if isinstance(message, dict)]
+        kept = [message for message in named if str(message.get("role")) in _ROLES]
+        if len(kept) < len(messages):
+            omitted = len(messages) - len(kept)
+            self._notices = [dropped_event("MESSAGES_SNAPSHOT", "unknown_role", count=omitted)]
+        return [message | {"id": ""} if message.get("id") is None else message for message in kept]
 
     def _upgrade_thinking(self, kind: str, members: dict[str, Any]) -> dict[str, Any]:
         """Return the REASONING_* members for a retired event. A continuation without a start gets a new id; the Repairer starts it."""
@@ -141,13 +162,18 @@ class EventCoercer:
 
 
 def _custom_from_unknown(kind: str, members: dict[str, Any]) -> Custom:
-    """Return a CUSTOM event for a type that AG-UI 1.0 does not have, named after it. Raises: ValueError for a reserved name."""
+    """Return a CUSTOM event for a type that AG-UI 1.0 does not have, named after it; `ambient:dropped` for a reserved name.
+
+    Raises: ValueError for an empty type.
+    """
     if kind == "META":
         name, value = f"meta:{members.get('metaType', members.get('meta_type', ''))}", members.get("payload")
     else:
         name, value = kind, {key: item for key, item in members.items() if key != "type"}
-    if not kind or name.startswith(CUSTOM_PREFIX):
-        raise ValueError(f"{kind} is not an AG-UI event")
+    if not kind:
+        raise ValueError("the type of the event is empty")
+    if name.startswith(CUSTOM_PREFIX):
+        return dropped_event(kind, "reserved_name")
     return Custom(name=name, value=value)
 
 

@@ -125,7 +125,8 @@ class EventReader:
             return [dropped_event("", "too_large")]
         if not data or data == _DONE:
             return []
-        return [self._decode_data(data)]
+        event = self._decode_data(data)
+        return [*self._coerce.take_notices(), event]
 
     def _decode_data(self, data: bytes) -> Event:
         # JSON that nests deeper has an opening and a closing bracket for every level, so a short delta is not searched.

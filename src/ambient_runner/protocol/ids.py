@@ -23,7 +23,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
 MessageKind = Literal["text", "reasoning", "result", "activity"]
 
@@ -31,6 +31,7 @@ MAX_ID_LENGTH = 256
 CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRUNCATED_LENGTH = 200
 """Characters kept of an invalid id, before the digest."""
+_SUFFIX = re.compile(r"~[1-9][0-9]*\Z")
 
 
 def client_safe_id(id: str) -> str:  # noqa: A002
@@ -39,6 +40,11 @@ def client_safe_id(id: str) -> str:  # noqa: A002
         return id
     digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{CONTROL_CHARS.sub('_', id[:_TRUNCATED_LENGTH])}~{digest}"
+
+
+def original_id(id: str) -> str:  # noqa: A002
+    """Return the id that an agent used for an entity whose id here is `id~2`, `id~3`, …; every other id unchanged."""
+    return _SUFFIX.sub("", id) if "~" in id else id
 
 
 def with_client_safe_ids(messages: list[Message]) -> list[Message]:
@@ -62,17 +68,24 @@ def _with_client_safe_id(message: Message) -> Message:
 class IdAllocator:
     """Allocates the ids of one run.
 
-    `known_ids` are in use by earlier runs and by the run's input; `user_message_ids` are those of user messages.
+    `known_ids` are in use by earlier runs and by the run's input; `user_message_ids` are those of user messages; `renamed_calls` are
+    the ids of earlier runs' calls that got another id, by the id that the agent gave them.
     """
 
-    def __init__(self, known_ids: Collection[str] = (), user_message_ids: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        known_ids: Collection[str] = (),
+        user_message_ids: Collection[str] = (),
+        renamed_calls: Mapping[str, str] | None = None,
+    ) -> None:
         self._known_ids = {*known_ids, *user_message_ids}
         self._user_message_ids = set(user_message_ids)
         self._messages: dict[str, MessageKind] = {}
         self._ended_texts: set[str] = set()
         self._calls: set[str] = set()
         self._renamed_messages: dict[tuple[MessageKind, str], str] = {}
-        self._renamed_calls: dict[str, str] = {}
+        self.renamed_calls = dict(renamed_calls or {})
+        """Ids of calls whose id was in use, by the id that the agent gave them; of several with the same id, the newest."""
         self._next_suffixes: dict[str, int] = {}
         """Next number to append to an id in use. Lower numbers are all in use, and none becomes free again."""
 
@@ -92,8 +105,8 @@ class IdAllocator:
         return self._renamed_messages.get((kind, message_id)) or client_safe_id(message_id)
 
     def call_id(self, tool_call_id: str) -> str:
-        """Return the client's id for a tool call. A call that this run did not start keeps its id."""
-        return self._renamed_calls.get(tool_call_id) or client_safe_id(tool_call_id)
+        """Return the client's id for a tool call. A call that this run did not start keeps its id, unless it is one of `renamed_calls`."""
+        return self.renamed_calls.get(tool_call_id) or client_safe_id(tool_call_id)
 
     def entity_id(self, message_id: str) -> str:
         """Return the client's id for a message of unknown kind: that of a renamed reasoning message, else that of the text message."""
@@ -134,8 +147,9 @@ class IdAllocator:
     def start_call(self, tool_call_id: str) -> str:
         """Return the id for a new tool call: its own, unless an earlier run has it."""
         started = client_safe_id(tool_call_id)
+        self.renamed_calls.pop(tool_call_id, None)
         if started in self._known_ids:
-            started = self._renamed_calls[tool_call_id] = self._unused_id(started)
+            started = self.renamed_calls[tool_call_id] = self._unused_id(started)
         self._calls.add(started)
         return started
 

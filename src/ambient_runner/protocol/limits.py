@@ -51,9 +51,9 @@ _DROPPED_NAME = "ambient:dropped"
 _MAX_TYPE_LENGTH = 64
 
 
-def dropped_event(event_type: str, reason: str) -> Custom:
+def dropped_event(event_type: str, reason: str, **more: Any) -> Custom:
     """Return the event that replaces a dropped event of this type. `docs/reference/events.md` lists the reasons."""
-    return Custom(name=_DROPPED_NAME, value={"type": event_type[:_MAX_TYPE_LENGTH], "reason": reason})
+    return Custom(name=_DROPPED_NAME, value={"type": event_type[:_MAX_TYPE_LENGTH], "reason": reason, **more})
 
 
 def is_dropped_event(event: Event) -> bool:

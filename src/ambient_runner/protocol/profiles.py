@@ -1,16 +1,18 @@
 """Compatibility profiles for older AG-UI clients. The ledger holds AG-UI 1.0; a Downgrader rewrites it for a pre-1.0 client.
 
 Such a client aborts a run at the first event it cannot validate: outcome `cancelled`, `pendingToolCallIds`, content parts in a tool
-result and `file` sources for all of them, subagents before 0.0.59, reasoning before 0.0.43. Pre-1.0 clients do not declare their version,
-so subagents become steps unless a client declares that it knows them. Nothing is invented: what a client cannot read is replaced by
-text or left out.
+result and `file` sources for all of them, subagents before 0.0.59, media parts other than `binary` before 0.0.49, reasoning before 0.0.45.
+Pre-1.0 clients do not declare their version, so subagents become steps unless a client declares that it knows them. Nothing is invented:
+what a client cannot read is replaced by text or left out.
 """
 
 from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from ambient_runner.protocol.events import (
@@ -19,8 +21,10 @@ from ambient_runner.protocol.events import (
     Cancelled,
     Content,
     ContentPart,
+    Custom,
     Event,
     FileSource,
+    Interrupt,
     Interrupted,
     Message,
     MessagesSnapshot,
@@ -37,13 +41,22 @@ from ambient_runner.protocol.events import (
     TextPart,
     ToolCallResult,
     ToolMessage,
+    UrlSource,
     UserMessage,
     content_as_text,
     type_of,
     type_of_line,
 )
 
-__all__ = ["Downgrader", "Profile", "depends_on_reader", "is_version", "needs_downgrade", "profile_for_version"]
+__all__ = [
+    "Downgrader",
+    "Profile",
+    "depends_on_reader",
+    "is_version",
+    "mark_event_only",
+    "needs_downgrade",
+    "profile_for_version",
+]
 
 RUN_STOPPED = "The run was stopped."
 
@@ -56,10 +69,12 @@ class Profile(Enum):
     V1 = "1.0"
     V0_59 = "0.0.59"
     """Knows subagents."""
-    V0 = "0.0.43"
-    """Knows reasoning, but no subagents. For clients that declare nothing."""
+    V0 = "0.0.49"
+    """Knows media parts and reasoning, but no subagents. For clients that declare nothing."""
+    V0_45 = "0.0.45"
+    """Knows reasoning. Its media parts are `binary`."""
     V0_OLD = "0.0.42"
-    """Knows neither."""
+    """Knows no reasoning either."""
 
 
 def is_version(text: str) -> bool:
@@ -69,7 +84,7 @@ def is_version(text: str) -> bool:
 def profile_for_version(protocol_version: str | None) -> Profile:
     """Return the profile for the version a client declares: a protocol version or that of its `@ag-ui/client`.
 
-    A missing or unreadable version is that of a client from 0.0.43 to 0.0.58.
+    A missing or unreadable version is that of a client from 0.0.49 to 0.0.58.
     """
     found = _VERSION.fullmatch(protocol_version or "")
     if found is None:
@@ -79,7 +94,8 @@ def profile_for_version(protocol_version: str | None) -> Profile:
         return Profile.V1
     if minor or not found[3]:
         return Profile.V0_59 if minor else Profile.V0
-    return Profile.V0_59 if patch >= 59 else Profile.V0 if patch >= 43 else Profile.V0_OLD
+    older = Profile.V0_45 if patch >= 45 else Profile.V0_OLD
+    return Profile.V0_59 if patch >= 59 else Profile.V0 if patch >= 49 else older
 
 
 _V0_59_TYPES = frozenset({"RUN_STARTED", "RUN_FINISHED", "TOOL_CALL_RESULT", "MESSAGES_SNAPSHOT"})
@@ -93,8 +109,11 @@ _DOWNGRADED_TYPES = {
     Profile.V1: frozenset[str](),
     Profile.V0_59: _V0_59_TYPES,
     Profile.V0: _V0_59_TYPES | _STATEFUL_TYPES,
+    Profile.V0_45: _V0_59_TYPES | _STATEFUL_TYPES,
     Profile.V0_OLD: _V0_59_TYPES | _STATEFUL_TYPES | _REASONING_TYPES,
 }
+_EVENT_ONLY = "eventOnly"
+"""Member of an interrupt's metadata, see `mark_event_only`."""
 _KNOWS_SUBAGENTS = frozenset({Profile.V1, Profile.V0_59})
 _SUBAGENT_MEMBER = b'"subagentRunId":'
 
@@ -124,15 +143,22 @@ class Downgrader:
 
     def feed(self, event: Event) -> list[Event]:
         """Return the events this client receives instead; none if it cannot receive this one."""
+        if self._profile is Profile.V1:
+            return [event]
+        downgraded = [*_interrupt_events(event), _downgrade_to_v0(_without_event_only(event))]
+        return [out for known in downgraded for out in self._feed_known(known)]
+
+    def _feed_known(self, event: Event) -> list[Event]:
+        """Return the events for a client that knows the event, but perhaps no subagents or reasoning."""
         match self._profile:
-            case Profile.V1:
+            case Profile.V1 | Profile.V0_59:
                 return [event]
-            case Profile.V0_59:
-                return [_downgrade_to_v0(event)]
             case Profile.V0:
-                return self._without_subagents(_downgrade_to_v0(event))
+                return self._without_subagents(event)
+            case Profile.V0_45:
+                return self._without_subagents(_with_binary_parts(event))
             case Profile.V0_OLD:
-                readable = _without_reasoning(_downgrade_to_v0(event))
+                readable = _without_reasoning(_with_binary_parts(event))
                 return [] if readable is None else self._without_subagents(readable)
 
     def _without_subagents(self, event: Event) -> list[Event]:
@@ -181,6 +207,43 @@ def _unique_name(name: str, taken: set[str]) -> str:
     return candidate
 
 
+def _interrupt_events(event: Event) -> list[Event]:
+    """Return the graph's interrupts as pages from before the outcome `interrupt` expect them: each value in a CUSTOM `on_interrupt`."""
+    interrupts = (
+        event.outcome.interrupts if isinstance(event, RunFinished) and isinstance(event.outcome, Interrupted) else []
+    )
+    return [
+        Custom(
+            name="on_interrupt", value=_as_text(interrupt.metadata["value"]), subagent_run_id=interrupt.subagent_run_id
+        )
+        for interrupt in interrupts
+        if interrupt.metadata and "value" in interrupt.metadata
+    ]
+
+
+def mark_event_only(interrupt: Interrupt) -> Interrupt:
+    """Return the interrupt of a graph for older pages: their clients get it as CUSTOM `on_interrupt` and not in the outcome."""
+    return replace(interrupt, metadata={**(interrupt.metadata or {}), _EVENT_ONLY: True})
+
+
+def _without_event_only(event: Event) -> Event:
+    """Return the end of a run without its outcome if all its interrupts are sent as events.
+
+    With the outcome, pages of CopilotKit ignore those events, and clients from 0.0.55 on send no answer but `resume`.
+    """
+    match event:
+        case RunFinished(outcome=Interrupted(interrupts=interrupts)) if all(
+            (interrupt.metadata or {}).get(_EVENT_ONLY) for interrupt in interrupts
+        ):
+            return replace(event, outcome=None)
+        case _:
+            return event
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 def _downgrade_to_v0(event: Event) -> Event:
     match event:
         case RunFinished(outcome=Cancelled()):
@@ -211,6 +274,47 @@ def _downgrade_message(message: Message) -> Message:
             return replace(message, content=readable or "")
         case _:
             return message
+
+
+class _BinaryPart(
+    msgspec.Struct, tag_field="type", tag="binary", rename="camel", omit_defaults=True, frozen=True, kw_only=True
+):
+    """A media part as clients before 0.0.49 know it."""
+
+    mime_type: str
+    data: str | None = None
+    url: str | None = None
+
+
+def _with_binary_parts(event: Event) -> Event:
+    """Return the event with `binary` parts in place of images, audio, video and documents."""
+    match event:
+        case MessagesSnapshot():
+            return replace(event, messages=[_with_binary_content(message) for message in event.messages])
+        case RunStarted(input=run_input) if run_input is not None:
+            messages = [_with_binary_content(message) for message in run_input.messages]
+            return replace(event, input=replace(run_input, messages=messages))
+        case _:
+            return event
+
+
+def _with_binary_content(message: Message) -> Message:
+    match message:
+        case UserMessage(content=list() as parts):
+            return replace(message, content=cast("Content", [_to_binary_part(part) for part in parts]))
+        case _:
+            return message
+
+
+def _to_binary_part(part: ContentPart) -> TextPart | _BinaryPart:
+    match part:
+        case TextPart():
+            return part
+        case _:
+            mime_type = part.source.mime_type or "application/octet-stream"
+            if isinstance(part.source, UrlSource):
+                return _BinaryPart(mime_type=mime_type, url=part.source.value)
+            return _BinaryPart(mime_type=mime_type, data=part.source.value)
 
 
 def _without_reasoning(event: Event) -> Event | None:

@@ -54,6 +54,7 @@ class Repairer:
 
     `known_ids` are the message and tool-call ids of the thread's earlier runs. A message or call started here under one of them gets
     another id, and so does every later reference to it. `user_message_ids` are those of user messages, which the agent must not change.
+    `renamed_calls` are the calls of earlier runs that got another id: their id by the agent's.
 
     Attributes:
         repairs: Number of repairs by rule.
@@ -63,7 +64,13 @@ class Repairer:
     """
 
     def __init__(
-        self, thread_id: str, run_id: str, known_ids: Collection[str] = (), *, user_message_ids: Collection[str] = ()
+        self,
+        thread_id: str,
+        run_id: str,
+        known_ids: Collection[str] = (),
+        *,
+        user_message_ids: Collection[str] = (),
+        renamed_calls: Mapping[str, str] | None = None,
     ) -> None:
         self.repairs: Counter[str] = Counter()
         self.first_repaired_types: dict[str, str] = {}
@@ -71,7 +78,7 @@ class Repairer:
         self.answered_call_ids: set[str] = set()
         self._thread_id = thread_id
         self._run_id = run_id
-        self._ids = IdAllocator(known_ids, user_message_ids)
+        self._ids = IdAllocator(known_ids, user_message_ids, renamed_calls)
         self._chunks = ChunkExpander()
         self._open_items = open_items = OpenItems()
         self._text_messages = _StreamFamily("text", "text", open_items.text_messages, open_items.message_owners)
@@ -86,6 +93,11 @@ class Repairer:
         self._emitted: list[Event] = []
         self._fed: Event | None = None
         """The event that is being repaired."""
+
+    @property
+    def renamed_calls(self) -> Mapping[str, str]:
+        """Ids of the calls that got another id, in this run or an earlier one, by the agent's id."""
+        return self._ids.renamed_calls
 
     @property
     def has_started(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,21 +20,13 @@ if TYPE_CHECKING:
     from ambient_runner.config import OnBusy
     from ambient_runner.ledger.base import Ledger, Writer
     from ambient_runner.ledger.records import IdempotencyClaim, RunInfo, ThreadKey
-    from ambient_runner.runs.run import StartRequest
+    from ambient_runner.runs.run import QueueLimits, StartRequest
 
 
 _HAND_OVER_TIMEOUT = 0.05
 """Seconds to wait for a lease that another task is about to release."""
 _REPLAY_CHECK_INTERVAL = 0.25
 """Seconds between checks, while queued with an Idempotency-Key, if another request has started the run of this key."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueueLimits:
-    """Limits of the queue for a thread: requests that may wait, and seconds one may wait."""
-
-    depth: int = 8
-    seconds: float = 30.0
 
 
 class Admission:
@@ -155,12 +147,11 @@ class Admission:
         With `stop_holders`, every run that holds the lease meanwhile is stopped: requests queued earlier are superseded too.
         With `stop_only`, that run is. Return None if another run holds the lease then: it has a reader of its own.
         """
-        deadline = anyio.current_time() + self._limits.seconds
+        limits = request.queue or self._limits
+        deadline = anyio.current_time() + limits.seconds
         stops = stop_holders or bool(stop_only)
-        wait_seconds = (
-            _HAND_OVER_TIMEOUT if stops else _REPLAY_CHECK_INTERVAL if request.claim else self._limits.seconds
-        )
-        async with self._ledger.queue_ticket(key, depth=self._limits.depth) as ticket:
+        wait_seconds = _HAND_OVER_TIMEOUT if stops else _REPLAY_CHECK_INTERVAL if request.claim else limits.seconds
+        async with self._ledger.queue_ticket(key, depth=limits.depth) as ticket:
             while (left := deadline - anyio.current_time()) > 0:
                 try:
                     return await self._ledger.acquire_lease(key, run, claim=request.claim, ticket=ticket)
@@ -169,10 +160,22 @@ class Admission:
                         return None
                     if stops and held.run:
                         await self._ledger.request_stop(key, "superseded", run=held.run)
-                    await self._ledger.wait_released(key, min(left, wait_seconds), ticket=ticket)
+                    hold_left = await self._enforce_max_hold(key, held.run, limits)
+                    await self._ledger.wait_released(key, min(left, wait_seconds, hold_left), ticket=ticket)
                 if replayed := await self._replayed_run(request.claim):
                     return replayed
         raise ThreadBusy
+
+    async def _enforce_max_hold(self, key: ThreadKey, run: str, limits: QueueLimits) -> float:
+        """Return the seconds the run may still hold the thread. One that has held it for longer than `max_hold` is stopped."""
+        info = await self._ledger.get_thread(key) if run and limits.max_hold is not None else None
+        if info is None or limits.max_hold is None:
+            return limits.seconds
+        left = info.updated / 1000 + limits.max_hold - time.time()
+        if left > 0:
+            return left
+        await self._ledger.request_stop(key, "superseded", run=run)
+        return limits.seconds
 
     async def _join_run(self, info: RunInfo) -> Started:
         thread = await self._ledger.get_thread(info.thread)

@@ -210,6 +210,7 @@ def _select_written(active: ActiveRun, event: Event) -> Event | None:
         active.reported_terminal = active.reported_terminal or event
         return None
     if type(event) in CONDITIONALLY_WRITTEN and not is_written(event):
+        active.pipeline.release_correction(event)
         active.pipeline.touch()
         return None
     return event

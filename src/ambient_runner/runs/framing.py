@@ -1,6 +1,7 @@
 """The innermost handler: it adds a run's RUN_STARTED, closing MESSAGES_SNAPSHOT and terminal event.
 
-Those the agent itself yields are absorbed, except for their outcome, result and usage, so an adapter may yield them or not.
+Those the agent itself yields are absorbed, except for their outcome, result and usage, so an adapter may yield them or not. Its own
+MESSAGES_SNAPSHOT restates the thread (`agent_history.py`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
 )
 from ambient_runner.protocol.ids import client_safe_id
+from ambient_runner.runs.agent_history import MAX_COLLECTED, AgentHistory
+from ambient_runner.runs.reserved_events import drop_reserved_event
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from ambient_runner.protocol.events import Event, Outcome
     from ambient_runner.runs.run import Agent, Run, RunHandler
@@ -48,7 +51,7 @@ SNAPSHOT_MARKER = MessagesSnapshot(messages=[])
 """Stored instead of the messages: the snapshot is folded when it is read, so the messages are not stored again and again.
 
 An adapter may yield this very object during a run, any number of times: clients receive a MESSAGES_SNAPSHOT there. Any other
-snapshot of an adapter is absorbed.
+snapshot of an adapter restates the thread, unless its bridge says that it does not (`PlatformBridge.restates_messages`).
 """
 
 _CLOSING = MessagesSnapshot(messages=[])
@@ -79,22 +82,40 @@ def run_finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
 def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = None) -> RunHandler:
     """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
-    Their events are also passed on: middleware can see them, but not create, change or drop an entry.
+    Their events are also passed on: middleware can see them, but not create, change or drop an entry. The agent does not run while its
+    client tools have results for only some of their calls.
     """
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
+        if run.awaited_calls:
+            yield _CLOSING
+            yield run_finished(run, Success(pending_tool_call_ids=list(run.awaited_calls)))
+            return
         coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
         ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})
+        restatement = _ThreadRestatement(run) if agent.restates_messages else None
+        collected = restatement.history.collected if restatement else None
         try:
             async with agent.open_run(run) as events:
                 async for event in events:
-                    if type(event) in _DELTAS:
+                    if type(event) in _DELTAS and not (restatement and restatement.is_due):
+                        if collected is not None and restatement is not None:
+                            collected.append(event)
+                            if len(collected) >= MAX_COLLECTED:
+                                restatement.history.fold()
                         yield event
-                    elif not ending.absorb(known := _coerce_event(coerce, event)) and not sent_state.absorb(known):
-                        if store_private is not None and isinstance(known, Custom) and is_private(known):
-                            store_private(known)
-                        yield visible_event(known, agent.hidden_state)
+                        continue
+                    known = _coerce_event(coerce, event)
+                    if isinstance(known, Custom):
+                        known = drop_reserved_event(known, may_correct=restatement is None)
+                    restated = (*coerce.take_notices(), *(restatement.events_before(known) if restatement else ()))
+                    if not ending.absorb(known) and not sent_state.absorb(known):
+                        restated = (*restated, known)
+                    for each in restated:
+                        if store_private is not None and isinstance(each, Custom) and is_private(each):
+                            store_private(each)
+                        yield visible_event(each, agent.hidden_state)
         except* RunInterrupted as raised:
             ending.outcome = Interrupted(interrupts=[_coerce_interrupt(each) for each in _collect_interrupts(raised)])
         yield _CLOSING
@@ -169,6 +190,32 @@ class _SentState:
             return isinstance(event, StateSnapshot) and _canonical(event.snapshot) == sent
         except (TypeError, ValueError, RecursionError):
             return False  # The pipeline reports what is wrong with it.
+
+
+_FRAME_TYPES = (RunStarted, RunFinished, RunError)
+
+
+class _ThreadRestatement:
+    """Restatement of the thread by the agent's own snapshots. `is_due` is True while clients have not received the last one.
+
+    One in the middle of a run keeps its position. The last one needs none: the run's closing snapshot follows it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.history = AgentHistory(run)
+        self.is_due = False
+
+    def events_before(self, event: Event) -> Sequence[Event]:
+        """Inspect an event. Return the events before it: the correction by a snapshot, or the marker of the previous one."""
+        if isinstance(event, _FRAME_TYPES):
+            return ()
+        if isinstance(event, MessagesSnapshot):
+            correction = self.history.merge_snapshot(event) if event is not SNAPSHOT_MARKER else None
+            self.is_due = event is not SNAPSHOT_MARKER and (self.is_due or correction is not None)
+            return () if correction is None else (correction,)
+        self.history.collected.append(event)
+        is_due, self.is_due = self.is_due, False
+        return (SNAPSHOT_MARKER,) if is_due else ()
 
 
 @dataclass(kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ambient_runner.errors import InterruptNotOpen, InvalidInput, PendingInterrupts
+from ambient_runner.errors import InvalidInput
 from ambient_runner.projections.json_patch import json_equal
 from ambient_runner.protocol.events import (
     ActivityMessage,
@@ -21,10 +21,11 @@ from ambient_runner.protocol.events import (
     ToolMessage,
     UserMessage,
 )
+from ambient_runner.runs.interrupt_answers import match_answers
 
 if TYPE_CHECKING:
-    from ambient_runner.config import History
-    from ambient_runner.projections.thread_view import OpenInterrupt, ThreadView
+    from ambient_runner.config import History, OnPendingInterrupt
+    from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Message, ResumeEntry, RunAgentInput
 
 
@@ -46,6 +47,10 @@ class AcceptedInput:
     """Ids adopted from the client on the first run of an unknown thread."""
     answers: tuple[ResumeEntry, ...] = ()
     """The resume entries for open interrupts this run answers."""
+    buffered: tuple[str, ...] = ()
+    """Ids of the tool messages that earlier runs stored and this run uses."""
+    awaited_calls: tuple[str, ...] = ()
+    """Calls that still wait for the client's result. The agent does not run before it has all of them."""
 
 
 def accept_input(
@@ -55,12 +60,15 @@ def accept_input(
     now: datetime | None = None,
     *,
     prompt: UserMessage | None = None,
+    on_pending_interrupt: OnPendingInterrupt = "reject",
 ) -> AcceptedInput:
     """Decide which messages of an input this thread accepts. `prompt` is used if the input has no user message or result.
 
+    `on_pending_interrupt` decides on a new message that comes while interrupts are open.
+
     Raises: PendingInterrupts, InterruptNotOpen, InvalidInput.
     """
-    answers = _match_answers(view, run_input.resume or [], now or datetime.now(UTC))
+    answers = match_answers(view, run_input, now or datetime.now(UTC), on_pending_interrupt)
     if view.pending_calls:
         prompt = None  # The agent waits for results: a prompt would discard them.
     if history == "client":
@@ -77,35 +85,6 @@ def _append_prompt(
     if prompt is None or answers or (conversation and isinstance(conversation[-1], UserMessage | ToolMessage)):
         return run_input
     return replace(run_input, messages=[*run_input.messages, prompt])
-
-
-def _match_answers(view: ThreadView, resume: list[ResumeEntry], now: datetime) -> tuple[ResumeEntry, ...]:
-    """Return the entries of `resume` that answer an open interrupt. They must cover every one that has not expired."""
-    opened = view.open_interrupts
-    live = {name for name, interrupt in opened.items() if not _is_expired(interrupt, now)}
-    answers = {entry.interrupt_id: entry for entry in resume if entry.interrupt_id in opened}
-    if resume and not answers:
-        raise InterruptNotOpen
-    for name, entry in answers.items():
-        if name not in live and entry.status == "resolved":
-            raise InterruptNotOpen(f"The interrupt {name} has expired. Send status `cancelled` for it.")
-    missing = sorted(live - answers.keys())
-    if missing:
-        raise PendingInterrupts(
-            f"The last run waits for answers to these interrupts: {', '.join(missing)}. Answer all of them in `resume`."
-        )
-    return tuple(answers.values())
-
-
-def _is_expired(pending: OpenInterrupt, now: datetime) -> bool:
-    stamp = pending.interrupt.expires_at
-    try:
-        expires = datetime.fromisoformat(stamp) if stamp else None
-    except ValueError:
-        return False
-    if expires is None:
-        return False
-    return (expires if expires.tzinfo else expires.replace(tzinfo=UTC)) <= now
 
 
 def _accept_client_history(
@@ -168,18 +147,25 @@ def _accept_new_messages(
     ]
     accepted: tuple[Message, ...] = (*results, *users)
     if accepted or answers:
-        if results and not users:
-            _require_all_results(view, results)
-        return AcceptedInput(accepted=accepted, conversation=_visible_to_agent([*stored, *accepted]), answers=answers)
+        return AcceptedInput(
+            accepted=accepted,
+            conversation=_visible_to_agent([*stored, *accepted]),
+            answers=answers,
+            buffered=tuple(view.buffered_results),
+            awaited_calls=_awaited_calls(view, results, answers) if results and not users else (),
+        )
     return _retry_input(stored, run_input, prompt)
 
 
-def _require_all_results(view: ThreadView, results: list[ToolMessage]) -> None:
-    missing = set(view.pending_calls) - {message.tool_call_id for message in results}
-    if missing:
+def _awaited_calls(view: ThreadView, results: list[ToolMessage], answers: tuple[ResumeEntry, ...]) -> tuple[str, ...]:
+    """Return the calls that have no result yet. Raises: InvalidInput if this request also answers interrupts: they cannot wait."""
+    answered = {message.tool_call_id for message in results}
+    missing = tuple(call for call in view.pending_calls if call not in answered)
+    if missing and answers:
         raise InvalidInput(
-            f"Tool calls still waiting for a result: {', '.join(sorted(missing))}. Send all results together."
+            f"Tool calls still waiting for a result: {', '.join(missing)}. Send all results together with `resume`."
         )
+    return missing
 
 
 def _retry_input(stored: list[Message], run_input: RunAgentInput, prompt: UserMessage | None) -> AcceptedInput:

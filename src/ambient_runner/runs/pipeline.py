@@ -7,7 +7,7 @@ and then redacted and encoded together. `storable.py` makes the other events enc
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -58,7 +58,7 @@ _MAX_DEFERRED_CHARS = 4096
 def is_written(event: Event) -> bool:
     """Return True if this event of an agent's stream must be pushed to the pipeline.
 
-    The Runner writes the run's frame itself; RAW is not stored; an adapter's private entries were stored when it yielded them.
+    The Runner writes the run's frame itself; RAW is not stored; an adapter's private entries are stored as it yielded them.
     """
     match event:
         case MessagesSnapshot():
@@ -88,6 +88,8 @@ class Pipeline:
         self.last_event_at = 0.0
         """Time of the agent's last event, on the monotonic clock: the idle timeout counts from it. Deltas count when they are encoded."""
         self.terminal_event: Terminal | None = None
+        self._held_corrections: list[Custom] = []
+        """Corrections of the history that have not passed the middleware."""
 
     @property
     def repair_counts(self) -> Counter[str]:
@@ -173,7 +175,23 @@ class Pipeline:
         return Encoded(lines, TextRun(deltas[0].message_id, text[:size]))
 
     def store_private(self, event: Custom) -> None:
-        """Store an entry that only the adapter reads (`projections.private_entries`)."""
+        """Store a private entry of the adapter (`projections.private_entries`).
+
+        A correction of the history is held until it has passed the middleware, at most until the run ends: it belongs after the messages
+        it corrects, and middleware may hold those back.
+        """
+        if event.name == HISTORY_EVENT:
+            self._held_corrections.append(event)
+        else:
+            self._write_private(event)
+
+    def release_correction(self, event: Event) -> None:
+        """Store a correction that has passed the middleware. Middleware cannot create or change one: it must be the adapter's own."""
+        if any(event is held for held in self._held_corrections):
+            self._held_corrections = [held for held in self._held_corrections if held is not event]
+            self._write_private(cast("Custom", event))
+
+    def _write_private(self, event: Custom) -> None:
         self._write_deferred_deltas()
         if self.terminal_event is None:
             self._write(self._encode_private(Custom(name=event.name, value=event.value)))
@@ -195,6 +213,8 @@ class Pipeline:
         self._write_deferred_deltas()
         for closing in self._repairer.close():
             self._write_redacted(closing)
+        for correction in self._held_corrections:
+            self._write_private(correction)
         self.push(SNAPSHOT_MARKER)
         self.push(terminal)
         self.terminal_event = terminal

@@ -1,4 +1,4 @@
-"""Events sent before a stream that begins in the middle of a thread: they re-open the running run, or announce a gap."""
+"""Events made for a stream that begins in the middle of a thread: they re-open the running run, announce a gap, or repeat facts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import uuid
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from ambient_runner.projections.frames import project_facts
+from ambient_runner.projections.thread_view import STATE_OWNER
 from ambient_runner.protocol.events import (
     Custom,
     MessagesSnapshot,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadInfo, ThreadKey
     from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Event
+    from ambient_runner.runs.run import Started
 
 
 async def reopen_events(ledger: Ledger, key: ThreadKey, after: int) -> list[Event]:
@@ -38,6 +41,23 @@ async def reopen_events(ledger: Ledger, key: ThreadKey, after: int) -> list[Even
                 started.append(event)
             repairer.feed(event)
     return [*started, *repairer.reopening_events()] if started else []
+
+
+async def facts_before_run(ledger: Ledger, started: Started) -> list[Event]:
+    """Return the facts between this run and the one before, for a client that reads runs only. The run begins with the state anyway."""
+    end = started.previous_end
+    if end is None:
+        previous = await ledger.find_run_at(started.thread, started.after)
+        end = (previous.last if previous else 0) or started.after
+    found: list[Event] = []
+    while end < started.after:
+        batches = await ledger.read_batches(started.thread, end, until=started.after)
+        if not batches:
+            break
+        facts = [batch for batch in batches if not batch.run and batch.owner != STATE_OWNER]
+        found += [event for batch in facts for events in project_facts(batch) for event in events]
+        end = batches[-1].last
+    return found
 
 
 def gap_events(info: ThreadInfo, after: int, view: ThreadView, hidden: Collection[str]) -> list[Event]:

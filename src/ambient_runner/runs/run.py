@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from contextvars import Context
 
-    from ambient_runner.config import OnBusy
+    from ambient_runner.config import OnBusy, OnPendingInterrupt
     from ambient_runner.ledger.records import IdempotencyClaim
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
 
@@ -55,6 +55,16 @@ class SpanRef:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class QueueLimits:
+    """Limits of the queue for a thread: requests that may wait, and seconds one may wait."""
+
+    depth: int = 8
+    seconds: float = 30.0
+    max_hold: float | None = None
+    """Seconds a run may hold the thread while this request waits for it; then it is stopped. None for no limit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
     """A request for a run, as a route passes it to the Runner."""
 
@@ -65,12 +75,17 @@ class StartRequest:
     prompt: str = ""
     """User message of the thread's first run if the input has none; it takes precedence over the agent's `default_prompt`."""
     on_busy: OnBusy | None = None
+    queue: QueueLimits | None = None
+    """Limits for this request if it waits for the thread; None for those of the settings."""
+    on_pending_interrupt: OnPendingInterrupt | None = None
     caller: SpanRef | None = None
     """The span of the request; the run is part of its trace. None for a new trace."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """The request headers listed in the setting `pass_headers`, under lower-case names."""
     via: tuple[str, ...] = ()
     """The runs of other servers that wait for this one (`loop_detection.py`)."""
+    attributes: Mapping[RunAttribute[Any], Any] = field(default_factory=dict["RunAttribute[Any]", Any], repr=False)
+    """Attributes that the Run has from its start."""
     on_end: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
     """Awaited when the run this request started is over, whatever its outcome, before its terminal event is written."""
 
@@ -84,6 +99,8 @@ class Started:
     epoch: str
     after: int
     is_joined: bool = False
+    previous_end: int | None = None
+    """The seq of the terminal event of the run before; None if it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,10 +137,18 @@ class Run:
     actor: Actor
     trace_id: str
     input: RunAgentInput
+    epoch: str = ""
+    """The thread's random tag, which threads of the same id in another store do not have."""
     accepted: tuple[Message, ...] = ()
     """The messages this run adds to the thread."""
+    buffered: tuple[str, ...] = ()
+    """Ids of the client's tool messages that earlier runs stored because other results were missing."""
+    awaited_calls: tuple[str, ...] = ()
+    """Client tool calls that still have no result. If there are any, this run only stores its messages: the agent does not run."""
     is_continuation: bool = False
     """True if the thread had runs before this one."""
+    has_input_state: bool = False
+    """True if the request had a state, also an empty one. `input.state` is that of the thread."""
     is_state_sent: bool = False
     """True if clients receive a snapshot of the initial state before the agent's first event."""
     memory: Any = field(default=None, repr=False)
@@ -153,8 +178,8 @@ class Run:
 
     @property
     def new_ids(self) -> frozenset[str]:
-        """The ids of the messages this run adds to the thread."""
-        return frozenset(message.id for message in self.accepted)
+        """The ids of the messages that are new to the agent: those this run adds, and tool results stored since it last ran."""
+        return frozenset([*self.buffered, *(message.id for message in self.accepted)])
 
 
 Announce = Callable[[Run], Iterable["Custom"]]
@@ -173,13 +198,23 @@ class Agent(Protocol):
     """The agent's own middleware, applied inside the server's."""
     default_prompt: str
     """The user message of a request that has none; empty to refuse it."""
+    restates_messages: bool
+    """True if a MESSAGES_SNAPSHOT of the agent restates the thread; False if it is ignored."""
 
     def open_run(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
         """Return the agent's events, of any type `protocol.agui_models.EventCoercer` accepts. Leaving ends them."""
         ...
 
+    def check_run(self, run: Run) -> None:
+        """Return if the run may start. Raises: Refused."""
+        ...
+
     async def interrupt(self, run: Run) -> bool:
         """Ask the agent to end this run by itself. Return False if it cannot."""
+        ...
+
+    async def cancel_interrupts(self, thread: ThreadKey) -> None:
+        """End what the agent keeps open for the interrupts of the thread: they were cancelled between runs."""
         ...
 
     async def erase_thread(self, thread: ThreadKey) -> None:

@@ -20,18 +20,20 @@ from ambient_runner.errors import (
     IdempotencyConflict,
     NoActiveRun,
     RunnerError,
+    StaleCursor,
     ThreadBusy,
     UnknownAgent,
     UnknownThread,
 )
 from ambient_runner.ledger.records import Fact
 from ambient_runner.projections.redaction import Redactor, Secrets
-from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.thread_view import INTERRUPTS_CANCELLED, THREAD_OWNER, ThreadView
+from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import outcome_name
 from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
-from ambient_runner.runs.admission import Admission, QueueLimits
+from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
@@ -42,6 +44,7 @@ from ambient_runner.runs.run import (
     Agent,
     Announce,
     Middleware,
+    QueueLimits,
     Started,
     StartRequest,
     describe_run,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MAX_STOP_ATTEMPTS = 10
 _MAX_LOGGED_RUNS = 5
 """Runs that the log names when the server waits for them."""
 
@@ -145,16 +149,20 @@ class Runner:
                     return started
 
     async def stop(self, key: ThreadKey, reason: str = "stopped") -> str:
-        """Stop the thread's run, in any process. Return the run's key.
+        """Stop the thread's run, in any process, or cancel the interrupts it ended with. Return the run's key.
 
         Raises: UnknownThread, NoActiveRun, LedgerError.
         """
-        info = await self.ledger.get_thread(key)
-        if info is None and key not in self._by_thread:
-            raise UnknownThread
-        if not await self.ledger.request_stop(key, reason):
-            raise NoActiveRun
-        return info.active if info else ""
+        for _ in range(_MAX_STOP_ATTEMPTS):
+            info = await self.ledger.get_thread(key)
+            if info is None and key not in self._by_thread:
+                raise UnknownThread
+            if await self.ledger.request_stop(key, reason):
+                return info.active if info else ""
+            # If a run begins or ends meanwhile, try again.
+            with suppress(ThreadBusy, StaleCursor):
+                return await self._cancel_interrupts(key)
+        raise NoActiveRun
 
     async def stop_run(self, started: Started, reason: str) -> None:
         """Stop this run if it is still active."""
@@ -186,6 +194,10 @@ class Runner:
         if info is None:
             raise UnknownThread
         return await self.views.view_at(ThreadEpoch(info.key, info.epoch), info.last)
+
+    async def find_withdrawn_content(self, key: ThreadKey) -> WithdrawnContent | None:
+        """Return what the thread's agent has taken back of its stored events; None if nothing. Raises: UnknownThread, LedgerError."""
+        return WithdrawnContent.of_view(await self.view_thread(key))
 
     async def append_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
         """Append a fact that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
@@ -263,6 +275,21 @@ class Runner:
         if failed is not None:
             raise failed
 
+    async def _cancel_interrupts(self, key: ThreadKey) -> str:
+        """Cancel the thread's open interrupts. Return the key of the run that raised them.
+
+        Raises: NoActiveRun if there are none; ThreadBusy, StaleCursor if the thread has changed meanwhile.
+        """
+        view = await self.view_thread(key)
+        if not view.open_interrupts or view.last_run is None:
+            raise NoActiveRun
+        body = msgspec.json.encode({"interruptIds": list(view.open_interrupts)})
+        fact = Fact(owner=THREAD_OWNER, kind=INTERRUPTS_CANCELLED, body=body)
+        await self.ledger.append_facts(key, [fact], expect=view.seq)
+        for agent in self.agents.values():
+            await agent.cancel_interrupts(key)
+        return view.last_run.key
+
     async def _wait_all_done(self) -> None:
         while self._active:
             await next(iter(self._active.values())).done.wait()
@@ -290,7 +317,8 @@ class Runner:
                 self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
                 metrics.RUNS_ACTIVE.inc()
                 self._tasks.start_soon(self._run_task, active, stack.pop_all())
-                return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after)
+                end = view.last_run.end or None if view.last_run else 0
+                return Started(thread=writer.thread, run=writer.run, epoch=writer.epoch, after=after, previous_end=end)
         abandoned = await self.ledger.get_run(writer.thread, view.last_run.key)
         if abandoned is not None:
             await self._recover_run(abandoned)
@@ -301,6 +329,7 @@ class Runner:
     ) -> tuple[ActiveRun, int]:
         history, secrets = self.settings.history_mode, self._secrets.copy_for_run()
         start = prepare_run(request, writer, view, agent, history, secrets, self._announce)
+        agent.check_run(start.run)
         first = await writer.begin_run(
             start.facts, run_id=start.run.input.run_id, agent=request.agent, claim=request.claim
         )

@@ -63,7 +63,13 @@ def prepare_run(
 
     Raises: PendingInterrupts, InterruptNotOpen, InvalidInput, PayloadTooLarge.
     """
-    accepted = accept_input(view, request.input, history, prompt=_default_prompt(request, view, agent))
+    accepted = accept_input(
+        view,
+        request.input,
+        history,
+        prompt=_default_prompt(request, view, agent),
+        on_pending_interrupt=request.on_pending_interrupt or "reject",
+    )
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
     run = replace(_build_run(request, writer, view, accepted, state, secrets), is_state_sent=sends_state)
     redactor = Redactor(secrets)
@@ -110,15 +116,20 @@ def _build_run(
     return Run(
         key=writer.run,
         thread=writer.thread,
+        epoch=writer.epoch,
         agent=request.agent,
         actor=request.actor,
         trace_id=request.caller.trace_id if request.caller else uuid.uuid4().hex,
         caller=request.caller,
         span=request.caller,
         accepted=accepted.accepted,
+        has_input_state=run_input.state is not None,
+        buffered=accepted.buffered,
+        awaited_calls=accepted.awaited_calls,
         is_continuation=view.last_run is not None,
         memory=_adapter_memory(view, accepted),
         headers=request.headers,
+        attributes=dict(request.attributes),
         via=request.via,
         secrets=secrets,
         resumes=_resumed_run(view, accepted),

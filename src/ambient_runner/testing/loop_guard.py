@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 _CANCEL_TIMEOUT = 2.0
 """Seconds a cancelled task has to end."""
-_CLOSE_TIMEOUT = 1.0
+_CLOSE_TIMEOUT = 5.0
 """Seconds an async generator without a reader has to close: the loop closes it after it was garbage-collected."""
+_FIRST_CHECK_INTERVAL = 0.01
+"""Seconds until it is looked at again; then twice as long each time."""
 _IDLE_FILES = frozenset({"selectors.py", "windows_events.py"})
 """Files of the standard library in which an event loop waits for I/O: it is idle there, not blocked."""
 _stuck_tasks: list[asyncio.Task[Any]] = []
@@ -208,11 +210,11 @@ def track_generators() -> Generator[WeakSet[AsyncGenerator[Any, Any]]]:
 
 async def find_open_generators(started: WeakSet[AsyncGenerator[Any, Any]]) -> list[str]:
     """Return descriptions of the generators that stay open. One that nothing refers to any more is closed by the loop, soon."""
-    deadline = time.monotonic() + _CLOSE_TIMEOUT
-    if _open_frames(started):
-        gc.collect()
-    while (frames := _open_frames(started)) and time.monotonic() < deadline:  # noqa: ASYNC110  nothing tells of a closed generator
-        await asyncio.sleep(0.01)
+    deadline, interval = time.monotonic() + _CLOSE_TIMEOUT, _FIRST_CHECK_INTERVAL
+    while (frames := _open_frames(started)) and time.monotonic() < deadline:
+        gc.collect()  # Each time: what was still in use may be part of a reference cycle by now.
+        await asyncio.sleep(interval)
+        interval *= 2
     return sorted(_describe_frame(frame) for frame in frames)
 
 
