@@ -395,6 +395,56 @@ def test_ctrl_c_stops_the_run_and_reports_it(tmp_path: Path) -> None:
     assert (process.returncode, "[cancelled]" in out, "Traceback" in out) == (130, True, False)
 
 
+STUBBORN = """
+import asyncio
+import time
+from ag_ui.core import TextMessageChunkEvent
+from ambient_runner import FrameworkCapabilities, PlatformBridge
+
+
+class Task:
+    async def run(self, input):
+        yield TextMessageChunkEvent(message_id="m", role="assistant", delta="working")
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+
+
+class Thread:
+    def run(self, input):
+        yield TextMessageChunkEvent(message_id="m", role="assistant", delta="working")
+        time.sleep(3600)
+
+
+class Bridge(PlatformBridge):
+    def __init__(self, adapter):
+        self.adapter = adapter
+
+    def capabilities(self):
+        return FrameworkCapabilities()
+
+    def create_adapter(self, ctx):
+        return self.adapter()
+
+
+task, thread = Bridge(Task), Bridge(Thread)
+"""
+
+
+@pytest.mark.parametrize("agent", ["task", "thread"])
+def test_a_run_that_ignores_its_cancellation_does_not_keep_the_command_open(tmp_path: Path, agent: str) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    (tmp_path / "ambient.toml").write_text("[timeouts]\ngrace = 0.2\n")
+    with child(tmp_path, "run", f"mine=stubborn:{agent}", "go", "--thread", "t1") as process:
+        read_until(process, "working")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
+    assert (process.returncode, "[cancelled]" in out) == (130, True)
+    assert f"in a {agent}" in out
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_serving_on_port_zero_prints_its_address_responds_at_once_and_exits_cleanly(
     tmp_path: Path, ending: signal.Signals

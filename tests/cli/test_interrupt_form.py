@@ -218,15 +218,15 @@ def test_a_graph_gets_the_text_that_was_typed(ambient: Callable[..., Any], proje
     assert (code, "What is your name?\nanswer [text or JSON]: " in out, "Hello 'Bob the 2nd'" in out) == (0, True, True)
 
 
-HITL_GRAPH = """
+CHOOSING_GRAPH = """
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 def review(state):
-    answer = interrupt({"action_requests": [{"name": "send", "args": {}}]})
-    return {"messages": [AIMessage(f"decided {answer['decisions'][0]['type']}")]}
+    answer = interrupt({"question": "Which one?"})
+    return {"messages": [AIMessage(f"chosen {answer['choice']}")]}
 
 graph = StateGraph(MessagesState).add_node(review).add_edge(START, "review").compile(checkpointer=InMemorySaver())
 """
@@ -235,16 +235,16 @@ graph = StateGraph(MessagesState).add_node(review).add_edge(START, "review").com
 def test_a_graph_that_fails_on_an_answer_gets_another_one(
     ambient: Callable[..., Any], project: Callable[..., None]
 ) -> None:
-    project(reviewing_graph=HITL_GRAPH)
-    answers = 'y\n{"decisions": [{"type": "approve"}]}\n'
+    project(reviewing_graph=CHOOSING_GRAPH)
+    answers = 'y\n{"choice": "a"}\n'
     code, out, _ = ambient("run", "mine=reviewing_graph:graph", "hi", stdin=answers)
-    assert (code, out.count("For example: "), "decided approve" in out) == (0, 2, True)
+    assert (code, out.count("Which one?\n"), "chosen a" in out) == (0, 2, True)
 
 
 def test_a_graph_that_cannot_take_a_cancelled_interrupt_is_one_line_in_the_log(
     ambient: Callable[..., Any], project: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    project(reviewing_graph=HITL_GRAPH)
+    project(reviewing_graph=CHOOSING_GRAPH)
     assert ambient("run", "mine=reviewing_graph:graph", "hi", stdin="")[0] == 0
     [warning] = [record for record in caplog.records if "cancelled interrupt" in record.message]
     assert (warning.levelname, warning.exc_info) == ("WARNING", None)

@@ -244,3 +244,34 @@ def test_an_agent_of_the_file_runs_although_the_variable_names_another(
     (tmp_path / "ambient.toml").write_text('[agents.helper]\nbridge = "demo"\n')
     monkeypatch.setenv("AMBIENT_AGENTS", "x=demo")
     assert ambient("run", "helper", "say hi")[:2] == (0, "hi\n")
+
+
+REVIEWED = """
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langgraph.checkpoint.memory import InMemorySaver
+from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
+
+def send_mail(to: str) -> str:
+    "Sends a mail."
+    return f"sent to {to}"
+
+model = ScriptedModel(calls(call("c1", "send_mail", '{"to": "ann"}')), says("Done."))
+review = HumanInTheLoopMiddleware(interrupt_on={"send_mail": {"allowed_decisions": ["approve", "edit", "reject"]}})
+graph = create_agent(model, [send_mail], middleware=[review], checkpointer=InMemorySaver())
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "result"), [("y\n\n\n", "sent to ann"), ('y\n{"to": "bob"}\n\n', "bob"), ("n\n\ntoo late\n", "too late")]
+)
+def test_a_call_reviewed_by_langchains_middleware_is_answered_in_the_terminal(
+    ambient: Callable[..., Any], project: Callable[..., None], lines: str, result: str
+) -> None:
+    """Row 14."""
+    project(reviewed=REVIEWED)
+    code, out, _ = ambient("run", "mine=reviewed:graph", "hi", stdin=lines)
+    assert (code, out.count("[error]")) == (0, 0)
+    assert "approved [y/n]" in out
+    assert result in out.partition("[result]")[2]
+    assert "Done." in out

@@ -5,6 +5,7 @@ The server is one of the apps whose runs `held.py` holds: an agent for each case
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ NOTHING = {"active": 0, "left_behind": 0, "playing": 0, "tasks": [], "sdk_tasks"
 def serving(app: str, directory: Path) -> Generator[Child]:
     """The app under uvicorn, on a SQLite file."""
     store = f"sqlite:///{directory / 'ambient.db'}"
-    env = {"PYTHONPATH": str(ROOT), "AMBIENT_STOP_GRACE": str(GRACE), "AMBIENT_STORE": store}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    env = {"PYTHONPATH": path, "AMBIENT_STOP_GRACE": str(GRACE), "AMBIENT_STORE": store}
     with Child([sys.executable, "-m", "uvicorn", app, "--port", "0"], cwd=directory, env=env) as child:
         yield child
 

@@ -124,7 +124,9 @@ async def test_a_repository_added_to_a_running_server_is_where_the_next_run_work
     assert before["cwd"].endswith("/artifacts")
     assert said(events)["cwd"] == added["path"]
     assert git(Path(added["path"]), "branch", "--show-current") == "ambient/t"
-    assert announcements(events) == ["Workspace changed. Repositories: api. Workflow: none."]
+    # What happened since the run before comes first, then what this run says.
+    facts = ["ambient:repo_progress", "ambient:repo_added"]
+    assert announcements(events) == [*facts, "Workspace changed. Repositories: api. Workflow: none."]
 
 
 async def test_a_server_killed_in_the_middle_of_a_clone_leaves_nothing_and_can_begin_again(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.testclient import TestClient
 
 from ambient_runner import Actor, Settings, add_ambient_endpoints, create_app
@@ -110,6 +112,92 @@ async def test_cors_leaves_the_other_routes_of_an_app_alone() -> None:
     async with client_of(app) as client:
         response = await client.get("/mine", headers={"Origin": "http://localhost:5173"})
     assert (response.status_code, "access-control-allow-origin" in response.headers) == (200, False)
+
+
+@pytest.mark.parametrize("prefix", ["", "/chat"])
+async def test_pages_may_use_an_app_that_is_mounted_in_another(prefix: str) -> None:
+    """The path of a mounted app's request begins with that of the mount."""
+    inner, app = FastAPI(), FastAPI()
+    add_ambient_endpoints(inner, DemoBridge(), settings=SETTINGS, prefix=prefix)
+    app.mount("/api", inner)
+    headers, url = {"Origin": "http://localhost:5173"}, f"/api{prefix}/"
+    async with inner.router.lifespan_context(inner), client_of(app) as client:
+        preflight = await client.options(url, headers=headers)
+        run = await client.post(url, json=run_body("say hi"), headers=headers)
+    assert (preflight.status_code, run.status_code) == (204, 200)
+    assert run.headers["access-control-allow-origin"] == headers["Origin"]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/"])
+async def test_pages_may_use_an_app_behind_a_proxy_with_a_path_of_its_own(path: str) -> None:
+    """A proxy may remove the path before it forwards a request, or leave it."""
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS)
+    async with client_of(app, root_path="/api") as client:
+        preflight = await client.options(path, headers={"Origin": "http://localhost:5173"})
+    assert preflight.status_code == 204
+
+
+PAGE, STRANGER = "https://page.example", "https://stranger.example"
+
+
+def app_with_cors(is_first: bool, add: Callable[[FastAPI], object]) -> FastAPI:
+    """An app with a CORSMiddleware of its own, added before or after our routes."""
+    app = FastAPI()
+    steps = [
+        lambda: app.add_middleware(CORSMiddleware, allow_origins=[PAGE], allow_credentials=True, allow_headers=["*"]),
+        lambda: add(app),
+    ]
+    for step in steps if is_first else reversed(steps):
+        step()
+    return app
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("on_router", [True, False])
+async def test_an_app_with_its_own_cors_middleware_decides_alone_if_cors_is_auto(
+    is_first: bool, on_router: bool
+) -> None:
+    def add(app: FastAPI) -> None:
+        target = APIRouter() if on_router else app
+        add_ambient_endpoints(target, DemoBridge(), settings=SETTINGS, cors="auto")
+        if isinstance(target, APIRouter):
+            app.include_router(target)
+
+    answers: dict[str, Any] = {}
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-mine"}
+    async with client_of(app_with_cors(is_first, add)) as client:
+        for origin in (PAGE, "http://localhost:3000"):
+            run = await client.post("/", json=run_body("say hi", message=origin), headers={"Origin": origin})
+            preflight = await client.options("/", headers={"Origin": origin, **asked})
+            answers[origin] = [
+                run.status_code,
+                run.headers.get("access-control-allow-origin"),
+                preflight.headers.get("access-control-allow-origin"),
+                preflight.headers.get("access-control-allow-headers"),
+                run.headers.get_list("access-control-allow-credentials"),
+            ]
+    assert answers[PAGE] == [200, PAGE, PAGE, "x-mine", ["true"]]
+    assert answers["http://localhost:3000"][:3] == [200, None, None]
+
+
+async def test_without_a_cors_middleware_auto_is_our_own_rule() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, cors="auto")
+    async with client_of(app) as client:
+        local = await client.options("/", headers={"Origin": "http://localhost:3000"})
+        refused = await client.post("/", json=run_body("say hi"), headers={"Origin": STRANGER})
+    assert (local.status_code, refused.status_code) == (204, 403)
+
+
+async def test_without_cors_headers_origins_are_still_checked() -> None:
+    app = FastAPI()
+    add_ambient_endpoints(app, DemoBridge(), settings=SETTINGS, cors_headers=None)
+    async with client_of(app) as client:
+        local = await client.options("/", headers={"Origin": "http://localhost:3000"})
+        refused = await client.post("/", json=run_body("say hi"), headers={"Origin": STRANGER})
+    assert "access-control-allow-origin" not in local.headers
+    assert refused.status_code == 403
 
 
 def test_fastapis_test_client_is_served() -> None:

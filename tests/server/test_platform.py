@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from fastapi import FastAPI
 from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import ConfigError
-from tests.server.demo_server import client_of, error_of, frames, run_body
+from tests.server.demo_server import client_of, demo, error_of, frames, run_body
 from tests.server.worker import WorkerBridge
 from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import (
@@ -250,3 +251,59 @@ async def test_a_thread_whose_directory_became_a_link_fails_until_it_is_deleted(
     assert (ending(failed), erased.status_code, gone) == (("RUN_ERROR", "service_error"), 200, True)
     assert ending(after) == ("RUN_FINISHED", "success")
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
+
+
+async def test_facts_since_the_last_run_follow_the_start_of_the_next_one_without_ids(tmp_path: Path) -> None:
+    """Row 6: a client that only posts runs never heard of them."""
+    url = repository(tmp_path / "origin" / "api", {})
+    feedback = {"type": "META", "metaType": "thumbs_up", "threadId": "t", "payload": {}}
+    patch = [{"op": "add", "path": "/plan", "value": 1}]
+    async with server(WorkerBridge(), settings_of(tmp_path)) as client:
+        await talk(client, "hello", "u1")
+        await client.post("/repos/add", json={"threadId": "t", "url": url})
+        await client.post("/feedback", json=feedback)
+        await client.patch("/state/t", json=patch)
+        second = await client.post("/", json=run_body("again", message="u2"), headers={"idempotency-key": "k"})
+        repeated = await client.post("/", json=run_body("again", message="u2"), headers={"idempotency-key": "k"})
+        third = frames(await client.post("/", json=run_body("and again", message="u3")))
+        history = frames(await client.get("/threads/t/events?until=idle"))
+    events = frames(second)
+    (first_cursor, started), *rest = events
+    facts = [(cursor, event["name"]) for cursor, event in rest if event["type"] == "CUSTOM"]
+    names = [name for _, name in facts if name != "ambient:repo_progress"]
+    assert (started["type"], first_cursor is None) == ("RUN_STARTED", False)
+    assert names == ["ambient:repo_added", "ambient:feedback"]
+    assert [event.get("name") for _, event in rest[: len(facts)]] == [name for _, name in facts]
+    assert {cursor for cursor, _ in facts} == {None}
+    assert [event["snapshot"] for _, event in rest if event["type"] == "STATE_SNAPSHOT"] == [{"plan": 1}]
+    assert repeated.text == second.text
+    assert [event["name"] for _, event in third if event["type"] == "CUSTOM"] == []
+    numbered = [pair for pair in events if pair[0] is not None]
+    assert [pair for pair in history if pair[0] in dict(numbered)] == numbered
+
+
+async def test_clients_before_1_0_and_readers_of_ndjson_get_the_facts_too(tmp_path: Path) -> None:
+    feedback = {"type": "META", "metaType": "thumbs_up", "threadId": "t", "payload": {}}
+    async with server(WorkerBridge(), settings_of(tmp_path)) as client:
+        await talk(client, "hello", "u1")
+        await client.post("/feedback", json=feedback)
+        old = run_body("again", message="u2")
+        del old["protocolVersion"]
+        before = frames(await client.post("/", json=old))
+        await client.post("/feedback", json=feedback)
+        lines = await client.post("/", json=run_body("more", message="u3"), headers={"accept": "application/x-ndjson"})
+    ndjson = [json.loads(line) for line in lines.text.splitlines()]
+    for events in ([event for _, event in before], ndjson):
+        assert [event.get("name", event["type"]) for event in events[:2]] == ["RUN_STARTED", "ambient:feedback"]
+
+
+async def test_the_interrupts_that_a_stop_cancelled_are_named_in_the_next_run() -> None:
+    async with demo() as client:
+        asked = frames(await client.post("/", json=run_body("approve the deploy")))
+        await client.post("/interrupt", json={"threadId": "t"})
+        events = frames(await client.post("/", json=run_body("say hi", message="u2")))
+    (question,) = asked[-1][1]["outcome"]["interrupts"]
+    cancelled = [
+        (cursor, event["value"]) for cursor, event in events if event.get("name") == "ambient:interrupts_cancelled"
+    ]
+    assert cancelled == [(None, {"interruptIds": [question["id"]]})]

@@ -297,17 +297,28 @@ async def test_the_same_idempotency_key_replays_the_run() -> None:
     [
         (b"{}", "text/plain", 415, "wrong_type"),
         (b"{}", None, 415, "wrong_type"),
+        (b"{}", "text/x+json", 415, "wrong_type"),
         (b"not json", "application/json", 422, "invalid_input"),
         (b"[" * 100_000, "application/json", 422, "invalid_input"),
         (b'{"messages": 5}', "application/json", 422, "invalid_input"),
         (b" " * (11 << 20), "application/json", 413, "too_large"),
     ],
-    ids=["text", "untyped", "garbage", "deep", "wrong", "large"],
+    ids=["text", "untyped", "text-json", "garbage", "deep", "wrong", "large"],
 )
 async def test_bad_bodies_get_a_clear_answer(content: bytes, kind: str | None, status: int, code: str) -> None:
     async with demo() as client:
         response = await client.post("/", content=content, headers={"Content-Type": kind} if kind else {})
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("kind", ["application/vnd.agui+json", "Application/X+JSON; charset=utf-8"])
+async def test_a_body_may_have_a_type_that_is_based_on_json(kind: str) -> None:
+    """FastAPI, and so the published adapters, accept these too. Like `application/json` they need a preflight request."""
+    async with demo() as client:
+        body = json.dumps(run_body("say hi"))
+        run = await client.post("/", content=body, headers={"Content-Type": kind})
+        patched = await client.patch("/state/t", content="[]", headers={"Content-Type": "application/merge-patch+json"})
+    assert (run.status_code, patched.status_code) == (200, 415)
 
 
 @pytest.mark.parametrize("name", ["X-Ambient-On-Busy", "X-Ambient-On-Disconnect", "Idempotency-Key"])

@@ -110,7 +110,8 @@ async def test_an_added_repository_is_the_next_runs_working_directory_with_a_new
         assert bridge.closed == 0
         second = await talk(client, "again", "u2")
         third = await talk(client, "and again", "u3")
-    assert announcements(second) == ["Workspace changed. Repositories: api. Workflow: none."]
+    facts = ["ambient:repo_progress", "ambient:repo_added"]
+    assert announcements(second) == [*facts, "Workspace changed. Repositories: api. Workflow: none."]
     assert announcements(third) == []
     before, after = bridge.contexts
     assert (before.cwd_path.endswith("/artifacts"), after.cwd_path) == (True, added["path"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -22,10 +22,10 @@ from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.bridges.user_errors import describe_error
 from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
 from ambient_runner.cli.render import EndPiece, Piece, Screen, strip_control_chars, to_plain_text, to_renderable
+from ambient_runner.cli.serve import exit_despite_tasks
 from ambient_runner.errors import (
     BridgeError,
     LedgerError,
-    NoActiveRun,
     PendingInterrupts,
     RunnerError,
     ThreadBusy,
@@ -82,7 +82,8 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
             code = _run_turns(portal, session, prompt, terminal)
             if thread is None and settings.is_durable:
                 typer.secho(f"Continue with --thread {session.key.id}", err=True, dim=True)
-            return code
+        exit_despite_tasks(runtime.uncancellable_tasks, code)
+        return code
 
 
 def _run_turns(portal: BlockingPortal, session: TerminalSession, prompt: str, terminal: Terminal) -> int:
@@ -178,8 +179,8 @@ class TerminalSession:
             ) from error
 
     async def stop(self) -> None:
-        with suppress(NoActiveRun):
-            await self.runner.stop(self.key, reason="Stopped in the terminal.")
+        """Stop the run. One that has ended meanwhile stays as it is, with its interrupts."""
+        await self.ledger.request_stop(self.key, "Stopped in the terminal.")
 
     async def load_view(self) -> ThreadView:
         """Return the thread as of its last entry."""

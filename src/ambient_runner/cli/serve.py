@@ -137,33 +137,46 @@ class _Server(uvicorn.Server):
         uncancellable = self._ambient.uncancellable_tasks
         await super().shutdown(sockets)
         logger.info("The server stopped. Its threads are stored; start it again to continue them.")
-        _report_unended_runs(uncancellable)
-        if uncancellable:
-            os._exit(0)  # The event loop would wait for them forever.
-        _limit_exit_time()
+        exit_despite_tasks(uncancellable, 0)
+        _limit_exit_time(0)
 
 
-def _report_unended_runs(uncancellable: UncancellableTasks) -> None:
-    """Log the runs whose agents still execute code: in tasks that ignored their cancellation, or in threads."""
+def exit_despite_tasks(uncancellable: UncancellableTasks, code: int) -> None:
+    """Exit at once if agents left tasks that ignore their cancellation: the event loop would wait for them forever.
+
+    If one still executes code in a thread, the process exits soon. The log names the runs.
+    """
+    is_busy = _report_unended_runs(uncancellable)
+    if uncancellable:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    if is_busy:
+        _limit_exit_time(code)
+
+
+def _report_unended_runs(uncancellable: UncancellableTasks) -> bool:
+    """Log the runs whose agents still execute code: in tasks that ignored their cancellation, or in threads. Return False if none does."""
     found = [f"{_name_run(run_of_task(task))} in a task" for task in uncancellable]
     found += [f"{_name_run(busy.run)} in a thread, at {busy.location}" for busy in find_busy_threads()]
     if not found:
-        return
+        return False
     if len(found) > _MAX_LOGGED_RUNS:
         found[_MAX_LOGGED_RUNS:] = [f"{len(found) - _MAX_LOGGED_RUNS} more"]
     logger.error(
         "Exiting although agents did not end: %s. Agents must not swallow CancelledError, and their blocking calls need a timeout.",
         "; ".join(found),
     )
+    return True
 
 
 def _name_run(run: Run | None) -> str:
     return f"run {run.key} of agent {run.agent} on thread {run.thread.id}" if run else "an unknown run"
 
 
-def _limit_exit_time() -> None:
+def _limit_exit_time(code: int) -> None:
     """End the process if it still waits for threads after `_EXIT_TIMEOUT`: the event loop and the interpreter wait without a limit."""
-    timer = threading.Timer(_EXIT_TIMEOUT, os._exit, (0,))
+    timer = threading.Timer(_EXIT_TIMEOUT, os._exit, (code,))
     timer.daemon = True
     timer.start()
     atexit.register(timer.cancel)  # Called when all threads have ended. Other exit functions have their time.

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
+from ambient_runner.bridges.base import ForwardsPlatformRequests
 from ambient_runner.config import Settings, read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from fastapi import Request, Response
+    from fastapi.params import Depends as DependsParam
 
     from ambient_runner.bridges.base import PlatformBridge, PlatformContext
     from ambient_runner.runs.run import Middleware, Run
+    from ambient_runner.server.cors import CorsMode
+    from ambient_runner.server.routes.runs import PrepareRun
     from ambient_runner.services.credentials import Credentials
     from ambient_runner.services.mcp.config import ThreadServers
 
@@ -56,6 +60,10 @@ def add_ambient_endpoints(
     mcp: ThreadServers | None = None,
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
+    prepare_run: PrepareRun | None = None,
+    dependencies: Sequence[DependsParam] = (),
+    cors: CorsMode = True,
+    cors_headers: Sequence[str] | None = (),
 ) -> ServerRuntime:
     """Add every route to an app or a router, under any prefix. The first agent is also the default agent.
 
@@ -65,7 +73,10 @@ def add_ambient_endpoints(
     outermost; inside it run the middleware of the settings, set-up, and the bridges' own.
     `credentials` returns the environment variables for a run's child processes; `mcp` returns a thread's own MCP servers, in the form of a
     `.mcp.json`; `custom_tools` are passed to bridges that accept tools. `context` replaces the PlatformContext that adapters are created
-    with. `secrets` are the values to redact, if a log formatter shares them.
+    with. `secrets` are the values to redact, if a log formatter shares them. `prepare_run` returns attributes of a run from its request.
+    `dependencies` are FastAPI's, for every route. `cors=False` leaves CORS to the app: no header of it is sent, and the origin of a request
+    is not checked; `cors="auto"` does so if the app has a CORSMiddleware. `cors_headers` are request headers that pages may send in
+    addition to ours; with None no CORS request is answered.
     Raises: ConfigError.
     """
     settings = settings or read_settings()
@@ -80,15 +91,23 @@ def add_ambient_endpoints(
         custom_tools=custom_tools,
         secrets=secrets,
     )
-    guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins)
+    guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins, cors=cors)
     routers = (
-        run_routes(runtime, guard, without_slash=bool(prefix)),
+        run_routes(runtime, guard, without_slash=bool(prefix), prepare_run=prepare_run),
         thread_routes(runtime, guard),
         status_routes(runtime, guard),
         feedback_routes(runtime, guard),
         *platform_routes(runtime, guard),
     )
-    include_routers(app, routers, runtime, guard, prefix)
+    include_routers(
+        app,
+        routers,
+        runtime,
+        guard,
+        prefix,
+        dependencies=dependencies,
+        cors_headers=None if cors_headers is None else (*settings.pass_headers, *cors_headers),
+    )
     return runtime
 
 
@@ -111,6 +130,7 @@ def build_runtime(
         credentials=credentials,
         mcp=mcp,
         custom_tools=custom_tools,
+        remote=[name for name, bridge in bridges.items() if isinstance(bridge, ForwardsPlatformRequests)],
     )
     context = context or platform.build_context
     max_adapters, idle_timeout = settings.adapters_kept, settings.adapter_idle
@@ -183,15 +203,28 @@ def _allowed_methods(app: FastAPI, request: Request) -> list[str]:
 
 
 def include_routers(
-    app: FastAPI | APIRouter, routers: Sequence[APIRouter], runtime: ServerRuntime, guard: Guard, prefix: str = ""
+    app: FastAPI | APIRouter,
+    routers: Sequence[APIRouter],
+    runtime: ServerRuntime,
+    guard: Guard,
+    prefix: str = "",
+    *,
+    dependencies: Sequence[DependsParam] = (),
+    cors_headers: Sequence[str] | None = (),
 ) -> None:
-    """Add the routes, CORS for them if this is an app, and the runtime's lifespan."""
+    """Add the routes, CORS for them if this is an app, and the runtime's lifespan. Without `cors_headers` there is no CORS."""
     for router in routers:
-        app.include_router(router, prefix=prefix)
-    if isinstance(app, FastAPI):
+        app.include_router(router, prefix=prefix, dependencies=list(dependencies))
+    if isinstance(app, FastAPI) and cors_headers is not None:
         routes = [route for router in routers for route in router.routes]
-        headers = runtime.settings.pass_headers
-        app.add_middleware(Cors, allows=guard.allows_origin, routes=routes, prefix=prefix, headers=headers)
+        app.add_middleware(
+            Cors,
+            allows=guard.allows_origin,
+            is_left_to=guard.leaves_cors_to,
+            routes=routes,
+            prefix=prefix,
+            headers=cors_headers,
+        )
     _wrap_lifespan(app, runtime)
 
 

@@ -17,9 +17,12 @@ from fastapi import Request
 from ambient_runner.config import is_loopback
 from ambient_runner.errors import Forbidden, RunnerError, Unauthorized
 from ambient_runner.runs.run import Actor
+from ambient_runner.server.cors import has_cors_middleware
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from ambient_runner.server.cors import CorsMode
 
 Authorize = Callable[[Request], Awaitable[Actor | None] | Actor | None]
 """Returns the Actor of a request, or None to deny it; plain or async."""
@@ -33,18 +36,26 @@ class Guard:
     """Checks every request of our routes and returns its Actor."""
 
     def __init__(
-        self, authorize: Authorize | None = None, *, hosts: Collection[str] = (), origins: Collection[str] = ()
+        self,
+        authorize: Authorize | None = None,
+        *,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        cors: CorsMode = True,
     ) -> None:
+        """`origins` may contain `*`. If `cors` leaves it to the app to answer CORS requests, every origin is accepted here."""
         self._authorize = authorize
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
+        self._cors: CorsMode = cors
 
     async def __call__(self, request: Request) -> Actor:
         """Return the Actor of this request. Raises: Forbidden, Unauthorized."""
         host = _single_header(request, "host")
         if not _is_test_client(request, host):
             self._check_host(host)
-        self._check_origin(request, host)
+        if not self.leaves_cors_to(request.app):
+            self._check_origin(request, host)
         if self._authorize is None:
             _require_local(request)
             return Actor()
@@ -52,7 +63,11 @@ class Guard:
 
     def allows_origin(self, origin: str) -> bool:
         """Return True if pages of this origin may use the server: listed ones, and without authorization those of this machine."""
-        return origin in self._origins or (self._authorize is None and _is_loopback_origin(origin))
+        return not self._origins.isdisjoint({origin, "*"}) or (self._authorize is None and _is_loopback_origin(origin))
+
+    def leaves_cors_to(self, app: object) -> bool:
+        """Return True if the app decides which pages may call it."""
+        return has_cors_middleware(app) if self._cors == "auto" else not self._cors
 
     def _check_origin(self, request: Request, host: str) -> None:
         origin = request.headers.get("origin")

@@ -7,7 +7,7 @@ Servers without file agents pay nothing: git, workspaces and their locks are not
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ambient_runner.services.mcp.status import McpStatus
 from ambient_runner.services.setup import Setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
     from ambient_runner.bridges.base import FrameworkCapabilities
     from ambient_runner.config import Settings
@@ -72,12 +72,15 @@ class Platform:
         credentials: Credentials | None = None,
         mcp: ThreadServers | None = None,
         custom_tools: Sequence[Any] = (),
+        remote: Collection[str] = (),
     ) -> None:
+        """`remote` are the agents that run on another server, which prepares their runs and has their files."""
+        local = {name: _without_files(agent) if name in remote else agent for name, agent in agents.items()}
         self.secrets = secrets
         self.file_services = (
-            _create_file_services(settings) if any(agent.file_system for agent in agents.values()) else None
+            _create_file_services(settings) if any(agent.file_system for agent in local.values()) else None
         )
-        self.has_mcp = any(agent.mcp for agent in agents.values())
+        self.has_mcp = any(agent.mcp for agent in local.values())
         self._runner: Runner | None = None
         self._settings = settings
         self._agents = agents
@@ -86,7 +89,7 @@ class Platform:
         self._mcp_config = McpConfig(_mcp_config_file(settings), project=settings.mcp_project, thread=mcp)
         self._mcp_status = McpStatus()
         self.setup = Setup(
-            agents=agents,
+            agents=local,
             workspaces=self.file_services.workspaces if self.file_services else None,
             mcp=self._mcp_config,
             credentials=self._credentials,
@@ -192,6 +195,11 @@ class Platform:
             if self.file_services
             else ()
         )
+
+
+def _without_files(agent: FrameworkCapabilities) -> FrameworkCapabilities:
+    """Return the capabilities of an agent that needs nothing prepared here."""
+    return replace(agent, file_system=False, mcp=False)
 
 
 def _create_file_services(settings: Settings) -> FileServices:

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
     from ambient_runner.server.runtime import ServerRuntime
 
 __all__ = [
+    "THREAD_MEMBERS",
     "client_profile",
     "forwarded_headers",
+    "git_token_headers",
     "parse_thread_id",
     "read_object",
     "read_text",
     "request_git_tokens",
     "request_scope",
 ]
+
+THREAD_MEMBERS = ("threadId", "thread_id")
+"""Members of a body, and query parameters, that name the thread."""
 
 _MAX_BODY_BYTES = 1 << 16
 _NO_THREAD = "`threadId` is missing. A server with a single thread can name it in the setting `default_thread`."
@@ -59,7 +64,7 @@ async def request_scope(
 
 def parse_thread_id(*sources: Mapping[str, Any], default: str = "") -> str:
     """Return the first thread id, under `threadId` or `thread_id`; else the default. Raises: InvalidInput."""
-    thread_ids = [source[name] for source in sources for name in ("threadId", "thread_id") if source.get(name)]
+    thread_ids = [source[name] for source in sources for name in THREAD_MEMBERS if source.get(name)]
     thread = thread_ids[0] if thread_ids else default
     if not isinstance(thread, str) or not thread:
         raise InvalidInput(_NO_THREAD)
@@ -74,10 +79,13 @@ def forwarded_headers(request: Request, names: Iterable[str]) -> Mapping[str, st
 
 
 def request_git_tokens(request: Request) -> dict[str, str]:
-    """Return the git tokens in the request's headers, for this one clone. Raises: InvalidInput."""
-    tokens = {
-        name: value for header, name in _TOKEN_HEADERS.items() if (value := request.headers.get(header, "").strip())
-    }
+    """Return the git tokens of the request, for this one clone, by the name of their environment variable. Raises: InvalidInput."""
+    return {_TOKEN_HEADERS[header]: token for header, token in git_token_headers(request).items()}
+
+
+def git_token_headers(request: Request) -> dict[str, str]:
+    """Return the headers of the request that hold a git token. Raises: InvalidInput."""
+    tokens = {header: value for header in _TOKEN_HEADERS if (value := request.headers.get(header, "").strip())}
     for value in tokens.values():
         if not _MIN_TOKEN_LENGTH <= len(value) <= _MAX_TOKEN_LENGTH:
             raise InvalidInput(
@@ -107,10 +115,13 @@ def client_profile(request: Request, declared: str | None, assumed: str) -> Prof
     return profile_for_version(explicit or declared or assumed)
 
 
-async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] = ("application/json",)) -> bytes:
-    """Return the whole body. Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded, InvalidInput."""
+async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...] | None = None) -> bytes:
+    """Return the whole body, which has one of these types; the default is JSON of any kind.
+
+    Raises: UnsupportedMediaType, PayloadTooLarge as soon as the limit is exceeded, InvalidInput.
+    """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in media_types:
+    if not (_is_json_type(media_type) if media_types is None else media_type in media_types):
         raise UnsupportedMediaType
     if request.headers.get("content-encoding", "identity").lower() not in {"", "identity"}:
         raise UnsupportedMediaType("Send the body without a content encoding.")
@@ -121,6 +132,11 @@ async def read_body(request: Request, limit: int, *, media_types: tuple[str, ...
         if len(body) > limit:
             raise _too_large(limit)
     return bytes(body)
+
+
+def _is_json_type(media_type: str) -> bool:
+    """Return True for `application/json` and types based on it, such as `application/vnd.api+json`."""
+    return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 
 
 def _check_length(declared: str | None, limit: int) -> None:

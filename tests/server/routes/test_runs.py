@@ -95,3 +95,23 @@ async def test_a_request_to_an_unknown_route_gets_the_routes_that_start_runs(pat
         response = await client.get(path)
     assert error_of(response) == (404, "not_found")
     assert "`POST /`" in sentence(response)
+
+
+async def test_an_open_interrupt_is_cancelled_by_a_stop_and_the_thread_accepts_messages() -> None:
+    async with demo() as client:
+        asked = [event for _, event in frames(await client.post("/", json=run_body("approve the deploy")))]
+        (question,) = asked[-1]["outcome"]["interrupts"]
+        refused = await client.post("/", json=run_body("say hi", message="u2"))
+        stopped = await client.post("/interrupt", json={"threadId": "t"})
+        answer = {"interruptId": question["id"], "status": "resolved", "payload": {"approved": True}}
+        late = await client.post("/", json={"threadId": "t", "runId": "r", "resume": [answer]})
+        again = await client.post("/interrupt", json={"threadId": "t"})
+        said = await client.post("/", json=run_body("say hi", message="u2"))
+        history = frames(await client.get("/threads/t/events?until=idle"))
+    assert error_of(refused) == (409, "pending_interrupts")
+    assert (stopped.status_code, stopped.json()["threadId"]) == (200, "t")
+    assert (error_of(late), error_of(again)) == ((409, "nothing_to_resume"), (409, "nothing_running"))
+    assert said.status_code == 200
+    assert [event["value"] for _, event in history if event.get("name") == "ambient:interrupts_cancelled"] == [
+        {"interruptIds": [question["id"]]}
+    ]

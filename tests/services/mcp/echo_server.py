@@ -12,13 +12,21 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from mcp.server.mcpserver import MCPServer
-from mcp_types import ToolAnnotations
 
-server = MCPServer("echo", version="3.2.1", log_level="ERROR")
+try:
+    from mcp.server.mcpserver import MCPServer
+    from mcp_types import ToolAnnotations
+
+    server = MCPServer("echo", version="3.2.1", log_level="ERROR")
+except ModuleNotFoundError:  # mcp 1.x
+    from mcp.server.fastmcp import FastMCP
+    from mcp.types import ToolAnnotations
+
+    server = FastMCP("echo", log_level="ERROR")
+    server._mcp_server.version = "3.2.1"
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+@server.tool(annotations=ToolAnnotations.model_validate({"readOnlyHint": True}))
 def echo(text: str) -> str:
     return text
 

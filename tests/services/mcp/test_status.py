@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 from anyio.streams.text import TextReceiveStream
@@ -19,6 +21,7 @@ from anyio.streams.text import TextReceiveStream
 from ambient_runner.errors import Draining
 from ambient_runner.services.mcp.config import McpConfigProblem, McpServer, ResolvedMcpServers
 from ambient_runner.services.mcp.status import McpStatus
+from ambient_runner.services.mcp.stdio_client import stdio_client
 from tests.machine_speed import HANG_SECONDS, promised_within, scaled, unless_hung
 from tests.services.mcp_paths import MCP_SERVER
 
@@ -263,3 +266,22 @@ async def test_a_line_without_an_end_ends_the_probe(tmp_path: Path) -> None:
             with promised_within(30):
                 rows = await status.probe(ResolvedMcpServers(servers=(program("endless", endless),)), tmp_path)
     assert [row["status"] for row in rows] == ["failed"]
+
+
+def test_a_server_whose_start_is_cancelled_at_any_moment_is_waited_for() -> None:
+    """Bug: cancelled while its pipes were connected, it was killed and not waited for, and the loop ended before it."""
+
+    async def start() -> None:
+        async with stdio_client([sys.executable, "-c", "input()"], {}, None):
+            await anyio.sleep_forever()
+
+    async def start_and_cancel(steps: int) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(start)
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+
+    for steps in range(12):
+        anyio.run(start_and_cancel, steps)
+        gc.collect()  # A process that was not waited for is a ResourceWarning.

@@ -113,6 +113,11 @@ def test_plain_urls_are_taken(url: str, source: CloneSource) -> None:
             "[2002:7f00:1::]",
             "[fe80::1]",
             "[fc00::1]",
+            "[fec0::1]",
+            "[::127.0.0.1]",
+            "[64:ff9b:1::7f00:1]",
+            "[fd20:ce::254]",
+            "168.63.129.16",
         ),
     ],
 )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
+import anyio
+import msgspec
 from fastapi import APIRouter, Request, Response
 
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.errors import RunnerError
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
-from ambient_runner.server.request_parsing import parse_thread_id, read_body
-from ambient_runner.services.feedback import MAX_FEEDBACK, LangfuseScores, read_feedback, record_feedback
+from ambient_runner.server.remote_platform import agent_of_thread, forward_to_agent
+from ambient_runner.server.request_parsing import forwarded_headers, parse_thread_id, read_body
+from ambient_runner.services.credentials import RequestScope
+from ambient_runner.services.feedback import MAX_FEEDBACK, TIMEOUT, LangfuseScores, read_feedback, record_feedback
 
 if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
-    from ambient_runner.services.feedback import ScoreSink
+    from ambient_runner.services.feedback import Feedback, Score, ScoreSink
+
+logger = logging.getLogger(__name__)
 
 
 def feedback_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
@@ -29,11 +38,53 @@ def feedback_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
         # Clients with a single thread use its id as their session name.
         default = runtime.settings.default_thread or feedback.payload.session_name or ""
         thread = actor.thread_key(parse_thread_id(feedback.thread_members, request.query_params, default=default))
-        payload, recorded = await record_feedback(await runtime.ensure_runner(), thread, feedback, scores)
+        runner = await runtime.ensure_runner()
+        headers = forwarded_headers(request, runtime.settings.pass_headers)
+        scope = RequestScope(actor=actor, thread=thread, headers=headers)
+        sink = scores or AgentServerScores(runtime, request, scope, feedback)
+        payload, recorded = await record_feedback(runner, thread, feedback, sink)
         event = {"name": "ambient:feedback", "metaType": feedback.meta_type, "payload": payload, "recorded": recorded}
         return JsonResponse({"type": "RAW", "event": event})
 
     return router
+
+
+class AgentServerScores:
+    """Sends feedback to the server that runs the thread's agent, which may trace its runs. A ScoreSink."""
+
+    def __init__(self, runtime: ServerRuntime, request: Request, scope: RequestScope, feedback: Feedback) -> None:
+        self._runtime = runtime
+        self._request = request
+        self._scope = scope
+        self._feedback = feedback
+
+    async def send_score(self, score: Score) -> bool:
+        """Return True if the other server delivered the score. It has the run's messages, but maybe another trace."""
+        host = await agent_of_thread(self._runtime, self._scope.thread)
+        if host is None:
+            return False
+        payload: dict[str, Any] = {**msgspec.to_builtins(self._feedback.payload), "userId": score.metadata["user"]}
+        if "messageId" in payload:
+            payload.pop("traceId", None)
+        body = {"type": self._feedback.type, "metaType": self._feedback.meta_type, "payload": payload}
+        with anyio.move_on_after(TIMEOUT):
+            try:
+                response = await forward_to_agent(self._runtime, host, self._request, "/feedback", self._scope, body)
+            except RunnerError:
+                logger.warning(
+                    "Feedback on thread %s is stored here, but the server of agent %s did not accept it",
+                    self._scope.thread.id,
+                    host.name,
+                    exc_info=True,
+                )
+                return False
+            return response is not None and _is_recorded(response.body)
+        return False
+
+
+def _is_recorded(body: Any) -> bool:
+    event = as_object(as_object(body).get("event"))
+    return event.get("recorded") is True
 
 
 def _langfuse_scores(settings: Settings) -> ScoreSink | None:

@@ -12,9 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
 
 from ambient_runner.errors import InvalidInput
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.remote_platform import forward_request, has_remote_agents
 from ambient_runner.server.request_parsing import read_object, read_text, request_git_tokens, request_scope
 from ambient_runner.server.routes.files import file_routes
 from ambient_runner.services.platform_facts import (
@@ -48,17 +50,19 @@ _PROGRESS_STEP = 10
 
 
 def platform_routes(runtime: ServerRuntime, guard: Guard) -> list[APIRouter]:
-    """Return the routes that this server's agents use."""
-    services = runtime.platform.file_services
+    """Return the routes that this server's agents use. For an agent on another server, that server answers."""
+    services, is_gateway = runtime.platform.file_services, has_remote_agents(runtime)
     routers: list[APIRouter] = []
+    if services or is_gateway:
+        routers += [make(runtime, guard) for make in (_repo_routes, _workflow_routes)]
     if services:
-        routers += [make(runtime, guard, services) for make in (_repo_routes, _workflow_routes, file_routes)]
-    if runtime.platform.has_mcp:
+        routers += [file_routes(runtime, guard, services)]
+    if runtime.platform.has_mcp or is_gateway:
         routers += [_mcp_routes(runtime, guard)]
     return routers
 
 
-def _repo_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -> APIRouter:
+def _repo_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the routes `POST /repos/add`, `POST /repos/remove` and `GET /repos/status`."""
     router = APIRouter(route_class=AmbientRoute)
     platform = runtime.platform
@@ -67,9 +71,10 @@ def _repo_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -
     async def add_repo(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        actions = _PlatformActions(
-            platform, services, await request_scope(runtime, request, actor, body), request_git_tokens(request)
-        )
+        scope = await request_scope(runtime, request, actor, body)
+        if forwarded := await forward_request(runtime, request, "/repos/add", scope, body):
+            return forwarded
+        actions = _PlatformActions(platform, _file_services(runtime), scope, request_git_tokens(request))
         job = await actions.add_repo(body)
         if request.query_params.get("wait") == "0":
             return JsonResponse({"message": "Repository is being cloned", "name": job.key.name}, status_code=202)
@@ -81,20 +86,31 @@ def _repo_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -
     async def remove_repo(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        thread = (await request_scope(runtime, request, actor, body)).thread
-        removed = await services.repos.remove(thread, read_text(body, "name", required=True))
-        await platform.append_fact(thread, repo_removed(removed.name))
+        scope = await request_scope(runtime, request, actor, body)
+        if forwarded := await forward_request(runtime, request, "/repos/remove", scope, body):
+            return forwarded
+        removed = await _file_services(runtime).repos.remove(scope.thread, read_text(body, "name", required=True))
+        await platform.append_fact(scope.thread, repo_removed(removed.name))
         return JsonResponse({"message": "Repository removed"})
 
     @router.get("/repos/status")
     async def repo_status(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return JsonResponse({"repos": await services.repos.status(scope.thread)})
+        if forwarded := await forward_request(runtime, request, "/repos/status", scope):
+            return forwarded
+        return JsonResponse({"repos": await _file_services(runtime).repos.status(scope.thread)})
 
     return router
 
 
-def _workflow_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -> APIRouter:
+def _file_services(runtime: ServerRuntime) -> FileServices:
+    """Return the services of this server's own file agents. Raises: HTTPException if it has none."""
+    if runtime.platform.file_services is None:
+        raise HTTPException(404)
+    return runtime.platform.file_services
+
+
+def _workflow_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the route `POST /workflow`."""
     router = APIRouter(route_class=AmbientRoute)
 
@@ -102,9 +118,11 @@ def _workflow_routes(runtime: ServerRuntime, guard: Guard, services: FileService
     async def change_workflow(request: Request) -> Response:
         actor = await guard(request)
         body = await read_object(request)
-        actions = _PlatformActions(
-            runtime.platform, services, await request_scope(runtime, request, actor, body), request_git_tokens(request)
-        )
+        scope = await request_scope(runtime, request, actor, body)
+        if forwarded := await forward_request(runtime, request, "/workflow", scope, body):
+            return forwarded
+        services, tokens = _file_services(runtime), request_git_tokens(request)
+        actions = _PlatformActions(runtime.platform, services, scope, tokens)
         if "gitUrl" not in body:
             raise InvalidInput("`gitUrl` is missing. Send an empty string to remove the workflow.")
         return JsonResponse(
@@ -121,6 +139,10 @@ def _mcp_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     @router.get("/mcp/status")
     async def mcp_status(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
+        if forwarded := await forward_request(runtime, request, "/mcp/status", scope):
+            return forwarded
+        if not runtime.platform.has_mcp:
+            raise HTTPException(404)
         rows = await runtime.platform.mcp_status(scope)
         return JsonResponse({"servers": rows, "totalCount": len(rows)})
 

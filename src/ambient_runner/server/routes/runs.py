@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import logging
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import quote
 
 import anyio
@@ -22,9 +23,11 @@ from ambient_runner.errors import InvalidInput, RunnerError, UnknownAgent
 from ambient_runner.ledger.records import IdempotencyClaim
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate_format
+from ambient_runner.protocol.profiles import Profile
 from ambient_runner.protocol.run_input import newest_user_message, parse_input
 from ambient_runner.protocol.strict_json import is_too_deep
 from ambient_runner.runs.loop_detection import VIA, parse_via_header
+from ambient_runner.runs.reattach import facts_before_run
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
 from ambient_runner.runs.view_cache import ThreadEpoch
 from ambient_runner.server.end_conditions import UntilRunEnds
@@ -33,11 +36,12 @@ from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import client_profile, forwarded_headers, read_body
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
+    from ambient_runner.config import OnPendingInterrupt
     from ambient_runner.protocol.events import RunAgentInput
-    from ambient_runner.protocol.profiles import Profile
     from ambient_runner.protocol.run_input import ParsedInput
+    from ambient_runner.runs.run import RunAttribute
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
@@ -51,13 +55,19 @@ _LARGE_BODY_BYTES = 1 << 18
 logger = logging.getLogger(__name__)
 
 
-def run_routes(runtime: ServerRuntime, guard: Guard, *, without_slash: bool = False) -> APIRouter:
+PrepareRun = Callable[[Request, "RunAgentInput"], Awaitable["Mapping[RunAttribute[Any], Any]"]]
+"""Returns attributes for the run of a request. Nothing is started if it raises."""
+
+
+def run_routes(
+    runtime: ServerRuntime, guard: Guard, *, without_slash: bool = False, prepare_run: PrepareRun | None = None
+) -> APIRouter:
     """Return the routes `POST /`, `POST /agents/{name}` and `POST /interrupt`; with `without_slash` also the bare prefix."""
     router = APIRouter(route_class=AmbientRoute)
 
     @router.post("/")
     async def run_default(request: Request) -> Response:
-        return await _start_run(runtime, request, await guard(request), runtime.default_agent)
+        return await _start_run(runtime, request, await guard(request), runtime.default_agent, prepare_run)
 
     if without_slash:
         router.add_api_route("", run_default, methods=["POST"])
@@ -65,9 +75,8 @@ def run_routes(runtime: ServerRuntime, guard: Guard, *, without_slash: bool = Fa
     @router.post("/agents/{name}/", include_in_schema=False)
     @router.post("/agents/{name}")
     async def run_named(request: Request, name: str) -> Response:
-        return await _start_run(
-            runtime, request, await guard(request), runtime.default_agent if name == "default" else name
-        )
+        agent = runtime.default_agent if name == "default" else name
+        return await _start_run(runtime, request, await guard(request), agent, prepare_run)
 
     @router.post("/interrupt")
     async def interrupt_run(request: Request) -> Response:
@@ -76,7 +85,9 @@ def run_routes(runtime: ServerRuntime, guard: Guard, *, without_slash: bool = Fa
     return router
 
 
-async def _start_run(runtime: ServerRuntime, request: Request, actor: Actor, agent: str) -> Response:
+async def _start_run(
+    runtime: ServerRuntime, request: Request, actor: Actor, agent: str, prepare_run: PrepareRun | None
+) -> Response:
     if agent not in runtime.agents:
         raise UnknownAgent
     body = await read_body(request, runtime.settings.max_body)
@@ -86,15 +97,17 @@ async def _start_run(runtime: ServerRuntime, request: Request, actor: Actor, age
     profile = client_profile(request, run_input.protocol_version, runtime.settings.client_for(agent))
     runner = await runtime.ensure_runner()
     start = start_request(runtime, request, actor, agent, run_input, body)
+    if prepare_run is not None:
+        start = replace(start, attributes=await prepare_run(request, run_input))
     if newest_user_message(run_input.messages) is None:
         start = replace(
             start, prompt=await runtime.platform.startup_prompt(agent, actor.thread_key(run_input.thread_id))
         )
     may_wait = (start.on_busy or runtime.settings.on_busy) in {"queue", "supersede"}
     with with_skipped_messages(parsed):
-        started = await (_start_while_connected(runner, start, request) if may_wait else runner.start(start))
+        started = await (start_while_connected(runner, start, request) if may_wait else runner.start(start))
     event_lines = request.query_params.get("event_lines") == "1"
-    return run_stream(runtime, runner, request, started, profile, on_disconnect, event_lines=event_lines)
+    return await run_stream(runtime, runner, request, started, profile, on_disconnect, event_lines=event_lines)
 
 
 def start_request(
@@ -107,10 +120,19 @@ def start_request(
         input=run_input,
         claim=_idempotency_claim(request, actor, agent, body),
         on_busy=cast("OnBusy | None", _header_choice(request, "x-ambient-on-busy", get_args(OnBusy))),
+        on_pending_interrupt=_pending_interrupt_policy(runtime, request, agent, run_input),
         caller=_parse_traceparent(request),
         headers=forwarded_headers(request, runtime.settings.pass_headers),
         via=parse_via_header(request.headers.get(VIA)),
     )
+
+
+def _pending_interrupt_policy(
+    runtime: ServerRuntime, request: Request, agent: str, run_input: RunAgentInput
+) -> OnPendingInterrupt:
+    """Return the setting. By default only clients of AG-UI 1.0 have to answer: older ones may not know how."""
+    profile = client_profile(request, run_input.protocol_version, runtime.settings.client_for(agent))
+    return runtime.settings.on_pending_interrupt or ("reject" if profile is Profile.V1 else "cancel")
 
 
 def disconnect_policy(runtime: ServerRuntime, request: Request) -> str:
@@ -118,7 +140,7 @@ def disconnect_policy(runtime: ServerRuntime, request: Request) -> str:
     return _header_choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or runtime.settings.on_disconnect
 
 
-def run_stream(
+async def run_stream(
     runtime: ServerRuntime,
     runner: Runner,
     request: Request,
@@ -128,7 +150,7 @@ def run_stream(
     *,
     event_lines: bool = False,
 ) -> EventStream:
-    """Return the response to a POST: the run's event stream up to its end."""
+    """Return the response to a POST: the run's event stream up to its end. What happened since the run before follows its first event."""
     return EventStream(
         runtime,
         runner,
@@ -138,6 +160,8 @@ def run_stream(
             profile,
             wire_format=negotiate_format(request.headers.get("accept")),
             event_lines=event_lines,
+            start_events=await facts_before_run(runner.ledger, started),
+            withdrawn=await runner.find_withdrawn_content(started.thread) if started.is_joined else None,
         ),
         after=started.after,
         until=UntilRunEnds(started.run),
@@ -146,7 +170,7 @@ def run_stream(
     )
 
 
-async def _start_while_connected(runner: Runner, start: StartRequest, request: Request) -> Started:
+async def start_while_connected(runner: Runner, start: StartRequest, request: Request) -> Started:
     """Start the run, or leave the queue when the client disconnects. A run that has started continues.
 
     Raises: ClientDisconnect, and whatever `Runner.start` raises.

@@ -27,14 +27,13 @@ from ambient_runner.server.request_parsing import client_profile, read_body
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadInfo, ThreadKey
-    from ambient_runner.projections.redaction import Redactor
     from ambient_runner.runs.run import Actor
     from ambient_runner.runs.runner import Runner
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
 
-PATCH_TYPES = ("application/json", "application/json-patch+json")
-MAX_PATCH_BYTES = 1 << 20
+_PATCH_TYPES = ("application/json", "application/json-patch+json")
+_MAX_PATCH_BYTES = 1 << 20
 _PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000
 _MAX_ATTEMPTS = 10
@@ -85,14 +84,15 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
         raise UnknownThread
     form = negotiate_format(request.headers.get("accept"))
     query = request.query_params
+    after = _resume_after(request, info)
     framer = Framer(
         info.epoch,
         client_profile(request, declared=None, assumed=Profile.V1.value),
         wire_format=form,
         event_lines=query.get("event_lines") == "1",
         strict=query.get("strict") == "1",
+        withdrawn=await runner.find_withdrawn_content(key) if after < info.last else None,
     )
-    after = _resume_after(request, info)
     start, preface = await _start_position(runner, info, framer, after)
     return EventStream(
         runtime,
@@ -169,7 +169,7 @@ def _integer_param(request: Request, name: str) -> int | None:
 
 
 async def _patch_response(runtime: ServerRuntime, request: Request, key: ThreadKey) -> Response:
-    body = await read_body(request, MAX_PATCH_BYTES, media_types=PATCH_TYPES)
+    body = await read_patch(request)
     runner = await runtime.ensure_runner()
     return _state_response(*await patch_state(runner, key, body))
 
@@ -179,7 +179,7 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
 
     Raises: InvalidPatch, PatchConflict, UnknownThread, ThreadBusy.
     """
-    operations = _parse_patch(body, runner.new_redactor())
+    operations = runner.new_redactor().redact_value(parse_patch(body))
     fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
     hidden = await hidden_keys(runner, key)
     for _ in range(_MAX_ATTEMPTS):
@@ -191,13 +191,17 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
     raise PatchConflict
 
 
-def _parse_patch(body: bytes, redactor: Redactor) -> Any:
-    """Return the patch with secrets redacted. The state validates it."""
+def parse_patch(body: bytes) -> Any:
+    """Return the JSON value of a patch; the state validates it. Raises: InvalidPatch."""
     try:
-        operations = strict_json.loads(body)
+        return strict_json.loads(body)
     except InvalidInput as error:
         raise InvalidPatch(error.message) from error
-    return redactor.redact_value(operations)
+
+
+async def read_patch(request: Request) -> bytes:
+    """Return the body of a patch. Raises: UnsupportedMediaType, PayloadTooLarge, InvalidInput."""
+    return await read_body(request, _MAX_PATCH_BYTES, media_types=_PATCH_TYPES)
 
 
 def _state_response(state: SharedState, hidden: frozenset[str]) -> JsonResponse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import httpx2
+from ambient_runner.services.mcp.client import httpx
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,9 +17,9 @@ __all__ = ["MAX_RESPONSE_BYTES", "http_client"]
 MAX_RESPONSE_BYTES = 8 << 20
 
 
-def http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+def http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
     """Return a client that follows no redirect, because the headers may hold a credential."""
-    return httpx2.AsyncClient(
+    return httpx.AsyncClient(
         headers={"accept-encoding": "identity", **(headers or {})},
         timeout=timeout,
         auth=auth,
@@ -28,17 +28,17 @@ def http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth
     )
 
 
-async def _limit_response(response: httpx2.Response) -> None:
+async def _limit_response(response: Any) -> None:
     # A response that is compressed all the same is not decompressed: a small one can expand to more than the memory.
     response.headers.pop("content-encoding", None)
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    assert isinstance(response.stream, httpx.AsyncByteStream)
     response.stream = _LimitedStream(response.stream)
 
 
-class _LimitedStream(httpx2.AsyncByteStream):
+class _LimitedStream(httpx.AsyncByteStream):
     """A response body that fails when it exceeds the limit."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -46,7 +46,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
         async for data in self._stream:
             size += len(data)
             if size > MAX_RESPONSE_BYTES:
-                raise httpx2.StreamError("the response is too long")
+                raise httpx.StreamError("the response is too long")
             yield data
 
     async def aclose(self) -> None:

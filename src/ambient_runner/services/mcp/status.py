@@ -155,9 +155,8 @@ class McpStatus:
         """Return the server's version and tools, or the reason why it failed."""
         result = _failed_result(_UNKNOWN_FAILURE)
         try:
-            with optional_dependency("mcp", "httpx2", install="ambient-runner[mcp]", refusal=ServiceError):
-                import httpx2
-                import mcp
+            with optional_dependency("mcp", install="ambient-runner[mcp]", refusal=ServiceError):
+                from ambient_runner.services.mcp.client import McpError, httpx
         except ServiceError as missing:
             return _failed_result(missing.message)
         try:
@@ -167,35 +166,33 @@ class McpStatus:
             result = _failed_result(f"It did not respond within {self._timeout:g} seconds.")
         except* OSError as errors:
             result = _failed_result(f"It could not be started or reached: {_first_reason(errors)}.")
-        except* (mcp.MCPError, httpx2.HTTPError):
+        except* (McpError, httpx.HTTPError):
             result = _failed_result(
                 "It refused the connection, or could not be reached. Check its URL, its headers and the granted credentials."
             )
         return result
 
     async def _list_tools(self, server: McpServer, cwd: Path | None) -> dict[str, Any]:
-        from mcp import Client
+        from ambient_runner.services.mcp.client import open_client
 
         async with AsyncExitStack() as stack:
             transport = await self._open_transport(server.config, cwd, stack)
-            client = await stack.enter_async_context(Client(transport, read_timeout_seconds=self._timeout))
+            client = await stack.enter_async_context(open_client(transport, self._timeout))
             tools: list[dict[str, Any]] = []
             cursor: str | None = None
             for _ in range(_MAX_PAGES):
-                page = await client.list_tools(cursor=cursor)
-                tools += [_describe_tool(tool) for tool in page.tools]
-                cursor = page.next_cursor
+                page, cursor = await client.list_tools(cursor)
+                tools += [_describe_tool(tool) for tool in page]
                 if cursor is None:
                     break
-            info = client.server_info
-            return {"status": "connected", "version": info.version if info else "", "tools": tools}
+            return {"status": "connected", "version": client.server_version, "tools": tools}
 
     async def _open_transport(self, config: dict[str, Any], cwd: Path | None, stack: AsyncExitStack) -> Any:
         """Open the transport to a server. A child process gets the environment of its configuration and nothing of this process's own."""
-        import httpx2
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
+        from ambient_runner.services.mcp.client import httpx
         from ambient_runner.services.mcp.http_client import http_client
         from ambient_runner.services.mcp.stdio_client import stdio_client
 
@@ -203,7 +200,7 @@ class McpStatus:
             return stdio_client([config["command"], *config["args"]], config["env"], cwd)
         if config["type"] == "sse":
             return sse_client(config["url"], config["headers"], self._timeout, httpx_client_factory=http_client)
-        client = http_client(config["headers"], httpx2.Timeout(self._timeout))
+        client = http_client(config["headers"], httpx.Timeout(self._timeout))
         return streamable_http_client(config["url"], http_client=await stack.enter_async_context(client))
 
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+
+from ambient_runner.runs.process import open_process
+from ambient_runner.services.mcp.client import parse_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -53,9 +55,7 @@ async def stdio_client(command: Sequence[str], env: Mapping[str, str], cwd: Path
 async def _spawn_server(
     command: Sequence[str], env: Mapping[str, str], cwd: Path | None
 ) -> AsyncGenerator[Process, None]:
-    process = await anyio.open_process(
-        command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, cwd=cwd, start_new_session=True
-    )
+    process = await open_process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, cwd=cwd)
     try:
         yield process
         assert process.stdin
@@ -91,7 +91,7 @@ async def _read_messages(
 
 async def _deliver_line(line: bytes, inbound: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
     try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = parse_message(line)
     except ValueError:
         return
     await inbound.send(SessionMessage(message))

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import anyio
 import anyio.to_thread
 
+from ambient_runner.config.addresses import is_public_address
 from ambient_runner.errors import CredentialsInUrl, Forbidden, InvalidInput, ServiceError
 
 __all__ = ["CloneSource", "Scheme", "SourceRules", "strip_git_suffix"]
@@ -35,7 +36,6 @@ _URL = re.compile(
 # Only with a user: `word:…` alone could also be one of git's transports, such as `ext::`.
 _SCP = re.compile(rf"(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@{_HOST}:(?![:-]|//|[0-9]+/){_PATH}")
 _CREDENTIALS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*@")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,13 +163,4 @@ async def _resolve_addresses(source: CloneSource) -> tuple[str, ...]:
 
 
 def _is_public(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    return ip.is_global and not ip.is_multicast and all(_is_public(str(inner)) for inner in _embedded_ipv4(ip))
-
-
-def _embedded_ipv4(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """Return the IPv4 addresses embedded in an IPv6 one: mapped, 6to4 and NAT64."""
-    if isinstance(ip, ipaddress.IPv4Address):
-        return []
-    nat64 = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None
-    return [inner for inner in (ip.ipv4_mapped, ip.sixtofour, nat64) if inner]
+    return is_public_address(ipaddress.ip_address(address.partition("%")[0]))

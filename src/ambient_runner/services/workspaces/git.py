@@ -27,6 +27,7 @@ from ambient_runner.errors import (
     RepoTooLarge,
     ServiceError,
 )
+from ambient_runner.runs.process import open_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -193,14 +194,8 @@ class Git:
         options = [part for setting in settings for part in ("-c", setting)]
         command = [*_LIMITED_COMMAND, str(self.max_memory >> 10), *options, *args]
         try:
-            process = await anyio.open_process(
-                command,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=PIPE,
-                env=self._child_environment(remote),
-                cwd=cwd,
-                start_new_session=True,
+            process = await open_process(
+                command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=self._child_environment(remote), cwd=cwd
             )
         except FileNotFoundError as error:
             raise GitUnavailable from error
