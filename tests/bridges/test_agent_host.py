@@ -113,6 +113,28 @@ async def test_idle_adapters_are_closed_and_created_again_as_a_continuation() ->
     assert [adapter.context.is_continuation for adapter in bridge.made] == [False, True]
 
 
+async def test_an_adapter_that_waits_for_an_answer_is_neither_evicted_nor_replaced_by_another() -> None:
+    class Patient(Adapter):
+        is_waiting = True
+
+    class PatientBridge(Bridge):
+        def create_adapter(self, ctx: PlatformContext) -> Adapter:
+            self.made.append(Patient(ctx))
+            return self.made[-1]
+
+    bridge = PatientBridge()
+    hosted = AgentHost("agent", bridge, max_adapters=1, idle_timeout=0.0)
+    async with running(hosted) as runner:
+        for thread in ("a", "b"):
+            await one_run(runner, "u1", thread=thread)
+        await hosted.evict_idle()
+        assert [adapter.closed for adapter in bridge.made] == [False, False]
+        for adapter in bridge.made:
+            adapter.is_waiting = False
+        await hosted.evict_idle()
+        assert [adapter.closed for adapter in bridge.made] == [True, True]
+
+
 async def test_no_more_adapters_are_cached_than_allowed() -> None:
     bridge = Bridge()
     async with running(AgentHost("agent", bridge, max_adapters=2)) as runner:

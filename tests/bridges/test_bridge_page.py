@@ -78,7 +78,9 @@ MEMBERS = {
     )
     for name in (*dir(kind), *getattr(kind, "__annotations__", ()))
 }
-OPTIONAL_METHODS = {"run", "interrupt", "aclose", "waits_for", "erase_thread"}
+OPTIONAL_METHODS = {
+    *("run", "interrupt", "aclose", "waits_for", "is_waiting", "erase_thread", "check_run", "forward_platform_request")
+}
 
 
 def test_every_name_on_the_page_is_exported() -> None:

@@ -279,6 +279,20 @@ def test_a_missing_framework_is_reported_with_its_install_command(
     assert f"pip install '{install}'" in refusal("mine=broken_project:x")
 
 
+@pytest.mark.parametrize(
+    ("line", "is_adk"), [("from google.adk import agents", True), ("from google.cloud import storage", False)]
+)
+def test_a_missing_namespace_is_adks_only_if_the_line_imports_adk(
+    line: str, is_adk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_project.py").write_text(line)
+    for name in [name for name in sys.modules if f"{name}.".startswith("google.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "google", None)
+    said = refusal("mine=broken_project:x")
+    assert ("pip install 'ambient-runner[adk]'" in said, "pip install" in said) == (is_adk, is_adk)
+
+
 def test_a_framework_that_a_factory_misses_is_reported_with_its_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

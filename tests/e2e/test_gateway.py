@@ -58,6 +58,11 @@ def shown(events: list[dict[str, Any]]) -> list[str]:
     return json.loads(text_of(events))
 
 
+def lapsed(events: list[dict[str, Any]]) -> list[list[str]]:
+    """The interrupts that the run says have lapsed."""
+    return [event["value"]["interruptIds"] for event in events if event.get("name") == "ambient:interrupt_lapsed"]
+
+
 async def snapshot(server: Child, thread: str) -> list[dict[str, Any]]:
     async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
         return (await http.get(f"/message_snapshot/{thread}")).json()["messages"]
@@ -140,6 +145,9 @@ async def test_an_interrupt_survives_its_server_by_being_raised_again(directory:
                 again = one_run(events_of(await run(gateway.url, answer(asked))))
                 done = one_run(events_of(await run(gateway.url, answer(again))))
     assert [ending(events) for events in (asked, again, done)] == ["interrupt", "interrupt", "success"]
+    # Row 7: the answer that was lost is announced.
+    assert lapsed(again) == [[interrupt["id"] for interrupt in asked[-1]["outcome"]["interrupts"]]]
+    assert lapsed(done) == []
     assert text_of(done) == "Approved: I may the deploy."
 
 

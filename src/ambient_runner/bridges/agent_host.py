@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.base import (
     AwaitsAnswer,
+    ChecksRuns,
     Closeable,
     ErasesThreads,
+    ForwardsPlatformRequests,
+    HoldsInterrupts,
     Interruptible,
     PlatformContext,
     check_agent_name,
@@ -49,6 +52,11 @@ class _CachedAdapter:
     last_used: float
     is_running: bool = False
 
+    @property
+    def is_idle(self) -> bool:
+        """True if it neither runs nor waits for an answer."""
+        return not self.is_running and not _is_waiting(self.adapter)
+
 
 class AgentHost:
     """One bridge under one name. `context` returns the PlatformContext of a run; the adapter is replaced when it changes.
@@ -70,10 +78,16 @@ class AgentHost:
         self.hidden_state = frozenset(bridge.hidden_state)
         self.middleware: Sequence[Middleware] = tuple(bridge.middleware())
         self.default_prompt = bridge.default_prompt
+        self.restates_messages = bridge.restates_messages
         self._context = context or default_context
         self._max_adapters = max_adapters
         self._idle_timeout = idle_timeout
         self._adapters: OrderedDict[tuple[ThreadKey, Actor], _CachedAdapter] = OrderedDict()
+
+    @property
+    def forwarder(self) -> ForwardsPlatformRequests | None:
+        """The bridge, if its agent runs on another server, which answers platform requests."""
+        return self.bridge if isinstance(self.bridge, ForwardsPlatformRequests) else None
 
     @asynccontextmanager
     async def open_run(self, run: Run) -> AsyncGenerator[AsyncGenerator[Any, None], None]:
@@ -86,6 +100,16 @@ class AgentHost:
         finally:
             cached.is_running = False
             cached.last_used = time.monotonic()
+
+    def check_run(self, run: Run) -> None:
+        if isinstance(self.bridge, ChecksRuns):
+            self.bridge.check_run(run)
+
+    async def cancel_interrupts(self, thread: ThreadKey) -> None:
+        for cached in [cached for slot, cached in self._adapters.items() if slot[0] == thread]:
+            if not cached.is_running and _is_waiting(cached.adapter) and isinstance(cached.adapter, Interruptible):
+                with isolate(f"cancelling the interrupts of agent {self.name} on thread {thread.id}"):
+                    await cached.adapter.interrupt()
 
     async def interrupt(self, run: Run) -> bool:
         cached = self._adapters.get((run.thread, run.actor))
@@ -101,11 +125,9 @@ class AgentHost:
             await self.bridge.erase_thread(thread)
 
     async def evict_idle(self) -> None:
-        """Close adapters that have been idle too long, then the oldest idle ones above the limit."""
+        """Close adapters that have been idle too long, then the oldest idle ones above the limit. One that waits for an answer stays."""
         old = time.monotonic() - self._idle_timeout
-        for slot in [
-            slot for slot, cached in self._adapters.items() if not cached.is_running and cached.last_used < old
-        ]:
+        for slot in [slot for slot, cached in self._adapters.items() if cached.is_idle and cached.last_used < old]:
             await self._close_adapter(slot)
         await self._evict_excess()
 
@@ -149,7 +171,7 @@ class AgentHost:
 
     async def _evict_excess(self) -> None:
         excess = max(len(self._adapters) - self._max_adapters, 0)
-        idle = (slot for slot, cached in self._adapters.items() if not cached.is_running)
+        idle = (slot for slot, cached in self._adapters.items() if cached.is_idle)
         for slot in list(islice(idle, excess)):
             await self._close_adapter(slot)
 
@@ -158,6 +180,10 @@ class AgentHost:
         if cached is not None and isinstance(cached.adapter, Closeable):
             with isolate(f"closing the adapter of agent {self.name} for thread {slot[0].id}"):
                 await cached.adapter.aclose()
+
+
+def _is_waiting(adapter: Any) -> bool:
+    return isinstance(adapter, HoldsInterrupts) and adapter.is_waiting
 
 
 def _waits_for(adapter: Any, run_input: RunAgentInput) -> bool:

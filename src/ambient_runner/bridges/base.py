@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.ledger.records import ThreadKey
-    from ambient_runner.runs.run import Middleware
+    from ambient_runner.runs.run import Middleware, Run
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Adapter(Protocol):
     """An AG-UI agent for one thread, returned by `create_adapter`. Events are `ambient_runner.protocol.events` or `ag_ui.core`.
 
     Optional methods: `async def interrupt(self) -> None` (stop the current run), `async def aclose(self) -> None` (release resources) and
-    `def waits_for(self, input: RunAgentInput) -> bool` (see `AwaitsAnswer`).
+    `def waits_for(self, input: RunAgentInput) -> bool` (see `AwaitsAnswer`), the property `is_waiting` (see `HoldsInterrupts`).
     """
 
     def run(self, input: RunAgentInput) -> AsyncIterator[Any] | Iterator[Any]:  # noqa: A002  the adapter contract's name
@@ -91,10 +91,64 @@ class AwaitsAnswer(Protocol):
 
 
 @runtime_checkable
+class HoldsInterrupts(Protocol):
+    """An adapter without which its open interrupts are lost. It is not evicted while it waits. If they are cancelled between two runs, its
+    `interrupt` is called."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while an interrupt is open that only this adapter can continue from. Must become False when the interrupt expires."""
+        ...
+
+
+@runtime_checkable
+class ChecksRuns(Protocol):
+    """A bridge that refuses some runs before they start. It must not block."""
+
+    def check_run(self, run: Run) -> None:
+        """Return if the run may start. Raises: Refused."""
+        ...
+
+
+@runtime_checkable
 class ErasesThreads(Protocol):
     """A bridge whose framework stores threads itself. Called when a thread is erased, so that the framework's copy is erased too."""
 
     async def erase_thread(self, thread: ThreadKey) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlatformRequest:
+    """A request to a platform route of this server, such as `POST /repos/add`, for the server that runs the agent.
+
+    `body` is a JSON object without the thread id; None for a GET. `headers` are those of the client that the route uses.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlatformResponse:
+    """The response to a PlatformRequest: an HTTP status and a JSON value."""
+
+    status: int
+    body: Any
+
+
+@runtime_checkable
+class ForwardsPlatformRequests(Protocol):
+    """A bridge whose agent runs on another server. That server has the workspaces, MCP servers and traces of the agent's threads."""
+
+    async def forward_platform_request(self, run: Run, request: PlatformRequest) -> PlatformResponse | None:
+        """Return the other server's response; None if it has no such route.
+
+        `run` is not executed: it has the thread, actor, headers and secrets of the request. Raises: RunnerError.
+        """
+        ...
 
 
 class PlatformBridge(ABC):
@@ -119,6 +173,10 @@ class PlatformBridge(ABC):
 
     hidden_state: Collection[str] = ()
     """Names of state keys that are never sent to clients and never accepted from them."""
+
+    restates_messages: bool = True
+    """True if a MESSAGES_SNAPSHOT of an adapter restates the messages of the thread. False ignores it: the adapter's snapshots are
+    partial, or it sends none."""
 
     def middleware(self) -> Sequence[Middleware]:
         """Return the middleware for this bridge's runs, outermost first. It runs inside the server's middleware, which sees its events."""

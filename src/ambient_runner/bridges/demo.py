@@ -70,6 +70,8 @@ Command = Callable[[DemoTurn], Iterator[Step]]
 class DemoBridge(PlatformBridge):
     """The demo agent. `new_id` returns an id for a kind (message, call, interrupt); tests pass a counter."""
 
+    restates_messages = False
+
     def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
 

@@ -9,6 +9,7 @@ import importlib
 import logging
 import re
 import sys
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +31,12 @@ _SIMILARITY = 0.6
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[\w.-]+):\d+(?P<path>/\S*)?")
 _INSTALL_NAMES = {
     "claude_agent_sdk": "ambient-runner[claude]",
-    "google": "ambient-runner[adk]",
     "google.adk": "ambient-runner[adk]",
+    "google.genai": "ambient-runner[adk]",
     "httpx": "ambient-runner[remote]",
     "langchain_core": "ambient-runner[langgraph]",
     "langgraph": "ambient-runner[langgraph]",
+    "langgraph_sdk": "ambient-runner[langgraph]",
     "mcp": "ambient-runner[mcp]",
     "pydantic_ai": "pydantic-ai-slim[ag-ui]",
     "strands": "ambient-runner[strands]",
@@ -117,12 +119,26 @@ def user_code_errors(doing: str) -> Generator[None]:
 
     def to_config_error(error: Exception) -> ConfigError:
         logger.debug("%s", doing, exc_info=error)
-        missing = _INSTALL_NAMES.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+        missing = _requirement_for(error) if isinstance(error, ModuleNotFoundError) else None
         hint = f". Run: pip install '{missing}'" if missing else ""
         return ConfigError(f"{doing}: {describe_error(error)}{hint}")
 
     with reraise_as(to_config_error):
         yield
+
+
+def _requirement_for(error: ModuleNotFoundError) -> str | None:
+    """Return what installs the missing module, if it is known. A missing namespace (`google`) may be any package's: the line decides."""
+    missing = error.name or ""
+    lines = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__)]
+    return _INSTALL_NAMES.get(missing) or next(
+        (
+            requirement
+            for package, requirement in _INSTALL_NAMES.items()
+            if package.startswith(f"{missing}.") and any(package in line for line in lines)
+        ),
+        None,
+    )
 
 
 @contextmanager

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import FrameworkCapabilities
+from ambient_runner.bridges.toolkit.content import context_text
 from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError, optional_dependency
+from ambient_runner.protocol.agui_models import input_from_agui
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from ag_ui.core import BaseEvent, RunAgentInput
 
@@ -22,6 +26,7 @@ __all__ = ["PydanticAIBridge"]
 class PydanticAIBridge(AGUIBridge):
     """Serves a pydantic-ai agent. `options` are passed to `AGUIAdapter.run_stream`: `deps`, `model`, `usage_limits` and others.
 
+    Each run gets a shallow copy of `deps`, and the client's context as an additional instruction.
     Raises: ConfigError for an option that `run_stream` does not have.
     """
 
@@ -38,9 +43,24 @@ class PydanticAIBridge(AGUIBridge):
 
         async def run(input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the adapter contract's name
             adapter = AGUIAdapter(agent=agent, run_input=input)
-            stream = cast("AsyncGenerator[BaseEvent, None]", adapter.run_stream(**options))
+            stream = cast("AsyncGenerator[BaseEvent, None]", adapter.run_stream(**_options_for_run(options, input)))
             async with aclosing(stream) as events:
                 async for event in events:
                     yield event
 
         super().__init__(run, capabilities=FrameworkCapabilities(thinking=True))
+
+
+def _options_for_run(options: Mapping[str, Any], run_input: RunAgentInput) -> dict[str, Any]:
+    """Return the options of one run: with dependencies of its own, and with the client's context as an instruction."""
+    # pydantic-ai sets the run's state on `deps`: runs of other threads would read it.
+    own = {**options, "deps": copy.copy(options["deps"])} if "deps" in options else {**options}
+    context = context_text(input_from_agui(run_input).context)
+    if context:
+        instructions = own.get("instructions")
+        is_several = isinstance(instructions, Sequence) and not isinstance(instructions, str)
+        own["instructions"] = [
+            *(cast("Sequence[Any]", instructions) if is_several else [instructions] if instructions else []),
+            context,
+        ]
+    return own

@@ -8,10 +8,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic_ai import Agent
+import anyio
+from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.ui import StateDeps
 
+from ambient_runner import create_app
+from ambient_runner.bridges.pydantic_ai import PydanticAIBridge
 from ambient_runner.bridges.registry import load_agent
 from tests.machine_speed import unless_hung
 from tests.server.demo_server import SETTINGS, client_of, frames, run_body
@@ -151,8 +156,63 @@ hello = Agent(Scripted(["Hello."]).model)
 
 
 async def test_the_command_line_takes_a_pydantic_ai_agent_as_it_is() -> None:
-    from ambient_runner import create_app
-
     name, bridge = load_agent("mine=tests.bridges.agui.test_pydantic_ai:hello")
     async with client_of(create_app(SETTINGS, {name: bridge})) as client:
         assert words(await post(client, run_body("hi"))) == "Hello."
+
+
+async def test_the_model_knows_the_context_that_the_page_sends() -> None:
+    instructions: list[str | None] = []
+
+    async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        instructions.append(info.instructions)
+        yield "Hello."
+
+    agent = Agent(FunctionModel(stream_function=speak), instructions="Be kind.")
+    bridge = PydanticAIBridge(agent, instructions="Be brief.")
+    context = [{"description": "Name of the user", "value": "Bob"}]
+    async with client_of(create_app(SETTINGS, {"mine": bridge})) as client:
+        await post(client, run_body("hi", context=context))
+        await post(client, run_body("hi", thread="other"))
+    assert instructions == [
+        "Be kind.\n\nBe brief.\n\nContext of this request:\n- Name of the user: Bob",
+        "Be kind.\n\nBe brief.",
+    ]
+
+
+class Note(BaseModel):
+    text: str = ""
+
+
+async def test_the_state_of_one_thread_is_not_read_by_a_run_of_another() -> None:
+    """pydantic-ai sets the state of a run on `deps`, which the bridge has once for all runs."""
+    both_run = anyio.Event()
+    running: list[str] = []
+
+    async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
+        if len(messages) > 1:
+            yield "Done."
+            return
+        running.append("one")
+        if len(running) == 2:
+            both_run.set()
+        await both_run.wait()
+        yield call("read_note", "{}", "c1")
+
+    agent = Agent(FunctionModel(stream_function=speak), deps_type=StateDeps[Note])
+
+    @agent.tool
+    def read_note(context: RunContext[StateDeps[Note]]) -> str:
+        return context.deps.state.text
+
+    bridge = PydanticAIBridge(agent, deps=StateDeps(Note()))
+    results: dict[str, str] = {}
+    async with client_of(create_app(SETTINGS, {"mine": bridge})) as client, anyio.create_task_group() as group:
+
+        async def ask(name: str) -> None:
+            events = await post(client, run_body("hi", thread=name, state={"text": name}))
+            results[name] = next(event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT")
+
+        group.start_soon(ask, "red")
+        group.start_soon(ask, "blue")
+    assert results == {"red": "red", "blue": "blue"}

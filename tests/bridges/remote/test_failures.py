@@ -14,11 +14,22 @@ import pytest
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.remote import RemoteBridge, RemoteLimits, RemoteTimeouts
-from ambient_runner.errors import BridgeError, ConfigError
+from ambient_runner.errors import BridgeError, BridgeTimeout, ConfigError
 from ambient_runner.protocol.agui_models import input_to_agui
-from ambient_runner.protocol.events import AssistantMessage, Event, RunAgentInput, RunError, RunFinished, RunStarted
+from ambient_runner.protocol.events import (
+    AssistantMessage,
+    Event,
+    RunAgentInput,
+    RunError,
+    RunFinished,
+    RunStarted,
+    SubagentError,
+    SubagentStarted,
+    TokenUsage,
+)
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,
+    OUR_HEAD,
     SSE_HEAD,
     Answer,
     UpstreamRequest,
@@ -195,9 +206,49 @@ def test_what_is_not_the_url_of_a_server_is_refused(url: str) -> None:
     assert "secret-pass" not in refused.value.message
 
 
-async def test_an_error_of_its_own_without_a_code_is_for_the_log() -> None:
-    slipped = raw(SSE_HEAD, stream(STARTED, RunError(message="no route to db.internal:5432")))
-    async with fronting(slipped) as thread:
+FAILURE_TEXT = "OperationalError: cannot log in to postgres://admin:hunter2@db.internal/prod"
+RUN_ERRORS = {
+    None: ("agent_error", BridgeError().message),
+    "agent_timeout": ("agent_timeout", BridgeTimeout().message),
+    "model_tired": ("model_tired", "The agent failed on the other server. Try again in a moment."),
+    "unauthorized": ("unauthorized", "The agent failed on the other server. Try again in a moment."),
+    "not a code: hunter2": ("remote_failed", "The agent failed on the other server. Try again in a moment."),
+    "hunter2-token": ("remote_failed", "The agent failed on the other server. Try again in a moment."),
+}
+
+
+@pytest.mark.parametrize("reported", RUN_ERRORS)
+async def test_a_run_error_of_the_other_server_keeps_its_code_and_its_text_is_for_the_log(
+    reported: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The text of a RUN_ERROR with a code reached clients, credentials included."""
+    usage = [TokenUsage(model="m", input_tokens=3, output_tokens=5)]
+    failed = RunError(
+        message=f"{FAILURE_TEXT} hunter2-token", code=reported, usage=usage, metadata={"cause": "hunter2"}
+    )
+    answer = raw(SSE_HEAD, stream(STARTED, *said("m1", "half"), failed))
+    async with fronting(answer, headers={"Authorization": "Bearer hunter2-token"}) as thread:
         last = (await thread.run(user("u1")))[-1]
     assert isinstance(last, RunError)
-    assert (last.code, "db.internal" in last.message) == ("agent_error", False)
+    assert (last.code, last.message, last.usage, last.metadata) == (*RUN_ERRORS[reported], usage, None)
+    assert (FAILURE_TEXT in caplog.text, "hunter2-token" in caplog.text) == (True, False)
+
+
+async def test_the_error_text_of_a_subagent_on_the_other_server_is_for_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failed = SubagentError(subagent_run_id="s1", message=FAILURE_TEXT, code="tired")
+    async with fronting(framed(SubagentStarted(subagent_run_id="s1", name="x"), failed)) as thread:
+        events = await thread.run(user("u1"))
+    [shown] = [event for event in events if isinstance(event, SubagentError)]
+    assert (shown.code, shown.message) == ("tired", "The agent failed on the other server. Try again in a moment.")
+    assert FAILURE_TEXT in caplog.text
+
+
+async def test_another_ambient_runner_explains_its_errors_itself() -> None:
+    """It has hidden the text of exceptions already. An answer that does not fit its interrupt gets an explanation."""
+    failed = RunError(message="The answer does not fit. Send one of: ...", code="invalid_answer")
+    async with fronting(raw(OUR_HEAD, stream(STARTED, failed))) as thread:
+        last = (await thread.run(user("u1")))[-1]
+    assert isinstance(last, RunError)
+    assert (last.code, last.message) == (failed.code, failed.message)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ambient_runner.bridges.remote.history import HistoryMerge
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.frames import snapshot_seqs
+from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.private_entries import is_private_line, parse_correction
 from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.projections.thread_view import ThreadView
@@ -147,6 +147,62 @@ def test_a_result_is_known_by_its_call() -> None:
     ]
     snapshot: list[Message] = [*shown[:2], ToolMessage(id="other", tool_call_id="c", content="seen twice"), U2]
     assert settled(shown, [], snapshot) == [*shown[:2], ToolMessage(id="r", tool_call_id="c", content="seen twice"), U2]
+
+
+def test_a_call_goes_with_the_result_that_a_snapshot_removes() -> None:
+    """A snapshot that lists no calls kept the call, which no result could ever answer."""
+    answered: list[Message] = [
+        *(U1, says("m1", "let me look", tool_calls=[call("c1"), call("c2")])),
+        *(ToolMessage(id=f"r{n}", tool_call_id=f"c{n}", content="found") for n in (1, 2)),
+        *(says("m2", "there"), U2),
+    ]
+    without_calls = replace(answered[1], tool_calls=None)
+    result = answered[3]
+    compacted = [U1, without_calls, says("m2", "there"), U2]
+    assert settled(answered, [], compacted) == compacted
+    one_left = replace(answered[1], tool_calls=[call("c2")])
+    assert settled(answered, [], [U1, without_calls, result, says("m2", "there"), U2]) == [
+        *(U1, one_left, result, says("m2", "there"), U2)
+    ]
+
+
+def test_a_call_that_a_snapshot_lists_stays_without_its_result() -> None:
+    answered: list[Message] = [
+        *(U1, says("m1", "", tool_calls=[call("c1")])),
+        *(ToolMessage(id="r1", tool_call_id="c1", content="found"), U2),
+    ]
+    assert settled(answered, [], [answered[0], answered[1], U2]) == [answered[0], answered[1], U2]
+
+
+REUSED: list[Message] = [
+    *(U1, says("m1", "", tool_calls=[call("c1")]), ToolMessage(id="r1", tool_call_id="c1", content="a")),
+    *(U2, says("m2", "", tool_calls=[call("c1~2")]), ToolMessage(id="r2", tool_call_id="c1~2", content="b")),
+]
+"""A server has used the call id c1 twice; the second call has another id here."""
+
+
+def under_its_own_ids(message: Message, *, has_ids: bool, has_calls: bool) -> Message:
+    """The message as the server lists it."""
+    named = message if has_ids else replace(message, id="")
+    match named:
+        case AssistantMessage():
+            return replace(named, tool_calls=[call("c1")] if has_calls else None)
+        case ToolMessage():
+            return replace(named, tool_call_id="c1")
+        case _:
+            return named
+
+
+@pytest.mark.parametrize(("has_ids", "has_calls"), [(True, True), (False, True), (True, False)])
+def test_a_call_that_got_another_id_here_keeps_it(has_ids: bool, has_calls: bool) -> None:
+    """The snapshot gave two messages the same call."""
+    snapshot = [under_its_own_ids(message, has_ids=has_ids, has_calls=has_calls) for message in REUSED]
+    assert settled(REUSED, [], snapshot) is None
+
+
+def test_a_result_that_only_a_snapshot_has_belongs_to_the_call_before_it() -> None:
+    snapshot = [under_its_own_ids(message, has_ids=True, has_calls=True) for message in REUSED]
+    assert settled(REUSED[:-1], [], snapshot) == REUSED
 
 
 def test_an_id_that_occurs_twice_is_two_messages_or_one() -> None:

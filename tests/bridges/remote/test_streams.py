@@ -9,15 +9,20 @@ from contextlib import suppress
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ambient_runner.bridges.remote import RemoteBridge
+from ambient_runner.bridges.toolkit.interrupts import DECLINED
 from ambient_runner.protocol.encode import encode_ndjson
 from ambient_runner.protocol.events import (
     AssistantMessage,
     Custom,
     Event,
+    FunctionCall,
     Interrupt,
     Interrupted,
+    Message,
+    MessagesSnapshot,
     ResumeEntry,
     RunError,
     RunFinished,
@@ -28,8 +33,10 @@ from ambient_runner.protocol.events import (
     TextMessageContent,
     TokenUsage,
     Tool,
+    ToolCall,
     ToolCallArgs,
     ToolCallEnd,
+    ToolCallResult,
     ToolCallStart,
     ToolMessage,
     encode_event,
@@ -40,6 +47,7 @@ from ambient_runner.telemetry.tracing import tracing
 from tests.bridges.remote.world import (
     CHUNKED_HEAD,
     SSE_HEAD,
+    Answer,
     UpstreamRequest,
     framed,
     fronting,
@@ -142,14 +150,6 @@ async def test_result_usage_and_outcome_are_kept() -> None:
     assert (told.result, told.usage) == ({"answer": 42}, usage)
 
 
-async def test_its_own_error_is_the_error_of_the_run() -> None:
-    failed = RunError(message="The model is tired.", code="model_tired")
-    async with fronting(raw(SSE_HEAD, stream(STARTED, *said("m1", "hello")[:2], failed))) as thread:
-        told = ending(await thread.run(user("u1")))
-    assert isinstance(told, RunError)
-    assert (told.message, told.code) == ("The model is tired.", "model_tired")
-
-
 async def test_state_goes_there_and_comes_back() -> None:
     snapshot, delta = (
         StateSnapshot(snapshot={"n": 1}),
@@ -195,18 +195,146 @@ async def test_an_interrupt_is_passed_on_and_its_answer_sent_back() -> None:
     assert words(answered) == "thanks"
 
 
-async def test_a_run_whose_interrupt_is_gone_is_retried_without_the_answer() -> None:
-    def asks(name: str) -> bytes:
-        question = Interrupt(id=name, reason="confirmation")
-        return stream(STARTED, RunFinished(thread_id="x", run_id="y", outcome=Interrupted(interrupts=[question])))
+def asking(name: str, *events: Event) -> Answer:
+    """A run that ends with this interrupt."""
+    question = Interrupt(id=name, reason="confirmation")
+    asked = RunFinished(thread_id="x", run_id="y", outcome=Interrupted(interrupts=[question]))
+    return raw(SSE_HEAD, stream(STARTED, *events, asked))
 
-    forgot = status("409 Conflict", b'{"error":{"code":"nothing_to_resume","message":"gone"}}')
-    async with fronting(raw(SSE_HEAD, asks("q1")), forgot, raw(SSE_HEAD, asks("q2"))) as thread:
+
+def calls(*names: str, parent: str = "m1") -> list[Event]:
+    return [
+        event
+        for name in names
+        for event in (
+            ToolCallStart(tool_call_id=name, tool_call_name="deploy", parent_message_id=parent),
+            ToolCallArgs(tool_call_id=name, delta="{}"),
+            ToolCallEnd(tool_call_id=name),
+        )
+    ]
+
+
+FORGOT = status("409 Conflict", b'{"error":{"code":"nothing_to_resume","message":"gone"}}')
+APPROVED = ResumeEntry(interrupt_id="q1", status="resolved", payload={"approved": True})
+
+
+async def test_a_run_whose_interrupt_is_gone_is_retried_without_the_answer() -> None:
+    async with fronting(asking("q1"), FORGOT, asking("q2")) as thread:
         await thread.run(user("u1"))
         ended = ending(await thread.run(resume=[ResumeEntry(interrupt_id="q1", status="resolved")]))
         assert ["resume" in request.body for request in thread.upstream.requests] == [False, True, False]
     assert isinstance(ended, RunFinished)
     assert ended.outcome == Interrupted(interrupts=[Interrupt(id="q2", reason="confirmation")])
+
+
+async def test_an_answer_that_a_restarted_server_cannot_use_is_announced_as_lapsed() -> None:
+    """Row 7: it was dropped silently."""
+    async with fronting(asking("q1"), FORGOT, asking("q2")) as thread:
+        await thread.run(user("u1"))
+        events = await thread.run(resume=[APPROVED])
+    assert [(event.name, event.value) for event in events if isinstance(event, Custom)] == [
+        ("ambient:interrupt_lapsed", {"interruptIds": ["q1"]})
+    ]
+
+
+async def test_a_restarted_server_repeats_the_interrupted_turn_and_its_open_call_is_not_taken_for_cancelled() -> None:
+    """Row 7: the agent saw a call without a result, and continued as if the user had cancelled it."""
+    result = ToolCallResult(message_id="r1", tool_call_id="c1", content="done")
+    async with fronting(
+        asking("q1", *said("m0", "let me see"), *calls("c1", "c2"), result), FORGOT, asking("q2")
+    ) as thread:
+        await thread.run(user("u1"))
+        await thread.run(resume=[APPROVED])
+        shown = thread.shown()
+    assert [message["role"] for message in shown] == ["user", "assistant", "assistant", "tool"]
+    assert [call["id"] for call in shown[2]["toolCalls"]] == ["c1"]
+    assert (shown[3]["toolCallId"], shown[3]["content"]) == ("c1", "done")
+
+
+async def test_what_a_restarted_server_does_not_repeat_of_the_interrupted_turn_leaves_the_thread() -> None:
+    repeated: list[Message] = [user("u1"), AssistantMessage(id="m9", content="again")]
+    async with fronting(
+        asking("q1", *said("m0", "I need your approval"), *calls("c1")),
+        FORGOT,
+        asking("q2", *said("m9", "again"), MessagesSnapshot(messages=repeated)),
+    ) as thread:
+        await thread.run(user("u1"))
+        await thread.run(resume=[APPROVED])
+        assert [message["id"] for message in thread.shown()] == ["u1"]
+        assert await thread.messages() == repeated
+
+
+def makes_call(message_id: str, call_id: str) -> AssistantMessage:
+    made = ToolCall(id=call_id, function=FunctionCall(name="deploy", arguments="{}"))
+    return AssistantMessage(id=message_id, content="I will", tool_calls=[made])
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False], ids=["with its snapshot", "without a snapshot"])
+async def test_a_restarted_server_that_repeats_the_turn_with_the_same_call_id_leaves_the_thread_in_order(
+    has_snapshot: bool,
+) -> None:
+    """The repeated call got another id here, and the snapshot named it by its own: the call was there twice, its result first."""
+    repeated: list[Message] = [user("u1"), makes_call("m2", "c1")]
+    result = ToolCallResult(message_id="r1", tool_call_id="c1", content="done")
+    ended = [
+        *repeated,
+        ToolMessage(id="r1", tool_call_id="c1", content="done"),
+        AssistantMessage(id="m3", content="ok"),
+    ]
+
+    def snapshot(messages: list[Message]) -> list[Event]:
+        return [MessagesSnapshot(messages=messages)] if has_snapshot else []
+
+    async with fronting(
+        asking("q1", *said("m1", "I will"), *calls("c1")),
+        FORGOT,
+        asking("q2", *said("m2", "I will"), *calls("c1", parent="m2"), MessagesSnapshot(messages=repeated)),
+        framed(result, *said("m3", "ok"), *snapshot(ended)),
+    ) as thread:
+        await thread.run(user("u1"))
+        await thread.run(resume=[APPROVED])
+        assert await thread.messages() == [user("u1"), makes_call("m2", "c1~2")]
+        events = await thread.run(resume=[replace(APPROVED, interrupt_id="q2")])
+        assert await thread.messages() == [
+            user("u1"),
+            makes_call("m2", "c1~2"),
+            ToolMessage(id="r1", tool_call_id="c1~2", content="done"),
+            AssistantMessage(id="m3", content="ok"),
+        ]
+        assert thread.shown()[1]["toolCalls"][0]["id"] == "c1"
+    assert [event.tool_call_id for event in events if isinstance(event, ToolCallResult)] == ["c1~2"]
+
+
+async def test_the_result_of_a_client_tool_goes_back_under_the_id_of_the_other_server() -> None:
+    """The call has another id here because an earlier, compacted turn had the same one."""
+    tools = [Tool(name="deploy", description="Deploy it.", parameters={"type": "object"})]
+    compact = MessagesSnapshot(messages=[user("u2"), makes_call("m2", "c1")])
+    async with fronting(
+        framed(*said("m1", "I will"), *calls("c1")), framed(*said("m2", "I will"), *calls("c1", parent="m2"), compact)
+    ) as thread:
+        await thread.run(user("u1"))
+        await thread.run(user("u2"), tools=tools)
+        assert [call["id"] for message in thread.shown() for call in message.get("toolCalls", ())] == ["c1"]
+        await thread.run(ToolMessage(id="r2", tool_call_id="c1~2", content="done"), tools=tools)
+        assert [message.get("toolCallId") for message in thread.shown()] == [None, None, "c1"]
+
+
+async def test_a_cancelled_interrupt_that_is_gone_is_a_declined_call() -> None:
+    async with fronting(asking("q1", *calls("c1")), FORGOT, framed(*said("m2", "as you like"))) as thread:
+        await thread.run(user("u1"))
+        events = await thread.run(resume=[ResumeEntry(interrupt_id="q1", status="cancelled")])
+        shown = thread.shown()
+    assert [event for event in events if isinstance(event, Custom)] == []
+    assert words(events) == "as you like"
+    assert (shown[-1]["role"], shown[-1]["toolCallId"], shown[-1]["content"]) == ("tool", "c1", DECLINED)
+
+
+async def test_a_new_message_beside_a_lapsed_answer_is_answered() -> None:
+    async with fronting(asking("q1", *calls("c1")), FORGOT, framed(*said("m2", "hello"))) as thread:
+        await thread.run(user("u1"))
+        await thread.run(user("u2"), resume=[APPROVED])
+        assert [message["id"] for message in thread.shown()][-1] == "u2"
+        assert "c1" in msgspec.json.encode(thread.shown()).decode()
 
 
 async def test_open_messages_are_closed_and_missing_starts_are_added() -> None:

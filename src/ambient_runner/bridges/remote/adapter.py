@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,28 @@ from msgspec.structs import replace
 
 from ambient_runner.bridges.remote import errors
 from ambient_runner.bridges.remote.config import check_headers, secret_values
+from ambient_runner.bridges.remote.interrupts import without_lapsed_answers
+from ambient_runner.bridges.remote.memory import RemoteMemory
 from ambient_runner.bridges.remote.translate import Translator
 from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.bridges.toolkit.callbacks import call_hook
-from ambient_runner.errors import ConfigError
+from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
+from ambient_runner.bridges.toolkit.memory import memory_events
+from ambient_runner.errors import ConfigError, InterruptNotOpen, PendingInterrupts
+from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
-from ambient_runner.protocol.events import PROTOCOL_VERSION, Cancelled, RunFinished
+from ambient_runner.protocol.events import (
+    PROTOCOL_VERSION,
+    Cancelled,
+    RunError,
+    RunFinished,
+    SubagentError,
+    ToolCallStart,
+)
 from ambient_runner.runs import metrics
 from ambient_runner.runs.loop_detection import VIA, format_via_header
-from ambient_runner.runs.run import Actor, current_run_or_none
+from ambient_runner.runs.run import Actor, current_run_or_none, describe_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,7 +47,9 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, RunAgentInput
     from ambient_runner.runs.run import Run
 
-__all__ = ["RemoteAdapter", "remote_thread_id"]
+__all__ = ["RemoteAdapter", "build_headers", "remote_thread_id"]
+
+logger = logging.getLogger(__name__)
 
 
 class RemoteAdapter:
@@ -46,6 +61,7 @@ class RemoteAdapter:
         self._interrupt = interrupt
         self._headers: dict[str, str] = {}
         self._thread_id = ""
+        self._memory = RemoteMemory()
         self._is_stopping = False
         """True after `interrupt`."""
         self._is_closing = False
@@ -59,16 +75,25 @@ class RemoteAdapter:
         run_input, run = input_from_agui(agui_input), current_run_or_none()
         self._is_stopping = self._is_closing = False
         self._thread_id = remote_thread_id(run.thread) if run else run_input.thread_id
-        self._headers = await self._build_headers(run)
+        self._headers = await build_headers(self._configured_headers, run)
         added = run.new_ids if run else [message.id for message in run_input.messages[-1:]]
-        translator = Translator(run_input, added)
+        self._memory = RemoteMemory.from_stored(run.memory if run else None)
+        translator = Translator(run_input, added, self._memory.renamed_calls())
         try:
             async with aclosing(self._stream_with_retry(run_input, translator)) as events:
                 async for event in events:
                     yield event
+                    if isinstance(event, ToolCallStart):
+                        for memory in self._remember_renamed(translator):
+                            yield memory
         finally:
             for rule, times in translator.repairs.items():
                 metrics.REPAIRS.labels(rule).inc(times)
+
+    def _remember_renamed(self, translator: Translator) -> list[Event]:
+        """Return the event that stores the calls which got another id here, if there are new ones."""
+        before, self._memory = self._memory, self._memory.with_renamed_calls(translator.renamed_calls)
+        return memory_events(self._memory.to_stored()) if self._memory != before else []
 
     async def interrupt(self) -> None:
         """Ask the other server to stop the run; close its response if it cannot."""
@@ -86,45 +111,47 @@ class RemoteAdapter:
         wanted = self._client.is_ours if self._interrupt is None else self._interrupt
         return self._client.sibling_url("/interrupt") if wanted else ""
 
-    async def _build_headers(self, run: Run | None) -> dict[str, str]:
-        """Return the headers of this run. Credentials among them are redacted from now on."""
-        headers_or_factory = self._configured_headers
-        if callable(headers_or_factory):
-            if run is None:
-                raise ConfigError(
-                    "The headers of this agent are computed for each run, and there is no current run. "
-                    "Serve the agent with add_ambient_endpoints, or pass RemoteBridge a mapping of headers."
-                )
-            headers_or_factory = await call_hook(headers_or_factory, run)
-        headers = check_headers(headers_or_factory)
-        if run is not None:
-            run.secrets.add(secret_values(headers))
-        return {**_run_headers(run), "X-Ambient-On-Disconnect": "stop", **headers}
-
     async def _stream_with_retry(self, run_input: RunAgentInput, translator: Translator) -> AsyncGenerator[Event, None]:
-        """Stream the run. If the other server no longer has the interrupts, retry without the answers: its agent then asks again."""
+        """Stream the run, once more if the other server knows other interrupts than this one. Answers that it cannot use are announced."""
         try:
             async with aclosing(self._stream_request(run_input, translator)) as events:
                 async for event in events:
                     yield event
                 return
         except errors.RemoteFailed as failed:
-            if not run_input.resume or translator.has_events or failed.code != "nothing_to_resume":
+            retried = None if translator.has_events else await self._input_for_retry(run_input, failed.code)
+            if retried is None:
                 raise
-        async with aclosing(self._stream_request(replace(run_input, resume=None), translator)) as events:
+        lapsed = interrupt_lapsed_events(resolved_interrupt_ids(run_input.resume or ()))
+        async with aclosing(self._stream_request(retried, translator)) as events:
             async for event in events:
                 yield event
+                while lapsed:  # After the first event, which is RUN_STARTED.
+                    yield lapsed.pop()
+
+    async def _input_for_retry(self, run_input: RunAgentInput, code: str) -> RunAgentInput | None:
+        """Return the input to send after a refusal with this code; None if it must not be sent again.
+
+        This server's interrupts count. If the other one has lost them, its agent asks again; those that were cancelled here are cancelled
+        there.
+        """
+        if code == InterruptNotOpen.code and run_input.resume:
+            return without_lapsed_answers(run_input)
+        url = self._stop_url() if code == PendingInterrupts.code and not run_input.resume else ""
+        is_cancelled = bool(url) and await self._client.stop_run(url, self._thread_id, self._headers)
+        return run_input if is_cancelled else None
 
     async def _stream_request(self, run_input: RunAgentInput, translator: Translator) -> AsyncGenerator[Event, None]:
         reader = EventReader(self._client.limits.event)
-        body = _encode_body(replace(run_input, thread_id=self._thread_id))
+        messages = self._memory.with_their_call_ids(run_input.messages)
+        body = _encode_body(replace(run_input, thread_id=self._thread_id, messages=messages))
         async with (
             self._client.open_stream(body, self._headers) as response,
             aclosing(self._client.read_chunks(response)) as chunks,
         ):
             while not translator.is_ended and (chunk := await self._next_chunk(chunks)) is not None:
                 for event in reader.feed(chunk):
-                    for translated in translator.feed(event):
+                    for translated in translator.feed(self._hide_error_text(event)):
                         yield translated
             if translator.is_ended:
                 await self._client.drain_stream(chunks)
@@ -133,10 +160,29 @@ class RemoteAdapter:
             yield RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=Cancelled())
             return
         for event in reader.finish():
-            for translated in translator.feed(event):
+            for translated in translator.feed(self._hide_error_text(event)):
                 yield translated
         if not translator.is_ended:
             raise errors.ended_early() if translator.has_events else errors.not_agui()
+
+    def _hide_error_text(self, event: Event) -> Event:
+        """Return the event; an error with a message of ours instead of the other server's, which is logged.
+
+        Another Ambient Runner has hidden the texts of exceptions already: what it sends with a code says what to do next.
+        """
+        if not isinstance(event, RunError | SubagentError) or (self._client.is_ours and event.code):
+            return event
+        run, secrets = current_run_or_none(), secret_values(self._headers)
+        logger.warning(
+            "%s: the agent of %s failed (code %s): %s",
+            self._client.address,
+            describe_run(run),
+            *(
+                Redactor(run.secrets if run else secrets).redact_text(text or "")
+                for text in (event.code, event.message)
+            ),
+        )
+        return errors.hide_error_text(event, secrets)
 
     async def _next_chunk(self, chunks: AsyncGenerator[bytes, None]) -> bytes | None:
         """Return the next chunk; None at the end, and when this side closes the response."""
@@ -144,6 +190,22 @@ class RemoteAdapter:
             with anyio.CancelScope() as self._read_scope:
                 return await anext(chunks, None)
         return None
+
+
+async def build_headers(configured: Headers, run: Run | None) -> dict[str, str]:
+    """Return the headers of this run's requests. Credentials among them are redacted from now on. Raises: ConfigError."""
+    if not callable(configured):
+        headers = check_headers(configured)
+    else:
+        if run is None:
+            raise ConfigError(
+                "The headers of this agent are computed for each run, and there is no current run. "
+                "Serve the agent with add_ambient_endpoints, or pass RemoteBridge a mapping of headers."
+            )
+        headers = check_headers(await call_hook(configured, run))
+    if run is not None:
+        run.secrets.add(secret_values(headers))
+    return {**_run_headers(run), "X-Ambient-On-Disconnect": "stop", **headers}
 
 
 def _encode_body(run_input: RunAgentInput) -> bytes:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, check_headers, check_url
+from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext, PlatformResponse
+from ambient_runner.bridges.remote import errors
+from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, check_headers, check_url, secret_values
 from ambient_runner.errors import optional_dependency
 
 with optional_dependency("httpx", install="ambient-runner[remote]"):
-    from ambient_runner.bridges.remote.adapter import RemoteAdapter, remote_thread_id
+    from ambient_runner.bridges.remote.adapter import RemoteAdapter, build_headers, remote_thread_id
     from ambient_runner.bridges.remote.client import RemoteServerClient
 
 if TYPE_CHECKING:
     import httpx
 
+    from ambient_runner.bridges.base import PlatformRequest
     from ambient_runner.bridges.remote.config import Headers
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.run import Run
 
 __all__ = ["RemoteBridge"]
 
@@ -33,6 +36,8 @@ class RemoteBridge(PlatformBridge):
     then on.
     Raises: ConfigError.
     """
+
+    restates_messages = False  # `translate.py` does that.
 
     def __init__(
         self,
@@ -59,6 +64,17 @@ class RemoteBridge(PlatformBridge):
 
     def create_adapter(self, ctx: PlatformContext) -> RemoteAdapter:
         return RemoteAdapter(self._client, self._headers, self._interrupt)
+
+    async def forward_platform_request(self, run: Run, request: PlatformRequest) -> PlatformResponse | None:
+        """Send the request to the same route of the other server. Raises: RemoteFailed."""
+        headers = {**await build_headers(self._headers, run), **request.headers}
+        thread = {"threadId": remote_thread_id(run.thread)}
+        query = request.query if request.body is not None else {**request.query, **thread}
+        body = None if request.body is None else {**request.body, **thread}
+        status, content = await self._client.send_json(request.method, request.path, query, headers, body)
+        if errors.is_missing_route(status, content):
+            return None
+        return PlatformResponse(status=status, body=errors.parse_response(status, content, secret_values(headers)))
 
     async def erase_thread(self, thread: ThreadKey) -> None:
         """Ask the other server to erase its copy of the thread, if it is an Ambient Runner."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from http.cookiejar import DefaultCookiePolicy
-from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import anyio
 import httpx
@@ -76,7 +76,7 @@ class RemoteServerClient:
         request = self._http_client().build_request(
             "POST", self.url, content=body, headers={**headers, **_REQUEST_HEADERS}
         )
-        response = await self._send_request(request)
+        response = await self._send_request(request, self.timeouts.answer)
         try:
             self.is_ours = self.is_ours or "x-ambient-run" in response.headers
             await self._check_response(response, headers)
@@ -89,11 +89,12 @@ class RemoteServerClient:
         """Yield the body as it arrives. Raises: RemoteFailed."""
         size = 0
         with _map_http_errors(self.timeouts.idle):
-            async for chunk in response.aiter_raw():
-                size += len(chunk)
-                if size > self.limits.run:
-                    raise errors.too_large(self.limits.run)
-                yield chunk
+            async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_raw())) as chunks:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > self.limits.run:
+                        raise errors.too_large(self.limits.run)
+                    yield chunk
 
     async def drain_stream(self, chunks: AsyncGenerator[bytes, None]) -> None:
         """Read to the end of the response, if it comes soon, so that the connection can be reused."""
@@ -112,6 +113,31 @@ class RemoteServerClient:
     async def erase_thread(self, thread_id: str, headers: Mapping[str, str]) -> bool:
         """Ask the other server to erase a thread; return True if it has."""
         return await self._request_succeeds("DELETE", self.sibling_url(f"/thread/{quote(thread_id, safe='')}"), headers)
+
+    async def send_json(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+    ) -> tuple[int, bytes]:
+        """Send a request to another route of the same server. Return the status and the body, uncompressed. Raises: RemoteFailed."""
+        url = self.sibling_url(path)
+        if query:
+            url = f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
+        sent = {**headers, "Accept": "application/json", "Accept-Encoding": "identity"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        content = None if body is None else msgspec.json.encode(body)
+        request = self._http_client().build_request(method, url, content=content, headers=sent)
+        # A route may work for minutes before it responds: cloning a repository does.
+        response = await self._send_request(request, self.timeouts.idle)
+        try:
+            return response.status_code, await self._read_json(response)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(self.timeouts.connect):
+                await response.aclose()
 
     def sibling_url(self, path: str) -> str:
         """Return the URL of another route of the same server, without the agent's `/agents/{name}`."""
@@ -139,12 +165,24 @@ class RemoteServerClient:
             )
         return self._own_client
 
-    async def _send_request(self, request: httpx.Request) -> httpx.Response:
+    async def _send_request(self, request: httpx.Request, timeout: float) -> httpx.Response:
         try:
-            with _map_http_errors(self.timeouts.answer), anyio.fail_after(self.timeouts.answer):
+            with _map_http_errors(timeout), anyio.fail_after(timeout):
                 return await self._http_client().send(request, stream=True, auth=None, follow_redirects=False)
         except TimeoutError:
-            raise errors.no_response(self.timeouts.answer) from None
+            raise errors.no_response(timeout) from None
+
+    async def _read_json(self, response: httpx.Response) -> bytes:
+        """Return the body. Raises: RemoteFailed if it is compressed or too large."""
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise errors.not_agui()
+        body = bytearray()
+        with _map_http_errors(self.timeouts.idle):
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > self.limits.event:
+                    raise errors.too_large(self.limits.event)
+        return bytes(body)
 
     async def _check_response(self, response: httpx.Response, headers: Mapping[str, str]) -> None:
         if response.status_code != 200:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ambient_runner import errors as ours
 from ambient_runner.errors import BridgeError, BridgeTimeout
@@ -14,11 +15,16 @@ from ambient_runner.protocol.strict_json import is_too_deep
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ambient_runner.protocol.events import RunError, SubagentError
+
 __all__ = [
     "RemoteFailed",
     "ended_early",
+    "hide_error_text",
+    "is_missing_route",
     "no_response",
     "not_agui",
+    "parse_response",
     "request_refused",
     "server_unreachable",
     "too_large",
@@ -27,6 +33,12 @@ __all__ = [
 _KNOWN_CODES = frozenset(
     kind.code for kind in vars(ours).values() if isinstance(kind, type) and issubclass(kind, ours.RunnerError)
 )
+_RUN_ERRORS: dict[str, type[ours.RunnerError]] = {
+    kind.code: kind
+    for kind in vars(ours).values()
+    if isinstance(kind, type) and issubclass(kind, BridgeError | ours.ServiceError | ours.LedgerError | ours.Draining)
+}
+"""The errors that end a run which has begun, by their code."""
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TRY_AGAIN = "Try again in a moment."
 _MESSAGES = {
@@ -98,6 +110,34 @@ def request_refused(status: int, body: bytes, secrets: Collection[str] = ()) -> 
     )
     code = _parse_error_code(body)
     return RemoteFailed(kind if code is None or any(secret in code for secret in secrets) else code, message)
+
+
+def hide_error_text(error: RunError | SubagentError, secrets: Collection[str] = ()) -> RunError | SubagentError:
+    """Return the error with a message of ours. Its code stays if it is one and contains none of our secrets."""
+    code = error.code or BridgeError.code
+    known = _RUN_ERRORS.get(code)
+    if not _CODE.fullmatch(code) or any(secret in code for secret in secrets):
+        code = RemoteFailed.code
+    message = known().message if known else f"The agent failed on the other server. {_TRY_AGAIN}"
+    return replace(error, message=message, code=code, metadata=None)
+
+
+def is_missing_route(status: int, body: bytes) -> bool:
+    """Return True if the other server has no such route: a 404 or 405 that is not about a thread, a repository or a file."""
+    return status in {404, 405} and _parse_error_code(body) not in _KNOWN_CODES
+
+
+def parse_response(status: int, body: bytes, secrets: Collection[str] = ()) -> Any:
+    """Return the JSON of a response, or of an error that another Ambient Runner reports to the user. Raises: RemoteFailed."""
+    is_reported = status not in {401, 403} and _parse_error_code(body) in _KNOWN_CODES
+    if not 200 <= status < 300 and not is_reported:
+        raise request_refused(status, body, secrets)
+    if is_too_deep(body):
+        raise not_agui()
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise not_agui() from error
 
 
 def _parse_error_code(body: bytes) -> str | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ambient_runner.bridges.remote.history import HistoryMerge
+from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
-    CUSTOM_PREFIX,
     Custom,
     MessagesSnapshot,
     RunError,
@@ -18,10 +17,11 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.limits import is_dropped_event
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.reserved_events import is_about_work
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ambient_runner.protocol.events import Event, RunAgentInput
 
@@ -30,26 +30,25 @@ __all__ = ["Translator"]
 _MAX_DROPPED_NOTICES = 10
 """Limit on `ambient:dropped` events per run, so that a server that sends only invalid events does not fill the thread."""
 
-_FORWARDED_EVENTS = frozenset(
-    f"{CUSTOM_PREFIX}{name}"
-    for name in (
-        *("dropped", "hook_error", "interrupt_lapsed", "setup_error"),
-        *("repo_added", "repo_progress", "repo_removed", "workflow_changed"),
-    )
-)
-"""The `ambient:*` events of another Ambient Runner that are about the agent's work. The others are about that server, its readers or its
-users; this server sends its own."""
-
 
 class Translator:
-    """Translates one run. `is_ended` is True after the terminal event, `has_events` after any event."""
+    """Translates one run. `is_ended` is True after the terminal event, `has_events` after any event.
 
-    def __init__(self, run_input: RunAgentInput, added_ids: Iterable[str]) -> None:
+    `renamed_calls` are the calls of earlier runs that have another id here: our id by the other server's.
+    """
+
+    def __init__(
+        self, run_input: RunAgentInput, added_ids: Iterable[str], renamed_calls: Mapping[str, str] | None = None
+    ) -> None:
         self.is_ended = False
         self.has_events = False
         users = [message.id for message in run_input.messages if isinstance(message, UserMessage)]
         self._repairer = Repairer(
-            run_input.thread_id, run_input.run_id, Transcript(run_input.messages).all_ids(), user_message_ids=users
+            run_input.thread_id,
+            run_input.run_id,
+            Transcript(run_input.messages).all_ids(),
+            user_message_ids=users,
+            renamed_calls=renamed_calls,
         )
         self._history = HistoryMerge(run_input.messages, added_ids)
         self._has_content = False
@@ -59,6 +58,10 @@ class Translator:
     @property
     def repairs(self) -> Counter[str]:
         return self._repairer.repairs
+
+    @property
+    def renamed_calls(self) -> Mapping[str, str]:
+        return self._repairer.renamed_calls
 
     def feed(self, event: Event) -> list[Event]:
         """Return the events to store for this one."""
@@ -85,8 +88,10 @@ class Translator:
         return (SNAPSHOT_MARKER, event) if is_due else (event,)
 
     def _is_ignored(self, event: Custom) -> bool:
-        """Return True for an `ambient:*` event that is not about the agent's work, and for dropped events above the limit."""
+        """Return True for an `ambient:*` event that is not about the agent's work, and for dropped events above the limit.
+
+        The others are about the other server, its readers or its users; this server sends its own.
+        """
         is_rubbish = is_dropped_event(event)
         self._dropped_count += is_rubbish
-        is_reserved = event.name.startswith(CUSTOM_PREFIX) and event.name not in _FORWARDED_EVENTS
-        return is_reserved or (is_rubbish and self._dropped_count > _MAX_DROPPED_NOTICES)
+        return not is_about_work(event) or (is_rubbish and self._dropped_count > _MAX_DROPPED_NOTICES)

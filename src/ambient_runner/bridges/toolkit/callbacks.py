@@ -2,7 +2,7 @@
 
 A hook may be a plain function, a coroutine function, a generator, an async generator, or a coroutine function that returns any of these.
 `call_hook` and `stream_hook` call it. `try_hook` and `try_stream` also log its failure and return an event that names the hook to clients.
-`required_parameters` and `accepts_argument` inspect its signature.
+`required_parameters` and `accepts_argument` inspect its signature, and `instantiate_with` creates a class of hooks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from collections import deque
 from collections.abc import AsyncIterable, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.isolate import isolate
@@ -25,11 +25,14 @@ __all__ = [
     "accepts_argument",
     "call_hook",
     "hook_error",
+    "instantiate_with",
     "required_parameters",
     "stream_hook",
     "try_hook",
     "try_stream",
 ]
+
+T = TypeVar("T")
 
 _COLLECTION_TYPES = (list, tuple, set, frozenset, deque, Iterator)
 """Return types of a hook that count as several values. Not every iterable: a mapping, a string and a pydantic model are one value each."""
@@ -91,6 +94,17 @@ def required_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]
 def accepts_argument(function: Callable[..., Any]) -> bool:
     """Return True if the function can be called with a positional argument."""
     return any(parameter.kind in _POSITIONAL_KINDS for parameter in _signature_parameters(function))
+
+
+def instantiate_with(kind: Callable[..., T], name: str, value: Any) -> T:
+    """Return an instance of a user's class. `value` is passed if the constructor takes an argument of this name or requires one.
+
+    An optional parameter of another name keeps its author's value.
+    """
+    parameters = {each.name: each for each in _signature_parameters(kind)}
+    if name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return kind(**{name: value})
+    return kind(value) if required_parameters(kind) else kind()
 
 
 def _signature_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

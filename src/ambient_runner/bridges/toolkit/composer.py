@@ -47,6 +47,10 @@ class _CallState:
     is_answered: bool = False
 
 
+SentTexts = dict[tuple[str, SubagentId, str], list[str]]
+"""Deltas that were sent, by kind (text or reasoning), speaker and key."""
+
+
 class Composer:
     """Composes the events of one run. Each method returns the events to emit, in order; often none, sometimes several.
 
@@ -59,7 +63,7 @@ class Composer:
         self._open = OpenItems()
         self._speakers: dict[SubagentId, _SpeakerState] = {}
         self._calls: dict[str, _CallState] = {}
-        self._sent_by_key: dict[tuple[str, SubagentId, str], list[str]] = {}
+        self._sent_by_key: SentTexts = {}
         self._used_message_ids: set[str] = set()
         self._provisional: dict[str, e.ToolCallResult] = {}
 
@@ -150,6 +154,10 @@ class Composer:
             e.ReasoningEnd(message_id=reasoning_id, subagent_run_id=subagent_id),
         )
 
+    def continue_texts(self, sent: SentTexts) -> None:
+        """Share `sent` with the earlier runs of this turn: of a text that is complete now, only the rest is emitted."""
+        self._sent_by_key = sent
+
     def tool_start(
         self,
         tool_call_id: str,
@@ -175,6 +183,11 @@ class Composer:
             metadata=metadata,
         )
         return events + self._track_events(start)
+
+    def start_turn(self, subagent_id: SubagentId = None) -> None:
+        """Let the speaker's next call start a message of its own, although earlier calls have no result yet."""
+        state = self._speaker_state(subagent_id)
+        state.call_message_id, state.unanswered = None, set()
 
     def continue_tool_call(self, tool_call_id: str, subagent_id: SubagentId = None) -> None:
         """Continue a call of an earlier run: it does not start again, and its result is accepted."""

@@ -10,7 +10,14 @@ import pydantic_core
 from ambient_runner.protocol.limits import MAX_EVENT_DEPTH
 from ambient_runner.protocol.strict_json import is_too_deep
 
-__all__ = ["as_object", "parse_json_or_text", "to_json_text", "to_jsonable", "to_jsonable_or_type_name"]
+__all__ = [
+    "as_object",
+    "parse_json_or_text",
+    "to_json_text",
+    "to_jsonable",
+    "to_jsonable_or_type_name",
+    "to_text_or_json",
+]
 
 
 def to_jsonable(value: Any) -> Any:
@@ -42,6 +49,11 @@ def to_json_text(value: Any) -> str:
         return _replace_surrogates(
             json.dumps(to_jsonable(_replace_surrogates(value)), ensure_ascii=False, separators=(",", ":"))
         )
+
+
+def to_text_or_json(value: Any) -> str:
+    """Return text as it is, and any other value as JSON text."""
+    return value if isinstance(value, str) else to_json_text(value)
 
 
 def parse_json_or_text(text: str) -> Any:

@@ -358,7 +358,7 @@ def _json_type_name(value: Any) -> str:
 
 
 class Toolbox:
-    """Separates the client's tools from the agent's. Where both have a tool of the same name, the agent's is used."""
+    """Separates the client's tools from the agent's. Where both have a tool of the same name, that in `native` is the agent's."""
 
     def __init__(self, client_tools: Sequence[Tool], native: Collection[str] = ()) -> None:
         self.client_tools: dict[str, Tool] = {tool.name: tool for tool in client_tools if tool.name not in native}

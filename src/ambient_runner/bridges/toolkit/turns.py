@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY_RESULT",
+    "FORWARDED_RESULT",
     "MISSING_RESULT",
     "AssistantTurn",
     "NewInput",
@@ -42,6 +43,8 @@ EMPTY_RESULT = "(empty)"
 """Content of an empty tool result: several providers refuse empty content."""
 MISSING_RESULT = "This call was cancelled: it was never answered."
 """Content of the placeholder result of an unanswered call."""
+FORWARDED_RESULT = "The call was handed to the user interface."
+"""Content of the placeholder result of an unanswered call for which the model did not wait."""
 
 _argument_decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -116,8 +119,10 @@ class NewInput:
     """The answers to interrupts."""
 
 
-def to_turns(messages: Iterable[Message]) -> list[Turn]:
+def to_turns(messages: Iterable[Message], *, continuing: Collection[str] = ()) -> list[Turn]:
     """Return the conversation in canonical form, which every provider accepts.
+
+    `continuing` are client tools for whose results the model does not wait: what it writes after such a call is a turn of its own.
 
     Adjacent assistant messages become one turn. Every turn with calls is followed by one ResultsTurn with a result for each of them, in
     order; an unanswered call gets a placeholder (`is_answered` is False). Results of unknown calls are left out; of several for one call
@@ -125,7 +130,7 @@ def to_turns(messages: Iterable[Message]) -> list[Turn]:
     """
     messages_of_agent = [message for message in messages if message.subagent_run_id is None]
     builder = _TurnBuilder(
-        {message.tool_call_id: message for message in messages_of_agent if isinstance(message, ToolMessage)}
+        {message.tool_call_id: message for message in messages_of_agent if isinstance(message, ToolMessage)}, continuing
     )
     for message in messages_of_agent:
         builder.add_message(message)
@@ -144,20 +149,22 @@ def unanswered_tool_calls(messages: Sequence[Message]) -> list[ToolCall]:
     return [call for call in collect_tool_calls(messages) if call.id not in answered]
 
 
-def find_new_input(run_input: RunAgentInput, *, new_ids: Collection[str] | None = None) -> NewInput:
+def find_new_input(
+    run_input: RunAgentInput, *, new_ids: Collection[str] | None = None, continuing: Collection[str] = ()
+) -> NewInput:
     """Return the new part of a run's input, and the turns before it.
 
     New is a user message at the end, else tool results at the end, else `resume`. `new_ids` are the messages the run added
     (`current_run().new_ids`), if known: they tell new results from old ones, also before a last user message. In a run that resumes, a user
     message is new only if it is one of them. A run that adds nothing and resumes nothing is a retry: of the results or the user message at
-    the end.
+    the end. `continuing` as for `to_turns`.
     """
     resume = tuple(run_input.resume or ())
     new_ids = new_ids if new_ids or resume else None
     conversation = [message for message in run_input.messages if _is_conversation_message(message)]
     newest = conversation.pop() if conversation and _is_new_user_message(conversation[-1], resume, new_ids) else None
     answered = _newly_answered_ids(conversation, new_ids, trailing=newest is None)
-    history = to_turns(conversation)
+    history = to_turns(conversation, continuing=continuing)
     results = [result for turn in history if isinstance(turn, ResultsTurn) for result in turn.results]
     return NewInput(
         history=_remove_results(history, answered),
@@ -218,8 +225,9 @@ class _OpenAssistantTurn:
 
 
 class _TurnBuilder:
-    def __init__(self, results: Mapping[str, ToolMessage]) -> None:
+    def __init__(self, results: Mapping[str, ToolMessage], continuing: Collection[str] = ()) -> None:
         self._results = results
+        self._continuing = continuing
         self._turns: list[Turn] = []
         self._open = _OpenAssistantTurn()
         self._seen_call_ids: set[str] = set()
@@ -227,6 +235,8 @@ class _TurnBuilder:
     def add_message(self, message: Message) -> None:
         match message:
             case AssistantMessage():
+                if self._open.calls and all(call.name in self._continuing for call in self._open.calls):
+                    self._close_assistant_turn()
                 self._open.add_message(message, self._new_calls(message.tool_calls or ()))
             case ToolMessage() if any(call.id == message.tool_call_id for call in self._open.calls):
                 self._close_assistant_turn()
@@ -251,8 +261,15 @@ class _TurnBuilder:
         self._turns.append(AssistantTurn(ids=tuple(done.ids), text="\n\n".join(done.texts), calls=calls))
         if calls:
             self._turns.append(
-                ResultsTurn(results=tuple(_result_for_call(call, self._results.get(call.id)) for call in calls))
+                ResultsTurn(results=tuple(self._result_for_call(call, self._results.get(call.id)) for call in calls))
             )
+
+    def _result_for_call(self, call: TurnToolCall, message: ToolMessage | None) -> TurnToolResult:
+        if message is not None:
+            return result_from_message(message, call.name)
+        if call.name in self._continuing:
+            return TurnToolResult(call_id=call.id, name=call.name, content=FORWARDED_RESULT, is_answered=False)
+        return missing_result(call.id, call.name)
 
     def _new_calls(self, calls: Iterable[ToolCall]) -> list[TurnToolCall]:
         """Return the calls whose id is new in the conversation: results could not be matched to a duplicate id."""
@@ -280,10 +297,6 @@ def _valid_arguments(text: str) -> str:
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         return "{}"
     return "{}" if is_too_deep(encoded) else text
-
-
-def _result_for_call(call: TurnToolCall, message: ToolMessage | None) -> TurnToolResult:
-    return missing_result(call.id, call.name) if message is None else result_from_message(message, call.name)
 
 
 def missing_result(call_id: str, name: str = "") -> TurnToolResult:
