@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.langgraph.client_tools import (
     back_to_model,
@@ -18,7 +20,11 @@ from ambient_runner.bridges.langgraph.client_tools import (
 from ambient_runner.bridges.langgraph.config import LangGraphConfig, PredictStateMapping
 from ambient_runner.bridges.langgraph.request import platform, request_context
 
+if TYPE_CHECKING:
+    from ambient_runner.bridges.langgraph.tools_middleware import ClientTools
+
 __all__ = [
+    "ClientTools",
     "LangGraphBridge",
     "LangGraphConfig",
     "PredictStateMapping",
@@ -30,3 +36,12 @@ __all__ = [
     "request_context",
     "route_tools",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ClientTools when it is used: of all names here only it needs `langchain`."""
+    if name != "ClientTools":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ambient_runner.bridges.langgraph.tools_middleware import ClientTools
+
+    return ClientTools

@@ -19,9 +19,9 @@ from tests.machine_speed import unless_hung
 
 
 @asynccontextmanager
-async def serving(graph: Any, *, key: str = "") -> AsyncGenerator[str, None]:
-    """The address of a server that has the graph as `agent`, and wants this key if there is one."""
-    server = _Server(uvicorn.Config(_app(graph, key), port=0, log_level="critical", lifespan="off"))
+async def serving(graph: Any, *, key: str = "", has_output: bool = True) -> AsyncGenerator[str, None]:
+    """The address of a server that has the graph as `agent`, and wants this key if there is one. It may not know the graph's output."""
+    server = _Server(uvicorn.Config(_app(graph, key, has_output), port=0, log_level="critical", lifespan="off"))
     task = asyncio.create_task(server.serve())
     try:
         with unless_hung():
@@ -44,7 +44,7 @@ class _Server(uvicorn.Server):
         self.listens.set()
 
 
-def _app(graph: Any, key: str) -> FastAPI:
+def _app(graph: Any, key: str, has_output: bool) -> FastAPI:
     app = FastAPI()
     threads: set[str] = set()
 
@@ -60,7 +60,11 @@ def _app(graph: Any, key: str) -> FastAPI:
 
     @app.get("/assistants/{assistant}/schemas")
     async def schemas(assistant: str) -> Any:
-        return {"input_schema": graph.get_input_jsonschema(), "context_schema": None}
+        schemas = {"input_schema": graph.get_input_jsonschema(), "context_schema": None}
+        if not has_output:
+            return schemas
+        properties = {name: {} for keys in graph.builder.schemas.values() for name in keys}
+        return {**schemas, "output_schema": graph.get_output_jsonschema(), "state_schema": {"properties": properties}}
 
     @app.post("/threads/{thread}/state/checkpoint")
     async def state(thread: str, request: Request) -> Any:

@@ -44,9 +44,11 @@ class ScriptedModel(BaseChatModel):
         return {"ls_provider": "scripted", "ls_model_name": "scripted-1", "ls_model_type": "chat"}
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
-        """The model itself: what it may call is written in its script."""
-        self.bound = [tool["function"]["name"] if isinstance(tool, dict) else tool.name for tool in tools]
-        return self
+        """The model with these tools: what it calls is written in its script."""
+        self.bound = [
+            tool["function"]["name"] if "function" in tool else tool["name"] for tool in map(_tool_spec, tools)
+        ]
+        return self.bind(tools=self.bound)
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         """A model that does not stream: the turn in one message."""
@@ -84,6 +86,10 @@ class ScriptedModel(BaseChatModel):
         while len(self.saw) < times:
             self._news = anyio.Event()
             await self._news.wait()
+
+
+def _tool_spec(tool: Any) -> dict[str, Any]:
+    return tool if isinstance(tool, dict) else {"name": tool.name}
 
 
 def words(message: BaseMessage) -> str:

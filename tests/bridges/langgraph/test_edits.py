@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -10,6 +11,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.managed import RemainingSteps
 from langgraph.types import interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -104,6 +106,90 @@ async def test_an_edit_of_the_wrong_type_sent_with_an_answer_is_refused_and_the_
         assert thread.error == "invalid_state"
         await thread.resume(yes(raised, OK), state={"title": "red", "notes": ["b"]})
         assert thread.text() == "yes red ['b']"
+
+
+class Checked(BaseModel):
+    """A state that the SDK validates before each node."""
+
+    messages: Annotated[list[Any], add_messages] = []
+    title: str = ""
+    notes: Annotated[list[str], operator.add] = []
+
+
+class Counted(Checked):
+    remaining_steps: RemainingSteps
+
+
+@dataclass
+class Guarded:
+    messages: Annotated[list[Any], add_messages]
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.title, str)
+
+
+def checked(schema: Any = Checked, **compiled: Any) -> Any:
+    """Asks if it is told to, and says the answer and the title."""
+
+    def node(state: Any) -> Any:
+        answer = interrupt("Fine?") if state.messages[-1].content == "ask" else "hi"
+        return {"messages": [AIMessage(f"{answer} {state.title}".strip())]}
+
+    graph = StateGraph(schema).add_node("node", node).add_edge(START, "node")
+    return graph.compile(checkpointer=InMemorySaver(), **compiled)
+
+
+@pytest.mark.parametrize("schema", [Checked, Counted, Guarded])
+async def test_an_edit_that_no_node_can_read_is_refused_and_the_interrupt_stays_open(schema: Any) -> None:
+    """The graph would store the edit with its checkpoint, and every later run would fail on it."""
+    async with langgraph(checked(schema)) as thread:
+        await thread.say("ask")
+        (raised,) = thread.interrupts
+        await thread.resume(yes(raised, "A"), state={"title": 5})
+        assert (thread.error, (await state_of(thread)).get("title", "")) == ("invalid_state", "")
+        await thread.resume(yes(raised, "B"), state={"title": "ok"})
+        assert (thread.text(), thread.error) == ("B ok", None)
+        await thread.say("hello")
+        assert (thread.text(), thread.error) == ("hi ok", None)
+
+
+async def test_an_edit_that_no_node_can_read_is_refused_at_a_breakpoint_and_with_a_command() -> None:
+    async with langgraph(checked(interrupt_before=["node"]), LangGraphConfig(time_travel=True)) as thread:
+        await thread.say("hello")
+        (raised,) = thread.interrupts
+        await thread.resume(yes(raised), state={"title": 5})
+        assert thread.error == "invalid_state"
+        await thread.resume(yes(raised), state={"title": "ok"})
+        assert thread.text() == "hi ok"
+        await thread.say("x", forwarded_props={"command": {"update": {"title": 5}, "goto": "node"}})
+        assert thread.error == "invalid_state"
+        await thread.say("hello")
+        await thread.resume(yes(thread.interrupts[0]))
+        assert (thread.text(), thread.error) == ("hi ok", None)
+
+
+@pytest.mark.parametrize("second", [{"notes": "text"}, {"title": 6}, {"title": {"__overwrite__": "x"}}], ids=repr)
+async def test_a_second_bad_edit_leaves_the_thread_usable(second: Any) -> None:
+    """The checkpoint of the first one is the newest; the thread continues from the one before it."""
+    async with langgraph(checked()) as thread:
+        await thread.say("hello")
+        for bad in ({"title": 5}, second):
+            await thread.say("hello", state=bad)
+            assert thread.error in {"langgraph_error", "invalid_state"}
+        for state in ({"title": "fine", "notes": ["n"]}, {}):
+            await thread.say("hello", state=state)
+            assert (thread.text(), thread.error) == ("hi fine", None)
+
+
+async def test_a_message_sent_with_a_refused_edit_is_processed_after_the_next_answer() -> None:
+    async with langgraph(checked()) as thread:
+        await thread.say("ask")
+        (raised,) = thread.interrupts
+        await thread.run(user("u2", "hello"), resume=[yes(raised, "A")], state={"title": {"__overwrite__": "x"}})
+        assert (thread.error, await state_of(thread)) == ("invalid_state", {})
+        await thread.resume(yes(raised, "B"), state={"title": "ok"})
+        assert (thread.text(), thread.error) == ("B okhi ok", None)
 
 
 async def test_what_a_client_edits_at_a_breakpoint_reaches_the_graph() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.strands.test_examples import BACKGROUND, Page, example, kinds
 from tests.server.demo_server import SETTINGS, client_of, run_body
+from tests.versions.marks import requires
 
 
 def next_run(**body: Any) -> dict[str, Any]:
@@ -28,6 +29,7 @@ async def approved(answer: dict[str, Any]) -> tuple[list[str], list[dict[str, An
     return model.saw[-1], events, question
 
 
+@requires("langgraph", "1.2.15", "an interrupt has a response schema")
 async def test_a_payment_waits_for_approval() -> None:
     saw, events, question = await approved({"status": "resolved", "payload": {"approved": True}})
     assert (question["reason"], question["message"]) == ("confirmation", "Pay 12.00 € to Ada?")
@@ -37,6 +39,7 @@ async def test_a_payment_waits_for_approval() -> None:
     assert text_of(events) == "All right."
 
 
+@requires("langgraph", "1.2.15", "an interrupt has a response schema")
 async def test_a_payment_that_is_declined_or_dismissed_is_not_made() -> None:
     for answer in ({"status": "resolved", "payload": {"approved": "yes"}}, {"status": "cancelled"}):
         saw, _, _ = await approved(answer)

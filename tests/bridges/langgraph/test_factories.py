@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
@@ -178,3 +181,18 @@ async def test_what_is_written_instead_is_served(module: str, attribute: str) ->
 
 async def test_a_bridge_that_was_never_used_closes() -> None:
     await LangGraphBridge(lambda: agent_graph(ScriptedModel())).aclose()
+
+
+def test_a_checkpointer_without_asynchronous_methods_is_refused_at_start_with_advice() -> None:
+    """Row 16."""
+
+    class PostgresSaver(BaseCheckpointSaver[Any]):
+        """A saver that inherits the asynchronous methods, which raise."""
+
+    graph = StateGraph(MessagesState).add_node("n", lambda state: {}).add_edge(START, "n")
+    with SqliteSaver.from_conn_string(":memory:") as sqlite:
+        for saver, better in ((sqlite, "AsyncSqliteSaver"), (PostgresSaver(), "AsyncPostgresSaver")):
+            with pytest.raises(ConfigError) as refused:
+                LangGraphBridge(graph.compile(checkpointer=saver))
+            assert better in refused.value.message
+    LangGraphBridge(graph.compile(checkpointer=InMemorySaver()))

@@ -46,9 +46,9 @@ async def test_the_graphs_own_calls_in_the_same_message_are_executed_first(saver
     )
     async with langgraph(agent_graph(model, get_weather, checkpointer=saver()), tools=[TOOL]) as thread:
         assert (await thread.say("both"))[-5:] == [
+            "CE f1",
             "CE c1",
             'CR c1 "sunny in Rome"',
-            "CE f1",
             "MS",
             "RF waits for f1",
         ]

@@ -20,6 +20,7 @@ from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, no, react_agent, steps, yes
+from tests.versions.marks import requires
 
 ROME = '{"city": "Rome"}'
 
@@ -111,6 +112,7 @@ async def test_a_graphs_interrupt_is_the_message_a_person_reads(value: Any, expe
     assert raised == e.Interrupt(id=raised.id, metadata={"value": value}, **expected)
 
 
+@requires("langgraph", "1.2.15", "an interrupt has a response schema")
 async def test_an_interrupt_has_the_schema_of_its_answer_and_another_kind_of_answer_leaves_it_open() -> None:
     class Decision(BaseModel):
         approved: bool
@@ -163,6 +165,7 @@ async def test_several_interrupts_at_once_are_answered_together_each_by_its_id()
     assert sorted(deltas) == ["one=1", "two=2"]
 
 
+@requires("langgraph", "1.2.20", "a node that failed on an answer gets the next one")
 async def test_a_node_may_ask_again_and_an_old_answer_does_not_answer_it() -> None:
     def node(state: MessagesState) -> Any:
         return {"messages": [AIMessage(f"{interrupt('one')} {interrupt('two')}")]}

@@ -19,6 +19,7 @@ from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says, w
 from tests.bridges.langgraph.test_recovery import about_a_call
 from tests.bridges.langgraph.test_threads import stored
 from tests.bridges.langgraph.world import agent_graph, langgraph, no, yes
+from tests.versions.marks import requires
 from tests.world import user
 
 ROME = '{"city": "Rome"}'
@@ -123,6 +124,7 @@ async def test_a_message_sent_with_an_answer_the_graph_failed_on_is_delivered_af
         assert await stored(graph) == ["user: go", "ai: a", "user: beside", "user: and this", "ai: heard and this"]
 
 
+@requires("langgraph", "1.2.15", "an accepted answer is delivered once")
 async def test_of_two_answers_the_accepted_one_is_kept_and_the_message_is_delivered_after_the_other() -> None:
     taken: list[str] = []
     is_taken = anyio.Event()

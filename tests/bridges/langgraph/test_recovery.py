@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import agent_graph, langgraph, no, yes
+from tests.versions.marks import requires
 from tests.world import KEY, user
 
 ROME = '{"city": "Rome"}'
@@ -90,6 +91,7 @@ async def test_a_message_sent_with_the_answer_to_a_lost_interrupt_is_delivered(t
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["graph", "subgraph"])
+@requires("langgraph", "1.2.20", "a node that failed on an answer gets the next one")
 async def test_after_an_answer_the_node_failed_on_the_next_answer_replaces_it(nested: bool) -> None:
     async with langgraph(strict(nested=nested)) as thread:
         await thread.say("go")
@@ -159,6 +161,7 @@ async def test_a_cancel_that_the_graph_fails_on_drops_the_interrupt(nested: bool
         assert (await thread.resume(yes(raised, {"ok": 1})))[-1] == "RF asks input_required"
 
 
+@requires("langgraph", "1.2.15", "an interrupt has a response schema")
 async def test_an_interrupt_with_a_typed_answer_can_be_cancelled() -> None:
     class Decision(BaseModel):
         approved: bool

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -32,8 +33,8 @@ def book(city: str) -> str:
 
 
 @asynccontextmanager
-async def remote(graph: Any, **options: Any) -> AsyncGenerator[Thread, None]:
-    async with serving(graph) as url:
+async def remote(graph: Any, *, has_output: bool = True, **options: Any) -> AsyncGenerator[Thread, None]:
+    async with serving(graph, has_output=has_output) as url:
         async with langgraph(None, bridge=lambda: LangGraphBridge(url=url, graph_id="agent"), **options) as thread:
             yield thread
 
@@ -156,3 +157,59 @@ async def test_erasing_a_thread_erases_it_over_there() -> None:
 async def test_a_thread_unknown_to_the_other_server_is_erased_without_an_error() -> None:
     async with serving(agent_graph(ScriptedModel(), checkpointer=InMemorySaver())) as url:
         await LangGraphBridge(url=url).erase_thread(KEY)
+
+
+async def test_a_remote_message_whose_chunks_have_several_ids_is_one_message() -> None:
+    """Row 9: a server sends no id of the model call, and OpenAI's Responses API gives a message two ids."""
+    turns = [[AIMessageChunk("", id=f"resp-{turn}"), *says("Su", f"n {turn}.")] for turn in range(3)]
+    model = ScriptedModel(*turns)
+
+    async def ask_twice(state: MessagesState) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"]) for _ in range(2)]}
+
+    graph = StateGraph(MessagesState).add_node("ask", ask_twice).add_edge(START, "ask")
+    async with remote(graph.compile(checkpointer=InMemorySaver())) as thread:
+        assert [line for line in await thread.say("hi") if line.startswith("TC")] == [
+            'TC resp-0 "Su"',
+            'TC resp-0 "n 0."',
+            'TC resp-1 "Su"',
+            'TC resp-1 "n 1."',
+        ]
+        assert await thread.messages() == ["user: hi", "assistant: Sun 0.", "assistant: Sun 1."]
+
+
+async def test_a_remote_graph_takes_a_message_back() -> None:
+    """Row 11."""
+    model = ScriptedModel(says("The code is 1234."))
+
+    def guard(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("[blocked]", id=state["messages"][-1].id)]}
+
+    async def answer(state: MessagesState) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState).add_node("answer", answer).add_node("guard", guard)
+    compiled = graph.add_edge(START, "answer").add_edge("answer", "guard").compile(checkpointer=InMemorySaver())
+    async with remote(compiled) as thread:
+        await thread.say("hi")
+        assert await thread.messages() == ["user: hi", "assistant: [blocked]"]
+
+
+class Whole(MessagesState):
+    plan: str
+    notes: str
+
+
+class Shown(MessagesState):
+    plan: str
+
+
+@pytest.mark.parametrize("has_output", [True, False], ids=["known", "unknown"])
+async def test_the_output_schema_of_a_remote_graph_decides_what_is_shared(has_output: bool) -> None:
+    """Row 10. A server that does not know the output shares everything."""
+    graph = StateGraph(Whole, output_schema=Shown).add_node("plan", lambda state: {"plan": "go", "notes": "secret"})
+    compiled = graph.add_edge(START, "plan").compile(checkpointer=InMemorySaver())
+    async with remote(compiled, has_output=has_output) as thread:
+        await thread.say("hi")
+        state = (await thread.runner.view_thread(KEY)).state.value
+    assert state == {"plan": "go"} if has_output else {"plan": "go", "notes": "secret"}

@@ -16,6 +16,7 @@ from langgraph.types import Send
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import TOOL, agent_graph, get_weather, langgraph, react_agent, steps
+from tests.versions.marks import requires
 
 ROME = '{"city": "Rome"}'
 
@@ -177,6 +178,7 @@ async def test_one_node_many_times_at_once_is_one_step_until_the_last_is_done() 
     assert 'SD [{"op": "add", "path": "/found", "value": [0, 1, 2]}]' in stream
 
 
+@requires("langgraph", "1.2.19", "a function of a graph gets its previous result")
 async def test_a_graph_of_functions_gets_the_whole_conversation() -> None:
     model = ScriptedModel(says("one"), says("two"))
 

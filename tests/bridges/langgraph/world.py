@@ -21,6 +21,7 @@ from ambient_runner.bridges.langgraph.client_tools import back_to_model, backend
 from ambient_runner.bridges.langgraph.config import LangGraphConfig
 from ambient_runner.config import Settings
 from ambient_runner.ledger import open_ledger
+from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.run import Run, RunHandler
@@ -29,7 +30,7 @@ from tests.bridges.langgraph.scripted import ScriptedModel
 from tests.bridges.strands.world import TOOL, five_places, no, tasks_since, tool_message, verify, yes
 from tests.bridges.strands.world import summarize as told_plainly
 from tests.machine_speed import unless_hung
-from tests.world import SETTINGS, events_of, request
+from tests.world import KEY, SETTINGS, events_of, request
 
 __all__ = [
     "STREAMS",
@@ -133,8 +134,22 @@ class Thread:
         assert isinstance(end, e.RunFinished)
         return end
 
+    async def messages(self) -> list[str]:
+        """The thread's messages in short words, without their ids; a call follows its message."""
+        view = await self.runner.view_thread(ThreadKey(KEY.tenant, KEY.owner, self.name))
+        return [line for message in view.transcript.messages() for line in _message_lines(message)]
+
     def text(self) -> str:
         return "".join(event.delta for event in self.events if isinstance(event, e.TextMessageContent))
+
+
+def _message_lines(message: e.Message) -> list[str]:
+    role = type(message).__name__.removesuffix("Message").lower()
+    calls = message.tool_calls or [] if isinstance(message, e.AssistantMessage) else []
+    return [
+        f"{role}: {message.content or ''}".rstrip(),
+        *(f"call: {call.id} {call.function.name} {call.function.arguments}" for call in calls),
+    ]
 
 
 def summarize(events: list[e.Event]) -> list[str]:

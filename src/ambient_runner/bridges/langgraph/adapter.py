@@ -41,6 +41,7 @@ class LangGraphAdapter:
         self._platform = platform
         self._graph: Graph | None = None
         self._memory: GraphMemory | None = None
+        self._reported_tools: set[str] = set()
 
     def run(self, input: AguiInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
         """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
@@ -67,7 +68,10 @@ class LangGraphAdapter:
             new_ids=None if run is None else run.new_ids,
             client_tools=Toolbox(callable_tools(run_input.tools), schema.tool_names).client_tools,
             platform=self._platform,
-            call_ids=ToolCallIds(run_input.messages, memory.aliases if memory else {}),
+            call_ids=ToolCallIds(
+                run_input.messages, memory.aliases if memory else {}, memory.message_ids if memory else {}
+            ),
+            reported_tools=self._reported_tools,
         )
         return LangGraphRun(context, graph, self._keep_memory)
 

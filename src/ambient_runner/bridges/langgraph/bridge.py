@@ -48,6 +48,7 @@ class LangGraphBridge(PlatformBridge):
     Raises: ConfigError.
     """
 
+    restates_messages = False  # `history.py` does that.
     settings_types = {"config": LangGraphConfig}
 
     def __init__(

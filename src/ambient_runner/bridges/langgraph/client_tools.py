@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig  # noqa: TC002  LangGraph reads it from the signature
 from langgraph.graph import END  # pyright: ignore[reportMissingTypeStubs]
 
-from ambient_runner.bridges.langgraph.request import read_request
+from ambient_runner.bridges.langgraph.request import OfferedTools, read_request
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
 
@@ -22,6 +22,7 @@ __all__ = [
     "back_to_model",
     "backend_tools",
     "client_tools",
+    "has_unanswered_client_calls",
     "is_client_tool",
     "route_tools",
     "tool_specs",
@@ -48,12 +49,23 @@ def tool_specs(tools: Iterable[Tool]) -> list[dict[str, Any]]:
 
 def client_tools() -> list[dict[str, Any]]:
     """Return the client's tools of this run, for `model.bind_tools([*mine, *client_tools()])`."""
-    return list(read_request().get("tools") or ())
+    tools: Any = read_request().get("tools") or ()
+    if isinstance(tools, OfferedTools):
+        tools.is_offered = True
+    return list(tools)
 
 
 def is_client_tool(name: str) -> bool:
     """Return True if the client executes this tool."""
-    return any(tool["function"]["name"] == name for tool in client_tools())
+    return any(tool["function"]["name"] == name for tool in read_request().get("tools") or ())
+
+
+def has_unanswered_client_calls(messages: list[Any]) -> bool:
+    """Return True if the newest message of the model calls tools of the client that have no result after it."""
+    index = _last_model_message_index(messages)
+    answered = {message.tool_call_id for message in messages[index + 1 :] if isinstance(message, ToolMessage)}
+    calls = messages[index].tool_calls if index >= 0 else ()
+    return any(call["id"] not in answered and is_client_tool(call["name"]) for call in calls)
 
 
 def route_tools(tools: str = "tools", *, end: str = END, key: str = "messages") -> Callable[[Any], str]:

@@ -24,6 +24,8 @@ class LangGraphConfig:
 
     messages_key: str = "messages"
     """The key of the graph's state that holds the conversation."""
+    shared_state: Sequence[str] = ()
+    """Keys of the state that clients see although the graph's output schema lacks them."""
     hidden_state: Sequence[str] = ()
     """Further keys of the state that clients never see and never set."""
     predict_state: Sequence[PredictStateMapping] = ()
@@ -43,6 +45,9 @@ class LangGraphConfig:
     """True if a client may choose where the graph continues: `forwardedProps.checkpointId` and `forwardedProps.command`."""
     interrupt_timeout: float | None = None
     """Seconds until an interrupt expires; None means never."""
+    emit_interrupt_outcome: bool = True
+    """False sends interrupts to clients before AG-UI 1.0 as CUSTOM `on_interrupt` alone, for pages that read the graph's own value:
+    CopilotKit ignores the event if the run also has an outcome."""
     default_prompt: str = ""
     """User message for a request that has nothing to answer; without it such a request is refused."""
 

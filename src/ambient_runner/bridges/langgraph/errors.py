@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import httpx
-from langgraph.errors import GraphRecursionError, is_invalid_resume
+from langgraph.errors import GraphRecursionError
 
+from ambient_runner.bridges.langgraph.sdk import is_invalid_resume
 from ambient_runner.errors import BridgeError, RunnerError
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from langgraph.types import StateSnapshot
@@ -29,6 +29,10 @@ class StateSchema:
 
     input_keys: frozenset[str] | None
     """Keys of the input; None if the graph accepts anything."""
+    output_keys: frozenset[str] | None = None
+    """Keys of the output; None if the graph does not declare them."""
+    private_keys: frozenset[str] = frozenset()
+    """Keys of the state that are not in the output."""
     reduced_keys: frozenset[str] = frozenset()
     """Keys whose updates are combined with the stored value, so that replacing it takes an `Overwrite`."""
     initial_types: Mapping[str, type] = field(default_factory=dict[str, type])
@@ -72,8 +76,13 @@ class Graph(Protocol):
         """Return True if all interrupts of the checkpoint have stored answers: `Command(resume={})` continues with those again."""
         ...
 
-    async def rejected_keys(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
-        """Return the keys of a command's update that the graph fails on. Updates are stored before they are applied: a bad one stays."""
+    async def rejected_keys(
+        self, state: StateSnapshot, update: Mapping[str, Any], goto: Sequence[str] = ()
+    ) -> list[str]:
+        """Return the keys of a command's update that the graph fails on, also where it builds the input of the nodes it runs next.
+
+        Updates are stored before they are applied: a bad one stays.
+        """
         ...
 
     def storage_id(self, thread: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ambient_runner.bridges.langgraph.approvals import parse_approval
 from ambient_runner.bridges.toolkit.interrupts import cancelled_answer, expires_at, is_approved
 from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ambient_runner.bridges.langgraph.approvals import ApprovalRequest
     from ambient_runner.protocol.events import ResumeEntry
     from ambient_runner.protocol.open_items import SubagentId
 
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 _BREAKPOINT_PREFIX = "breakpoint-"
-_MESSAGE_KEYS = ("message", "question", "description", "prompt")
+_MESSAGE_KEYS = ("message", "question", "description", "prompt", "__copilotkit_interrupt_value__")
 _SCHEMA_KEYS = ("response_schema", "responseSchema")
 _TOOL_CALL_KEYS = ("tool_call_id", "toolCallId")
 
@@ -41,9 +43,20 @@ class GraphInterrupt:
     tool_call_id: str | None = None
 
 
-def to_interrupt(raised: GraphInterrupt, seconds: float | None, client_call_id: Callable[[str], str]) -> Interrupt:
-    """Return the AG-UI interrupt. It expires after so many seconds; never if None. `client_call_id` maps ids of tool calls."""
+def to_interrupt(
+    raised: GraphInterrupt,
+    seconds: float | None,
+    client_call_id: Callable[[str], str],
+    open_calls: Iterable[tuple[str, str, Any]] = (),
+) -> Interrupt:
+    """Return the AG-UI interrupt. It expires after so many seconds; never if None. `client_call_id` maps ids of tool calls.
+
+    `open_calls` are the unanswered calls of the thread: id, name and arguments.
+    """
     value = to_jsonable(raised.value)
+    approval = parse_approval(value, raised.response_schema)
+    if approval is not None:
+        return _approval_interrupt(raised, value, approval.with_tool_call_ids(open_calls, client_call_id), seconds)
     members = as_object(value)
     tool_call_id = _first_member(members, _TOOL_CALL_KEYS, str)
     schema = raised.response_schema or _first_member(members, _SCHEMA_KEYS, dict)
@@ -55,6 +68,21 @@ def to_interrupt(raised: GraphInterrupt, seconds: float | None, client_call_id: 
         response_schema=cast("dict[str, Any]", schema) if isinstance(schema, dict) else None,
         expires_at=_first_member(members, ("expires_at", "expiresAt"), str) or expires_at(seconds),
         metadata={"value": value},
+        subagent_run_id=raised.subagent_id,
+    )
+
+
+def _approval_interrupt(
+    raised: GraphInterrupt, value: Any, request: ApprovalRequest, seconds: float | None
+) -> Interrupt:
+    return Interrupt(
+        id=raised.id,
+        reason="tool_call",
+        message=request.message,
+        tool_call_id=next((call.tool_call_id for call in request.calls if call.tool_call_id), raised.tool_call_id),
+        response_schema=request.response_schema,
+        expires_at=expires_at(seconds),
+        metadata={"value": value, "toolCalls": [call.to_metadata() for call in request.calls]},
         subagent_run_id=raised.subagent_id,
     )
 
@@ -81,11 +109,27 @@ def continues_after(entry: ResumeEntry) -> bool:
     return "approved" not in as_object(entry.payload) or is_approved(entry.payload)
 
 
-def answers_by_interrupt(entries: Iterable[ResumeEntry]) -> dict[str, Any]:
-    """Return the answers by interrupt id. A cancelled interrupt is answered with `cancelled_answer()`."""
+def answers_by_interrupt(
+    entries: Iterable[ResumeEntry], raised: Iterable[GraphInterrupt], tool_names: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the answers to the interrupts that are open in the graph, by their ids. `tool_names` are the graph's tools, if known.
+
+    Raises: InvalidAnswer.
+    """
+    by_id = {interrupt.id: interrupt for interrupt in raised}
     return {
-        entry.interrupt_id: cancelled_answer() if entry.status == "cancelled" else entry.payload for entry in entries
+        entry.interrupt_id: _to_answer(entry, by_id[entry.interrupt_id], tool_names)
+        for entry in entries
+        if entry.interrupt_id in by_id
     }
+
+
+def _to_answer(entry: ResumeEntry, raised: GraphInterrupt, tool_names: Collection[str]) -> Any:
+    """Return the value with which the graph continues. A cancelled approval is a rejection, any other interrupt `cancelled_answer()`."""
+    approval = parse_approval(raised.value, raised.response_schema, tool_names)
+    if entry.status == "cancelled":
+        return (approval.to_cancelled() if approval else None) or cancelled_answer()
+    return approval.to_answer(entry.payload) if approval else entry.payload
 
 
 def _first_member(members: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:

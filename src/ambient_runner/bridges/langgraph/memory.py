@@ -20,6 +20,10 @@ class GraphMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of a subgraph's messages and tool calls that the graph took over: a subagent's for clients, the model's own for the graph."""
     aliases: dict[str, str] = {}
     """Tool calls with another id for clients: the graph's id by the client's."""
+    message_ids: dict[str, str] = {}
+    """Messages with another id in the graph: the thread's id by the graph's."""
+    attempted: tuple[str, ...] = ()
+    """Messages of nodes that were interrupted. A node that continues runs again and streams them again."""
     undelivered: tuple[str, ...] = ()
     """Ids of messages that came together with an answer. The graph gets them after it has continued with that answer."""
     edits_with_answer: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ __all__ = [
     "model_messages_in",
     "result_content",
     "result_message",
+    "text_content",
     "to_langchain_messages",
     "token_counts",
 ]
@@ -167,6 +168,12 @@ def content_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
                 yield "reasoning", _reasoning_text(block)  # Empty for any other block a node may add.
 
 
+def text_content(message: BaseMessage) -> str:
+    """Return the text of a model's message."""
+    content: Any = message.content  # pyright: ignore[reportUnknownMemberType]
+    return "".join(piece for kind, piece in content_pieces(content) if kind == "text")
+
+
 def _reasoning_text(block: Any) -> str:
     """Return the text of a reasoning block, in any provider's format; empty for a block of another kind."""
     match block:
@@ -195,7 +202,13 @@ def _summary_text(part: Any) -> str:
 def additional_reasoning(additional: Mapping[str, Any]) -> str:
     """Return the reasoning that some providers put next to the content (`additional_kwargs`)."""
     reasoning = additional.get("reasoning_content")
-    return reasoning if isinstance(reasoning, str) else ""
+    if isinstance(reasoning, str):
+        return reasoning
+    match additional.get("reasoning"):
+        case {"summary": [*parts]}:
+            return "".join(map(_summary_text, parts))
+        case _:
+            return ""
 
 
 def model_messages_in(update: Any) -> list[AIMessage]:

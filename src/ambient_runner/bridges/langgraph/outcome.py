@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ambient_runner.bridges.langgraph.errors import CheckpointerRequired
 from ambient_runner.bridges.langgraph.interrupts import breakpoint_interrupt, to_interrupt
 from ambient_runner.protocol.events import Interrupted, RunFinished, Success
+from ambient_runner.protocol.profiles import mark_event_only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +42,11 @@ def _run_outcome(
 ) -> Outcome:
     seconds, client_call_id = context.config.interrupt_timeout, context.call_ids.latest_client_id
     if translator.interrupts:
-        raised = translator.interrupts.values()
-        return Interrupted(interrupts=[to_interrupt(interrupt, seconds, client_call_id) for interrupt in raised])
+        raised, open_calls = translator.interrupts.values(), translator.open_calls()
+        interrupts = [to_interrupt(interrupt, seconds, client_call_id, open_calls) for interrupt in raised]
+        if not context.config.emit_interrupt_outcome:
+            interrupts = [mark_event_only(interrupt) for interrupt in interrupts]
+        return Interrupted(interrupts=interrupts)
     if translator.is_paused:
         return Interrupted(interrupts=[breakpoint_interrupt(checkpoint_id or "", next_nodes, seconds)])
     return Success(pending_tool_call_ids=translator.pending_client_calls() or None)

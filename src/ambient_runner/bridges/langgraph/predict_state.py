@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pydantic_core
 
+from ambient_runner.bridges.langgraph.copilotkit import intermediate_mappings
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.protocol.events import Custom
 
@@ -32,7 +33,7 @@ _ABSENT: Any = object()
 @dataclass(slots=True)
 class _PredictedCall:
     state_keys: dict[str, str]
-    """State key by argument."""
+    """State key by argument; the empty argument stands for all of them."""
     arguments: str = ""
     parse_at: int = 0
     """Length of the arguments at which they are parsed next."""
@@ -57,7 +58,8 @@ class Predictions:
             return []
         state_keys = {mapping["tool_argument"]: mapping["state_key"] for mapping in matching}
         self._calls[call_id] = _PredictedCall(state_keys=state_keys)
-        return [Custom(name="PredictState", value=matching)]
+        announced = [{key: item for key, item in mapping.items() if item} for mapping in matching]
+        return [Custom(name="PredictState", value=announced)]
 
     def add_arguments(self, call_id: str, delta: str, *, complete: bool = False) -> list[Event]:
         """Return the changes of state that the arguments so far imply."""
@@ -70,9 +72,19 @@ class Predictions:
         call.parse_at = len(call.arguments) + max(_MIN_PARSE_INTERVAL, len(call.arguments) // 16)
         arguments = _parse_partial_object(call.arguments)
         predicted = {key: arguments[name] for name, key in call.state_keys.items() if name in arguments}
+        if arguments and "" in call.state_keys:
+            predicted[call.state_keys[""]] = arguments
+        self._keep_originals(predicted)
+        return self._state.update_with_patch(predicted)
+
+    def show_state(self, values: Mapping[str, Any]) -> list[Event]:
+        """Return a snapshot with values that a node shows before it ends."""
+        self._keep_originals(values)
+        return self._state.update_with_snapshot(values)
+
+    def _keep_originals(self, predicted: Iterable[str]) -> None:
         for key in predicted:
             self._original.setdefault(key, self._state.value.get(key, _ABSENT))
-        return self._state.update_with_patch(predicted)
 
     def finish_call(self, call_id: str) -> None:
         """End the prediction of an answered call: from now on the graph's values apply."""
@@ -93,9 +105,8 @@ class Predictions:
 def requested_mappings(metadata: Mapping[str, Any]) -> list[Mapping[str, str]]:
     """Return the mappings that a graph requests in the metadata of a model call, without malformed ones."""
     requested: Any = metadata.get("predict_state")
-    if not isinstance(requested, list | tuple):
-        return []
-    return [mapping for mapping in cast("list[Any]", requested) if _is_mapping(mapping)]
+    listed = cast("list[Any]", requested) if isinstance(requested, list | tuple) else []
+    return [*(mapping for mapping in listed if _is_mapping(mapping)), *intermediate_mappings(metadata)]
 
 
 def _is_mapping(value: Any) -> bool:

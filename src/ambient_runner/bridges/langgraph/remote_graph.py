@@ -13,9 +13,10 @@ from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError
 
 from ambient_runner.bridges.langgraph.graph import STREAM_MODES, StateSchema, checkpoint_id_of
+from ambient_runner.bridges.langgraph.streamed_messages import is_run_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ambient_runner.bridges.langgraph.graph import NativeStream
@@ -57,8 +58,11 @@ class RemoteGraph:
         assistant: dict[str, Any] = assistants[0] if assistants else {"assistant_id": self._graph_id}
         schemas: Any = await self._client.assistants.get_schemas(assistant["assistant_id"])
         config: dict[str, Any] = assistant.get("config") or {}
+        output_keys = frozenset(_schema_properties(schemas, "output_schema"))
         return StateSchema(
             input_keys=frozenset(_schema_properties(schemas, "input_schema")),
+            output_keys=output_keys or None,
+            private_keys=frozenset(_schema_properties(schemas, "state_schema") if output_keys else ()) - output_keys,
             reduced_keys=frozenset({"messages"}),
             has_context=bool(_schema_properties(schemas, "context_schema")),
             recursion_limit=config.get("recursion_limit"),
@@ -82,9 +86,11 @@ class RemoteGraph:
             # The SDK does not take it from the configuration.
             checkpoint_id=config["configurable"].get("checkpoint_id"),
         )
+        calls = _ModelCalls()
         async with aclosing(stream):
             async for namespace, mode, data in stream:
-                yield namespace, mode, _to_native_data(mode, data)
+                native = _to_native_data(mode, data)
+                yield namespace, mode, calls.with_shared_metadata(*native) if mode == "messages" else native
 
     async def read_state(self, config: dict[str, Any]) -> StateSnapshot:
         # The server returns the configuration of the request, and the SDK requires the namespace in it.
@@ -105,7 +111,9 @@ class RemoteGraph:
         """Return False: a LangGraph server does not expose stored answers."""
         return False
 
-    async def rejected_keys(self, state: StateSnapshot, update: Mapping[str, Any]) -> list[str]:
+    async def rejected_keys(
+        self, state: StateSnapshot, update: Mapping[str, Any], goto: Sequence[str] = ()
+    ) -> list[str]:
         """Return no keys: a LangGraph server does not expose what it would fail on."""
         return []
 
@@ -121,6 +129,27 @@ class RemoteGraph:
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+
+class _ModelCalls:
+    """The latest model call of each node. All chunks of a call get the same metadata object, as they have it in this process.
+
+    A server sends no id of the call. But chunks of one call have at most one id that LangChain made and one of the provider, and
+    the same metadata.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[str, tuple[Any, dict[bool, str]]] = {}
+
+    def with_shared_metadata(self, message: Any, metadata: Any) -> tuple[Any, Any]:
+        if not isinstance(message, AIMessage) or not message.id:
+            return message, metadata
+        task, kind = str(metadata.get("langgraph_checkpoint_ns")), is_run_id(message.id)
+        known, ids = self._latest.get(task, (None, dict[bool, str]()))
+        if known != metadata or ids.get(kind, message.id) != message.id:
+            known, ids = metadata, dict[bool, str]()
+        self._latest[task] = known, {**ids, kind: message.id}
+        return message, known
 
 
 def _schema_properties(schemas: Mapping[str, Any], name: str) -> list[str]:

@@ -10,8 +10,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
+from ambient_runner.bridges.langgraph.history import GraphHistory, HistoryContext
 from ambient_runner.bridges.langgraph.memory import GraphMemory
 from ambient_runner.bridges.langgraph.outcome import build_run_finished
+from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
 from ambient_runner.bridges.langgraph.run_input import forwarded_prop, plan_input
 from ambient_runner.bridges.langgraph.translate import Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.callbacks import call_hook
@@ -19,9 +21,8 @@ from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
-from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
-from ambient_runner.protocol.events import RunError
-from ambient_runner.protocol.json_pointer import format_pointer
+from ambient_runner.bridges.toolkit.turns import AssistantTurn, to_turns, unanswered_tool_calls
+from ambient_runner.protocol.events import Custom, RunError
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ class LangGraphRun:
         self._context = context
         self._graph = graph
         self._plan: GraphInput | None = None
-        self._state = StateStore(context.run_input.state, context.config.hidden_keys.__contains__)
+        self._state = StateStore(context.run_input.state, context.unshared_keys.__contains__)
         self._translator = Translator(self._state, _translator_context(context), context.call_ids)
+        self._history = GraphHistory(_history_context(context, self._translator))
         self._checkpoint_id: str | None = None
         self._next_nodes: list[str] = []
         self._undelivered: tuple[str, ...] = ()
@@ -67,7 +69,7 @@ class LangGraphRun:
             yield event
         graph_context = await self._graph_context()
         configurable, inputs = dict(plan.configurable), deque(plan.inputs)
-        fast_delta = self._translator.fast_delta
+        fast_delta, record = self._translator.fast_delta, self._history.apply_event
         while inputs and not self._translator.is_waiting:
             try:
                 graph_input = self._take_input(inputs)
@@ -75,6 +77,7 @@ class LangGraphRun:
                 async with self._graph.open_stream(graph_input, config, graph_context) as natives:
                     async for native in natives:
                         if (delta := fast_delta(native)) is not None:
+                            record(delta)
                             yield delta  # Nearly all of a stream, so it takes the shortest path.
                             continue
                         for event in self._feed(native):
@@ -98,8 +101,10 @@ class LangGraphRun:
         terminal = build_run_finished(self._context, self._translator, self._checkpoint_id, self._next_nodes)
         self._state.update_silently(self._translator.shared_state())
         return [
-            *self._translator.close(terminal),
+            *self._record_events(self._translator.close(terminal)),
+            *self._history.correct_unkept(is_resuming=self._translator.is_resuming),
             *self._state.snapshot_if_changed(),
+            *self._report_ignored_tools(),
             *self._remember(is_whole=True),
             terminal,
         ]
@@ -122,6 +127,8 @@ class LangGraphRun:
     def _start(self, plan: GraphInput) -> list[Event]:
         """Return the first events. Raises: InvalidState."""
         run_input = self._context.run_input
+        self._checkpoint_id = plan.checkpoint_id
+        self._undelivered = plan.undelivered_ids
         if plan.edits.invalid_keys:
             logger.warning(
                 "Run %s on thread %s: the client's state has another type than the graph's for: %s",
@@ -130,10 +137,9 @@ class LangGraphRun:
                 ", ".join(plan.edits.invalid_keys),
             )
             raise InvalidState
-        self._checkpoint_id = plan.checkpoint_id
         self._translator.is_resuming = plan.is_resuming
         self._translator.mark_known(plan.stored_ids)
-        self._undelivered = plan.undelivered_ids
+        self._history.add_known(plan.stored_messages)
         self._edits_with_answer = plan.edits_with_answer
         snapshot: list[Event] = [self._state.snapshot()] if self._state.value else []
         return [*snapshot, *interrupt_lapsed_events(plan.lapsed_ids), *self._remember(is_whole=False)]
@@ -158,9 +164,10 @@ class LangGraphRun:
 
     def _take_input(self, inputs: deque[Any]) -> Any:
         """Return the next input. One with messages delivers all that were undelivered."""
-        graph_input = inputs.popleft()
+        graph_input: Any = inputs.popleft()
         if isinstance(graph_input, dict):
             self._undelivered = ()
+            self._history.add_known(cast("dict[str, Any]", graph_input).get(self._context.config.messages_key))
         return cast("Any", graph_input)
 
     def _feed(self, native: Native) -> list[Event]:
@@ -168,10 +175,17 @@ class LangGraphRun:
         namespace, mode, data = native
         if mode == "checkpoints":
             return self._on_checkpoint(namespace, data)
-        events, aliases = self._translator.feed(native), self._context.call_ids.aliases
+        events, aliases = self._record_events(self._translator.feed(native)), self._context.call_ids.aliases
+        if mode == "values" and not namespace:
+            events += self._history.compare_messages(self._translator.values.get(self._context.config.messages_key))
         if len(aliases) > self._remembered_aliases:
             self._remembered_aliases = len(aliases)
             events += self._remember(is_whole=False)  # The client may answer the call even if this run is cut off.
+        return events
+
+    def _record_events(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            self._history.apply_event(event)
         return events
 
     def _on_checkpoint(self, namespace: Namespace, payload: Mapping[str, Any]) -> list[Event]:
@@ -195,10 +209,30 @@ class LangGraphRun:
         self._translator.is_resuming = False
         return plan.fallback_inputs
 
+    def _report_ignored_tools(self) -> list[Event]:
+        """Return the event for client tools that the graph does not offer to its models. The log names them once per adapter."""
+        tools: OfferedTools = self._plan.configurable[REQUEST_KEY]["tools"] if self._plan else OfferedTools()
+        names = tools.ignored_names()
+        reported = self._context.reported_tools
+        if not reported.issuperset(names):
+            reported.update(names)
+            logger.warning(
+                "Thread %s: the graph does not offer the client's tools to its model: %s. Add the middleware ClientTools() to "
+                "create_agent, or bind client_tools() in the node of the model.",
+                self._context.run_input.thread_id,
+                ", ".join(names),
+            )
+        return (
+            [Custom(name="ambient:dropped", value={"type": "TOOLS", "reason": "not_offered", "names": names})]
+            if names
+            else []
+        )
+
     async def _roll_back_state(self, error: RunnerError) -> list[Event]:
         """Remove the client's changes of the state that the graph could not use: every later run would fail on them.
 
-        A graph that failed before a node began continues from its checkpoint before the run, or from nothing.
+        A graph that failed before a node began continues from its checkpoint before the run, or from nothing. Clients get a snapshot: a
+        patch would show that the run has acted on the answer it brought, and the interrupt would be closed.
         """
         plan = self._plan
         failed_at_start = type(error) is LangGraphError and not self._translator.has_begun
@@ -209,11 +243,10 @@ class LangGraphRun:
                 with isolate(f"erasing the first checkpoints of thread {self._context.run_input.thread_id}"):
                     await self._graph.erase_thread(self._context.storage_id)
             self._checkpoint_id = plan.checkpoint_id
-        edits, known = plan.edits, self._state.value
-        added = [name for name in edits.values if name not in edits.previous and name in known]
-        removed = self._state.apply_patch([{"op": "remove", "path": format_pointer(name)} for name in added])
-        self._state.update_silently(edits.previous)
-        return [*removed, *self._remember(is_whole=False)]
+        for name in plan.edits.values:
+            self._state.remove_silently(name)
+        self._state.update_silently(plan.edits.previous)
+        return self._remember(is_whole=False)
 
     def _remember(self, *, is_whole: bool) -> list[Event]:
         """Update the memory. Return the event that stores it, if it has changed."""
@@ -223,6 +256,8 @@ class LangGraphRun:
             is_whole=is_whole,
             adopted=tuple(dict.fromkeys([*adopted, *sorted(self._translator.adopted_ids)])),
             aliases=dict(self._context.call_ids.aliases),
+            message_ids=dict(self._context.call_ids.message_ids),
+            attempted=self._history.attempted_ids() if is_whole else (),
             undelivered=self._undelivered,
             edits_with_answer=self._edits_with_answer,
         )
@@ -241,9 +276,25 @@ def _translator_context(context: RunContext) -> TranslatorContext:
     messages, config = context.run_input.messages, context.config
     return TranslatorContext(
         client_tools=frozenset(context.client_tools),
-        message_ids=frozenset(message.id for message in messages),
+        message_ids=frozenset([*(message.id for message in messages), *context.call_ids.message_ids]),
         open_calls={call.id: call.function.name for call in unanswered_tool_calls(messages)},
         messages_key=config.messages_key,
         hidden_keys=config.hidden_keys,
+        shared_keys=None if context.schema.output_keys is None else {*context.schema.output_keys, *config.shared_state},
+        private_keys=context.private_keys,
         predictions=[mapping.to_payload() for mapping in config.predict_state],
+    )
+
+
+def _history_context(context: RunContext, translator: Translator) -> HistoryContext:
+    messages = context.run_input.messages
+    turns = [] if context.has_checkpointer else to_turns(messages)
+    return HistoryContext(
+        messages=messages,
+        call_ids=context.call_ids,
+        streamed=translator.messages,
+        has_checkpointer=context.has_checkpointer,
+        is_reduced=context.config.messages_key in context.schema.reduced_keys,
+        attempted=context.memory.attempted if context.memory else (),
+        merged_ids={turn.ids[0]: turn.ids for turn in turns if isinstance(turn, AssistantTurn)},
     )

@@ -17,9 +17,14 @@ from langgraph.types import Command, Overwrite
 from ambient_runner.bridges.langgraph.client_tools import tool_specs
 from ambient_runner.bridges.langgraph.errors import UnknownCheckpoint
 from ambient_runner.bridges.langgraph.graph import checkpoint_id_of
-from ambient_runner.bridges.langgraph.interrupts import answers_by_interrupt, continues_after, is_breakpoint
+from ambient_runner.bridges.langgraph.interrupts import (
+    GraphInterrupt,
+    answers_by_interrupt,
+    continues_after,
+    is_breakpoint,
+)
 from ambient_runner.bridges.langgraph.messages import result_message, to_langchain_messages
-from ambient_runner.bridges.langgraph.request import REQUEST_KEY
+from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
 from ambient_runner.bridges.langgraph.state_edits import (
     StateEdits,
     coerce_to,
@@ -31,6 +36,7 @@ from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.turns import find_new_input, missing_result, to_turns
 from ambient_runner.protocol import events
+from ambient_runner.runs.interrupt_answers import command_resume, is_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -68,6 +74,18 @@ class RunContext:
     platform: Mapping[str, Any]
     """The platform's settings that have a value."""
     call_ids: ToolCallIds
+    reported_tools: set[str] = field(default_factory=set[str])
+    """Client tools that the log already names as ignored. The runs of an adapter share it."""
+
+    @property
+    def private_keys(self) -> frozenset[str]:
+        """Keys of the graph's state that its output schema lacks and that the configuration does not share."""
+        return self.schema.private_keys.difference(self.config.shared_state)
+
+    @property
+    def unshared_keys(self) -> frozenset[str]:
+        """All keys of the graph's state that are never sent to clients."""
+        return self.private_keys | self.config.hidden_keys
 
     def to_storable(self, value: Any) -> Any:
         """Return the value as the graph can store it: a checkpointer accepts less than JSON has."""
@@ -90,8 +108,10 @@ class GraphInput:
     configurable: dict[str, Any]
     checkpoint_id: str | None = None
     """The graph's checkpoint before the run."""
+    stored_messages: Sequence[Any] = ()
+    """The messages the graph has before the run."""
     stored_ids: frozenset[str] = frozenset()
-    """Ids of the messages the graph has before the run."""
+    """Their ids."""
     edits: StateEdits
     """The client's changes of the shared state."""
     lapsed_ids: list[str] = field(default_factory=list[str])
@@ -121,12 +141,13 @@ def forwarded_prop(run_input: RunAgentInput, name: str) -> Any:
 
 
 async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
-    """Decide what the graph receives. Raises: UnknownCheckpoint."""
+    """Decide what the graph receives. Raises: UnknownCheckpoint, InvalidAnswer."""
     messages = to_langchain_messages(to_turns(_with_adopted_messages(context)), context.to_storable)
-    new_input = find_new_input(context.run_input, new_ids=context.new_ids)
     if not context.has_checkpointer:
+        new_input = find_new_input(context.run_input, new_ids=context.new_ids)
         return _plan_whole_conversation(context, messages, new_input)
     state, is_latest = await _read_base_checkpoint(graph, context)
+    new_input = find_new_input(_with_command_answer(context, state), new_ids=context.new_ids)
     values = as_object(state.values)
     edits = find_edits(_client_state(context), context.schema, values)
     undelivered = _undelivered_messages(context, messages, new_input)
@@ -136,6 +157,7 @@ async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
         undelivered_ids=tuple(str(message.id) for message in undelivered),
         configurable={**_configurable(context), **pinned},
         checkpoint_id=checkpoint_id,
+        stored_messages=values.get(context.config.messages_key) or (),
         stored_ids=_message_ids(values.get(context.config.messages_key)),
         edits=edits,
         lapsed_ids=resolved_interrupt_ids(new_input.resume),
@@ -152,6 +174,17 @@ async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
     return await _plan_stored_thread(graph, thread, plan)
 
 
+def _with_command_answer(context: RunContext, state: StateSnapshot) -> RunAgentInput:
+    """Return the input. Without a server, which does this, an answer in `forwardedProps.command` is one in `resume`."""
+    run_input = context.run_input
+    found = command_resume(run_input) if context.new_ids is None and not run_input.resume else None
+    if found is None or len(state.interrupts) != 1:
+        return run_input
+    (answer,), (interrupt,) = found, state.interrupts
+    entry = events.ResumeEntry(interrupt_id=interrupt.id, status="resolved", payload=answer)
+    return msgspec.structs.replace(run_input, resume=[entry])
+
+
 def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], new_input: NewInput) -> GraphInput:
     """Plan for a graph without a checkpointer. It has no interrupts, so every answer has lapsed."""
     edits = find_edits(_client_state(context), context.schema, {})
@@ -166,14 +199,17 @@ def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], n
 
 async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
     """Complete the plan by what the run brings: answers to open interrupts, a command, or new messages."""
-    answers = _answer_inputs(thread) if thread.new_input.resume else await _retry_inputs(graph, thread)
+    resume = thread.new_input.resume
+    if resume and all(map(is_abandoned, resume)):
+        return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
+    answers = _answer_inputs(thread) if resume else await _retry_inputs(graph, thread)
     if answers is not None:
         return await _plan_resume(graph, thread, plan, answers)
-    if thread.new_input.resume and not _has_new_messages(thread.new_input):
+    if resume and not _has_new_messages(thread.new_input):
         return plan
     command = _requested_command(thread.context)
     if command is not None:
-        rejected = await graph.rejected_keys(thread.state, as_object(command.update))
+        rejected = await graph.rejected_keys(thread.state, as_object(command.update), _goto_nodes(command))
         return replace(plan, inputs=[command], undelivered_ids=(), edits=plan.edits.with_invalid(rejected))
     return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
 
@@ -255,15 +291,29 @@ def _requested_command(context: RunContext) -> Command[Any] | None:
     return Command(goto=goto or (), update=context.to_storable(update)) if goto or update else None
 
 
+def _goto_nodes(command: Command[Any]) -> list[str]:
+    listed: Any = [command.goto] if isinstance(command.goto, str) else command.goto
+    return [name for name in listed if isinstance(name, str)]
+
+
 def _answer_inputs(thread: _StoredThread) -> list[Any] | None:
-    """Return the inputs that resume a graph; None if it does not wait for these answers. Answers it has already used are left out."""
+    """Return the inputs that resume a graph; None if it does not wait for these answers. Answers it has already used are left out.
+
+    Raises: InvalidAnswer.
+    """
     entries, state = thread.new_input.resume, thread.state
     if any(is_breakpoint(entry) for entry in entries):
         if not state.next:
             return None
         return [None] if all(map(continues_after, entries)) else []
-    open_ids = {interrupt.id for interrupt in state.interrupts}
-    answers = {name: to_storable(item) for name, item in answers_by_interrupt(entries).items() if name in open_ids}
+    raised = [
+        GraphInterrupt(
+            id=interrupt.id, value=interrupt.value, response_schema=getattr(interrupt, "response_schema", None)
+        )
+        for interrupt in state.interrupts
+    ]
+    answers = answers_by_interrupt(entries, raised, thread.context.schema.tool_names)
+    answers = {name: to_storable(item) for name, item in answers.items()}
     return [Command(resume=answers)] if answers else None
 
 
@@ -346,10 +396,11 @@ def _build_input(context: RunContext, messages: Sequence[BaseMessage], updates: 
         graph_input[key] = context.call_ids.with_native_ids(messages)
     graph_input.update(updates)
     request, keys = _request_data(context), schema.input_keys or frozenset[str]()
+    tools = list(request["tools"])
     if "tools" in keys:
-        graph_input["tools"] = Overwrite(request["tools"]) if "tools" in schema.reduced_keys else request["tools"]
+        graph_input["tools"] = Overwrite(tools) if "tools" in schema.reduced_keys else tools
     if "copilotkit" in keys:
-        graph_input["copilotkit"] = {"actions": request["tools"], "context": request["context"]}
+        graph_input["copilotkit"] = {"actions": tools, "context": request["context"]}
     return graph_input
 
 
@@ -378,7 +429,7 @@ def _request_data(context: RunContext) -> dict[str, Any]:
     """Return what nodes can read of the request (`request.py`)."""
     entries = context.run_input.context
     return {
-        "tools": tool_specs(context.client_tools.values()),
+        "tools": OfferedTools(tool_specs(context.client_tools.values())),
         "context": [{"description": entry.description, "value": entry.value} for entry in entries],
         "platform": dict(context.platform),
     }

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.langgraph.messages import additional_reasoning, content_pieces
+from ambient_runner.bridges.langgraph.messages import additional_reasoning, content_pieces, text_content
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.json_values import to_json_text
+from ambient_runner.protocol.events import ReasoningMessageStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,29 +48,40 @@ class StreamedToolCall:
 
 
 class StreamedMessage:
-    """A message with the id `message_id`, in a subagent_id. `task` is the path of the node that streams it.
+    """A message with the id `message_id`, of a subagent or of the graph itself. `task` is the path of the node that streams it.
 
-    With `shows_text` or `shows_calls` False, that part of it is not emitted.
+    With `shows_text` False its text is not emitted. Of its calls, only those of `shown_tools` are; None for all.
     """
 
     def __init__(
-        self, message_id: str, subagent_id: SubagentId, task: str, *, shows_text: bool, shows_calls: bool
+        self,
+        message_id: str,
+        subagent_id: SubagentId,
+        task: str,
+        *,
+        shows_text: bool,
+        shown_tools: frozenset[str] | None,
     ) -> None:
         self.message_id = message_id
+        self.native_ids: set[str] = set()
+        """The ids that the graph gives it, in chunks or as a whole."""
+        self.is_kept = False
+        """True once it is known to be in the graph's conversation."""
         self.subagent_id = subagent_id
         self.task = task
         self.composer = Composer()
         self.calls: dict[Any, StreamedToolCall] = {}
-        self._shows_text = shows_text
-        self._shows_calls = shows_calls
-        self._has_text = False
+        self.shows_text = shows_text
+        self._shown_tools = shown_tools
+        self.text_pieces: list[str] = []
+        self.reasoning_ids: list[str] = []
         self._has_reasoning = False
         self._latest_key: Any = None
 
     def emit_content(self, message: Any) -> list[Event]:
         """Return the text and the reasoning of a chunk, or of a message that came whole."""
         events: list[Event] = []
-        if not self._shows_text:
+        if not self.shows_text:
             return events
         additional = additional_reasoning(message.additional_kwargs) if message.additional_kwargs else ""
         if additional:
@@ -77,7 +89,7 @@ class StreamedMessage:
         for kind, piece in content_pieces(message.content):
             match kind:
                 case "text":
-                    self._has_text = self._has_text or bool(piece)
+                    self.text_pieces.append(piece)
                     events += self.composer.text(piece, subagent_id=self.subagent_id, message_id=self.message_id)
                 case "reasoning":
                     events += self._emit_reasoning(piece)
@@ -87,20 +99,37 @@ class StreamedMessage:
 
     def emit_missing_content(self, message: Any) -> list[Event]:
         """Return the content of the whole message if its chunks had none."""
-        return [] if self._has_text or self._has_reasoning else self.emit_content(message)
+        return [] if self.text or self._has_reasoning else self.emit_content(message)
+
+    @property
+    def text(self) -> str:
+        """The text that has been emitted."""
+        return "".join(self.text_pieces)
+
+    def has_same_content(self, message: Any) -> bool:
+        """Return True if a whole message has the text and the calls that were streamed, and so may be a copy."""
+        text = text_content(message)
+        calls = [call["id"] for call in message.tool_calls]
+        return bool(text or calls) and text == self.text and calls == [call.id for call in self.calls.values()]
 
     def calls_in_chunk(self, message: Any) -> Iterator[tuple[StreamedToolCall, str]]:
         """Yield the calls that a chunk continues, each with the arguments that can be emitted now."""
-        for chunk in message.tool_call_chunks if self._shows_calls else ():
+        for chunk in message.tool_call_chunks:
             call = self._call_for_chunk(chunk)
             delta = call.add_chunk(chunk)
             if call.id and call.name:
                 yield call, delta
 
+    def shows_call(self, call: StreamedToolCall) -> bool:
+        return self.shows_tool(call.name)
+
+    def shows_tool(self, name: str) -> bool:
+        return self._shown_tools is None or name in self._shown_tools
+
     def missing_calls(self, message: Any) -> Iterator[tuple[StreamedToolCall, str]]:
         """Yield the calls of the whole message that no chunk began or gave arguments to. Calls without an id appear only here."""
         streamed = list(self.calls.values())
-        for whole in message.tool_calls if self._shows_calls else ():
+        for whole in message.tool_calls:
             native_id = whole["id"] or ""
             call = next((call for call in streamed if call.id == native_id), None)
             if call is None:
@@ -109,18 +138,15 @@ class StreamedMessage:
                 streamed.remove(call)
             if not call.arguments:
                 call.pieces.append(to_json_text(whole["args"]))
-            elif call.client_id:
+            elif call.client_id or not self.shows_call(call):
                 continue
             yield call, call.arguments
 
-    def end_open_items(self, keep_open: frozenset[str], *, is_whole: bool) -> list[Event]:
-        """Return the ends of all it has open, except calls of the tools `keep_open`: the client executes those when the run ends.
-
-        Unless the message `is_whole`, calls without arguments stay open too: these may come with the whole message.
-        """
+    def end_open_items(self, *, is_whole: bool) -> list[Event]:
+        """Return the ends of all it has open. Unless the message `is_whole`, calls without arguments stay open: these may come with it."""
         events = [*self.composer.end_text(self.subagent_id), *self.composer.end_reasoning(self.subagent_id)]
         for call in self.calls.values():
-            if call.client_id and call.name not in keep_open and (is_whole or call.arguments):
+            if call.client_id and (is_whole or call.arguments):
                 events += self.composer.tool_end(call.client_id)
         return events
 
@@ -136,4 +162,6 @@ class StreamedMessage:
 
     def _emit_reasoning(self, piece: str) -> list[Event]:
         self._has_reasoning = self._has_reasoning or bool(piece)
-        return self.composer.reasoning(piece, subagent_id=self.subagent_id)
+        events = self.composer.reasoning(piece, subagent_id=self.subagent_id)
+        self.reasoning_ids += [event.message_id for event in events if isinstance(event, ReasoningMessageStart)]
+        return events

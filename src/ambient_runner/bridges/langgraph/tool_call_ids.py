@@ -14,7 +14,7 @@ from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 from ambient_runner.protocol import events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from langchain_core.messages import BaseMessage
     from langchain_core.messages.tool import ToolCall
@@ -35,10 +35,20 @@ class StoredMessages:
 
 
 class ToolCallIds:
-    """The ids of a thread's tool calls. `aliases` holds those that differ: the graph's id by the client's."""
+    """The ids of a thread's tool calls. `aliases` holds those that differ: the graph's id by the client's.
 
-    def __init__(self, messages: Iterable[Message] = (), aliases: Mapping[str, str] | None = None) -> None:
+    `message_ids` holds the ids of messages that differ: the thread's by the graph's.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message] = (),
+        aliases: Mapping[str, str] | None = None,
+        message_ids: Mapping[str, str] | None = None,
+    ) -> None:
         self.aliases: dict[str, str] = {}
+        present = {message.id for message in messages}
+        self.message_ids = {name: own for name, own in (message_ids or {}).items() if own in present}
         self._client_ids: dict[tuple[str, str], list[str]] = {}
         self._latest: dict[str, str] = {}
         self._used: set[str] = set()
@@ -81,20 +91,36 @@ class ToolCallIds:
             if isinstance(message, ToolMessage):
                 stored.keys.add(self._take_answered(unanswered, message.tool_call_id))
                 continue
-            stored.keys.add(message.id)
+            stored.keys.add(self.message_ids.get(message.id, message.id))
             if isinstance(message, AIMessage):
-                unanswered.append(list(self._calls_of(message)))
+                unanswered.append(list(self.calls_of(message)))
         stored.unanswered = [call for calls in unanswered for call in calls]
         return stored
 
-    def with_native_ids(self, messages: Iterable[BaseMessage]) -> list[BaseMessage]:
-        """Return the messages with the graph's ids of tool calls."""
-        return [self._with_native_id(message) if self.aliases else message for message in messages]
+    def answered_calls(self, messages: Iterable[BaseMessage]) -> dict[str, str]:
+        """Return the calls that the results of a graph's conversation answer: the id in the thread by the id of the result."""
+        answered, unanswered = dict[str, str](), list[list[tuple[str, "ToolCall"]]]()
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                answered[message.id or ""] = self._take_answered(unanswered, message.tool_call_id)
+            elif isinstance(message, AIMessage):
+                unanswered.append(list(self.calls_of(message)))
+        return answered
 
-    def _calls_of(self, message: AIMessage) -> Iterator[tuple[str, ToolCall]]:
+    def with_native_ids(self, messages: Iterable[BaseMessage]) -> list[BaseMessage]:
+        """Return the messages with the graph's ids of messages and tool calls."""
+        graph_ids = {thread_id: graph_id for graph_id, thread_id in self.message_ids.items()}
+        renamed = [
+            message.model_copy(update={"id": graph_ids[message.id]}) if message.id in graph_ids else message
+            for message in messages
+        ]
+        return [self._with_native_id(message) if self.aliases else message for message in renamed]
+
+    def calls_of(self, message: AIMessage) -> Iterator[tuple[str, ToolCall]]:
         """Yield the calls of a graph's message with their ids in the thread."""
+        message_id = self.message_ids.get(message.id or "", message.id or "")
         left = {
-            call["id"] or "": list(self._client_ids.get((message.id or "", call["id"] or ""), ()))
+            call["id"] or "": list(self._client_ids.get((message_id, call["id"] or ""), ()))
             for call in message.tool_calls
         }
         for call in message.tool_calls:

@@ -10,18 +10,28 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
-from ambient_runner.bridges.langgraph.instrumentation import MutedMessage, name_custom_event
+from ambient_runner.bridges.langgraph.copilotkit import (
+    EmittedMessage,
+    EmittedState,
+    EmittedToolCall,
+    ExitRequest,
+    parse_emitted,
+    shown_tools,
+    shows_text,
+)
+from ambient_runner.bridges.langgraph.instrumentation import DispatchedEvent, MutedMessage, ToolChain, name_custom_event
 from ambient_runner.bridges.langgraph.interrupts import GraphInterrupt
-from ambient_runner.bridges.langgraph.messages import is_json_object, model_messages_in, result_content, token_counts
+from ambient_runner.bridges.langgraph.messages import model_messages_in, token_counts
 from ambient_runner.bridges.langgraph.predict_state import Predictions, requested_mappings
 from ambient_runner.bridges.langgraph.streamed_message import StreamedMessage, StreamedToolCall
+from ambient_runner.bridges.langgraph.streamed_messages import StreamedMessages
 from ambient_runner.bridges.langgraph.subagents import Namespace, Subagents
 from ambient_runner.bridges.langgraph.tool_call_ids import ToolCallIds
+from ambient_runner.bridges.langgraph.tool_calls import ToolCalls
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.usage import Usage
 from ambient_runner.protocol.events import RunError, TextMessageContent
@@ -29,6 +39,7 @@ from ambient_runner.protocol.events import RunError, TextMessageContent
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from ambient_runner.bridges.langgraph.copilotkit import Emitted
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event, Terminal
     from ambient_runner.protocol.open_items import SubagentId
@@ -49,22 +60,15 @@ class TranslatorContext:
     messages_key: str = "messages"
     hidden_keys: Collection[str] = ()
     """Keys of the state that clients never see."""
+    shared_keys: Collection[str] | None = None
+    """Keys of the graph's state that clients see; None for all that are not hidden."""
+    private_keys: Collection[str] = ()
+    """Keys of the graph's state that clients do not see, also in state that a node emits."""
     predictions: Sequence[Mapping[str, str]] = ()
 
 
 Native = tuple[Namespace, str, Any]
 """`(namespace, mode, data)`."""
-
-_NOT_JSON = "The arguments of this call are not a JSON object, so it was not executed."
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _OpenCall:
-    """A call of this run that has no result."""
-
-    namespace: Namespace
-    message: StreamedMessage
-    call: StreamedToolCall
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +78,8 @@ class _CurrentText:
     native_id: str
     message_id: str
     subagent_id: SubagentId
+    pieces: list[str]
+    """The text so far."""
 
 
 class Translator:
@@ -95,14 +101,13 @@ class Translator:
         self._composer = Composer()
         self._subagents = Subagents(self._composer)
         self._predictions = Predictions(state)
-        self._messages: dict[str, StreamedMessage] = {}
-        self._open_messages: dict[str, StreamedMessage] = {}
+        self.messages = StreamedMessages()
         self._known_ids = set(context.message_ids)
         self._emit_flags: dict[str, Mapping[str, Any]] = {}
-        self._call_ids = call_ids or ToolCallIds()
-        self._earlier_calls = dict(context.open_calls)
-        self._repeated_calls: set[str] = set()
-        self._unanswered: dict[str, list[_OpenCall]] = {}
+        self._calls = ToolCalls(
+            self._composer, self._subagents, call_ids or ToolCallIds(), self._predictions, context.open_calls
+        )
+        self._emitted = self._calls.emitted
         self._running: Counter[tuple[SubagentId, str]] = Counter()
         self._current_text: _CurrentText | None = None
         self._handlers: dict[str, Callable[[Namespace, Any], list[Event]]] = {
@@ -111,8 +116,6 @@ class Translator:
             "updates": self._on_updates,
             "values": self._on_values,
         }
-        for call_id in context.open_calls:
-            self._composer.continue_tool_call(call_id)
 
     @property
     def is_waiting(self) -> bool:
@@ -136,6 +139,7 @@ class Translator:
             or message.chunk_position is not None
         ):
             return None
+        current.pieces.append(text)
         return TextMessageContent(message_id=current.message_id, delta=text, subagent_run_id=current.subagent_id)
 
     def mark_known(self, message_ids: Iterable[str]) -> None:
@@ -154,35 +158,35 @@ class Translator:
         """Return the ends of everything open. Discarded predictions are not emitted: `StateStore.snapshot_if_changed` does that."""
         self._current_text = None
         self._predictions.discard_all(self.shared_state())
-        results = [] if isinstance(terminal, RunError) else self._results_of_unreadable_calls()
-        ends = [event for message in self._messages.values() for event in message.composer.close(terminal)]
+        results = (
+            [] if isinstance(terminal, RunError) else self._calls.results_of_unreadable_calls(self._stored_messages())
+        )
+        ends = [event for message in self.messages for event in message.composer.close(terminal)]
         return [*results, *ends, *self._composer.close(terminal)]
 
-    def _results_of_unreadable_calls(self) -> list[Event]:
-        """Return error results for calls the SDK skipped because it cannot read their arguments. It reads more than JSON."""
-        unanswered = {call_id for call_id, _ in self._unanswered_calls()}
-        return [
-            event
-            for open_call in chain.from_iterable(self._unanswered.values())
-            if open_call.call.client_id not in unanswered and not is_json_object(open_call.call.arguments)
-            for event in open_call.message.composer.tool_result(open_call.call.client_id, _NOT_JSON, is_error=True)
-        ]
-
     def pending_client_calls(self) -> list[str]:
-        """Return the client's calls in the graph's conversation without a result: of this run, or of an interrupted one before."""
-        return [
-            call_id
-            for call_id, call in self._unanswered_calls()
-            if call_id and call["name"] in self._context.client_tools
-        ]
+        """Return the client's calls without a result: of the graph's conversation, also of earlier runs, and emitted ones."""
+        waiting = self._calls.waiting_calls(self._stored_messages())
+        return [call_id for call_id, name in waiting.items() if call_id and name in self._context.client_tools]
 
-    def _unanswered_calls(self) -> list[tuple[str, Any]]:
-        return list(self._call_ids.read_stored(self.values.get(self._context.messages_key)).unanswered)
+    def open_calls(self) -> list[tuple[str, str, Any]]:
+        """Return the calls without a result: id, name and arguments. Those of this run first, then those of the graph's conversation."""
+        return self._calls.open_calls(self._stored_messages())
+
+    def _stored_messages(self) -> Any:
+        return self.values.get(self._context.messages_key)
 
     def shared_state(self) -> dict[str, Any]:
         """Return the part of the graph's state that clients see."""
-        keys = [key for key in self.values if key not in self._context.hidden_keys and not key.startswith("__")]
-        return {key: self.values[key] for key in keys}
+        shared = self._context.shared_keys
+        return {key: value for key, value in self._visible_part(self.values).items() if shared is None or key in shared}
+
+    def _visible_part(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in values.items() if self._is_visible(key)}
+
+    def _is_visible(self, key: str) -> bool:
+        context = self._context
+        return key not in context.hidden_keys and key not in context.private_keys and not key.startswith("__")
 
     def _on_message(self, namespace: Namespace, message: Any, metadata: Mapping[str, Any]) -> list[Event]:
         self._current_text = None
@@ -207,20 +211,36 @@ class Translator:
         if chunk.chunk_position == "last":
             events += self._end_message(message, is_whole=False)
         elif chunk.id and content and type(last := content[-1]) is TextMessageContent and not chunk.tool_call_chunks:
-            self._current_text = _CurrentText(chunk.id, last.message_id, message.subagent_id)
+            self._current_text = _CurrentText(chunk.id, last.message_id, message.subagent_id, message.text_pieces)
         return events
 
     def _on_whole_message(
         self, namespace: Namespace, whole: AIMessage, metadata: Mapping[str, Any], *, counts_usage: bool = True
     ) -> list[Event]:
         """Emit a message that was not streamed. One that the thread already has is an old one that appears again."""
-        if whole.id in self._context.message_ids or whole.id in self._messages:
+        if whole.id in self._context.message_ids or self.messages.get(whole.id) is not None:
             return []
+        emitted = self._emitted.take_message(whole)
+        if emitted is not None and whole.id:
+            self.messages.add_id(whole.id, emitted)
+            return []
+        streamed = self._find_streamed(namespace, whole, metadata)
+        if streamed is not None:
+            return [*streamed.emit_missing_content(whole), *self._complete_calls(namespace, streamed, whole, metadata)]
         if counts_usage:
             self._add_usage(whole, metadata)
         events = self._subagents.enter_namespace(namespace)
         message = self._streamed_message(whole, namespace, {**metadata, **self._emit_flags.get(whole.id or "", {})})
         return [*events, *message.emit_content(whole), *self._complete_calls(namespace, message, whole, metadata)]
+
+    def _find_streamed(
+        self, namespace: Namespace, whole: AIMessage, metadata: Mapping[str, Any]
+    ) -> StreamedMessage | None:
+        """Return the message that was streamed under other ids: by the same model call, or by the node that returns a copy of it."""
+        if not whole.id:
+            return None
+        task, subagent_id = str(metadata.get("langgraph_checkpoint_ns", "")), self._subagents.subagent_of(namespace)
+        return self.messages.find(whole.id, metadata) or self.messages.find_copied(whole, subagent_id, task)
 
     def _add_usage(self, message: AIMessage, metadata: Mapping[str, Any]) -> None:
         if message.usage_metadata is not None:
@@ -241,16 +261,17 @@ class Translator:
         self, native: AIMessage, namespace: Namespace, metadata: Mapping[str, Any]
     ) -> StreamedMessage:
         native_id = native.id or random_id("message")
-        known = self._messages.get(native_id)
+        known = self.messages.find(native_id, metadata)
         if known is not None:
             return known
-        message = self._messages[native_id] = self._open_messages[native_id] = StreamedMessage(
+        message = StreamedMessage(
             random_id("message") if native_id in self._context.message_ids else native_id,
             self._subagents.subagent_of(namespace),
             str(metadata.get("langgraph_checkpoint_ns", "")),
-            shows_text=metadata.get("emit-messages", True) is not False,
-            shows_calls=metadata.get("emit-tool-calls", True) is not False,
+            shows_text=shows_text(metadata),
+            shown_tools=shown_tools(metadata),
         )
+        self.messages.add(native_id, metadata, message)
         return message
 
     def _add_to_call(
@@ -261,91 +282,50 @@ class Translator:
         delta: str,
         metadata: Mapping[str, Any],
     ) -> list[Event]:
-        """Begin or continue a call. Its arguments may be predicted state."""
-        events: list[Event] = []
-        if not call.client_id and not self._is_repeated_call(message, call):
-            call.client_id = self._call_ids.allocate_client_id(message.message_id, call.id)
-            self._unanswered.setdefault(call.id, []).append(_OpenCall(namespace, message, call))
-            mappings = [*self._context.predictions, *requested_mappings(metadata)]
-            events += self._predictions.start_call(call.client_id, call.name, mappings)
-            events += message.composer.tool_start(
-                call.client_id, call.name, message.subagent_id, message_id=message.message_id
-            )
-        return [
-            *events,
-            *message.composer.tool_args(call.client_id, delta),
-            *self._predictions.add_arguments(call.client_id, delta),
-        ]
-
-    def _is_repeated_call(self, message: StreamedMessage, call: StreamedToolCall) -> bool:
-        """Return True if a resumed node repeats a call that clients know from its first attempt, and give it that id."""
-        for client_id, name in reversed(self._earlier_calls.items()) if self.is_resuming else ():
-            is_same = name == call.name and self._call_ids.native_id(client_id) == call.id
-            if is_same and client_id not in self._repeated_calls:
-                call.client_id = client_id
-                self._repeated_calls.add(client_id)
-                self._call_ids.record_call(message.message_id, client_id)
-                return True
-        return False
+        requested = [*self._context.predictions, *requested_mappings(metadata)]
+        mappings = [mapping for mapping in requested if self._is_visible(mapping["state_key"])]
+        return self._calls.add_arguments(namespace, message, call, delta, mappings, is_resuming=self.is_resuming)
 
     def _end_message(self, message: StreamedMessage, *, is_whole: bool = True) -> list[Event]:
-        """End a complete message. Calls of the client's tools stay open until the run ends: then the client executes them."""
-        events: list[Event] = []
-        for call in message.calls.values():
-            events += self._predictions.add_arguments(call.client_id, "", complete=True)
-        keep_open = self._context.client_tools if message.subagent_id is None else frozenset[str]()
-        return [*events, *message.end_open_items(keep_open, is_whole=is_whole)]
+        """End a complete message."""
+        return [*self._calls.complete_arguments(message), *message.end_open_items(is_whole=is_whole)]
 
     def _on_tool_result(self, namespace: Namespace, result: ToolMessage) -> list[Event]:
         self._known_ids.add(result.id or "")
-        open_call = self._find_open_call(namespace, result.tool_call_id)
-        call_id = open_call.call.client_id if open_call else self._earlier_call_id(result.tool_call_id)
-        if call_id is None:
-            return []
-        if open_call:
-            self._unanswered[open_call.call.id].remove(open_call)
-        self._earlier_calls.pop(call_id, None)
-        self._predictions.finish_call(call_id)
-        caller = open_call.message if open_call else None
-        return [
-            *(self._subagents.enter_namespace(namespace) if caller is None else []),
-            *(caller.composer if caller else self._composer).tool_result(
-                call_id,
-                result_content(cast("Any", result.content)),
-                name=result.name,
-                subagent_id=self._subagents.subagent_of(namespace) if caller is None else caller.subagent_id,
-                is_error=result.status == "error",
-            ),
-        ]
-
-    def _find_open_call(self, namespace: Namespace, native_id: str) -> _OpenCall | None:
-        """Return the call of this run that a result answers: of the newest message in the namespace that has one, else of the newest."""
-        candidates = self._unanswered.get(native_id, [])
-        nearest = [open_call for open_call in candidates if open_call.namespace == namespace] or candidates
-        return next((open_call for open_call in nearest if open_call.message is nearest[-1].message), None)
-
-    def _earlier_call_id(self, native_id: str) -> str | None:
-        """Return the id under which clients await a result of an earlier run, or a new id for an unknown call; None if they have it."""
-        waiting = self._earlier_call_ids(native_id)
-        if waiting:
-            return waiting[-1]
-        if self._call_ids.has_native_id(native_id):
-            return None
-        return self._call_ids.allocate_client_id("", native_id)
-
-    def _earlier_call_ids(self, native_id: str) -> list[str]:
-        return [client_id for client_id in self._earlier_calls if self._call_ids.native_id(client_id) == native_id]
-
-    def _client_call_id(self, namespace: Namespace, native_id: str) -> str:
-        open_call = self._find_open_call(namespace, native_id)
-        return open_call.call.client_id if open_call else self._call_ids.latest_client_id(native_id)
+        return self._calls.add_result(namespace, result)
 
     def _on_custom(self, namespace: Namespace, data: Any) -> list[Event]:
         if isinstance(data, MutedMessage):
             self._emit_flags[data.id] = data.flags
             return []
+        emitted = parse_emitted(data) if isinstance(data, DispatchedEvent) else None
+        if emitted is not None:
+            return [*self._subagents.enter_namespace(namespace), *self._on_emitted(namespace, emitted)]
+        if isinstance(data, ToolChain):
+            self._subagents.record_chain(data, partial(self._calls.find_client_id, namespace))
+            return []
         events = self._subagents.enter_namespace(namespace)
         return [*events, *self._composer.custom(*name_custom_event(data), self._subagents.subagent_of(namespace))]
+
+    def _on_emitted(self, namespace: Namespace, emitted: Emitted) -> list[Event]:
+        """Handle what a node sends before it ends."""
+        subagent_id = self._subagents.subagent_of(namespace)
+        match emitted:
+            case EmittedMessage():
+                return self._emit_message(emitted, namespace)
+            case EmittedToolCall():
+                return self._emitted.emit_call(emitted, subagent_id)
+            case EmittedState():
+                return self._predictions.show_state(self._visible_part(emitted.values))
+            case ExitRequest():
+                return self._composer.custom("Exit", True, subagent_id)
+
+    def _emit_message(self, emitted: EmittedMessage, namespace: Namespace) -> list[Event]:
+        """Emit a message at once. The node also returns it, usually under another id: then it is not emitted again."""
+        native = AIMessage(emitted.text, id=None if emitted.id in self._known_ids else emitted.id)
+        message = self._streamed_message(native, namespace, {})
+        self._emitted.add_message(emitted.text, message)
+        return [*message.emit_content(native), *self._end_message(message)]
 
     def _on_task(self, namespace: Namespace, data: Mapping[str, Any]) -> list[Event]:
         """Handle the start or the end of a node."""
@@ -361,7 +341,7 @@ class Translator:
         return [] if interrupts else self._on_node_end(namespace, name, node, has_failed=bool(data.get("error")))
 
     def _on_node_start(self, namespace: Namespace, name: str, node: Namespace, node_input: Any) -> list[Event]:
-        self._subagents.record_tool_call(node, node_input, partial(self._client_call_id, namespace))
+        self._subagents.record_tool_call(node, node_input, partial(self._calls.find_client_id, namespace))
         events, subagent_id = self._subagents.enter_namespace(namespace), self._subagents.subagent_of(namespace)
         self._running[subagent_id, name] += 1
         self.has_begun = True
@@ -372,11 +352,10 @@ class Translator:
         subagent_id, task = self._subagents.subagent_of(namespace), "|".join(node)
         self._running[subagent_id, name] -= 1
         events: list[Event] = []
-        for native_id, message in list(self._open_messages.items()):
-            if message.task.startswith(task):
-                events += self._end_message(self._open_messages.pop(native_id))
-                if self._current_text is not None and self._current_text.native_id == native_id:
-                    self._current_text = None
+        for message in self.messages.close_node(task):
+            events += self._end_message(message)
+            if self._current_text is not None and self._current_text.native_id in message.native_ids:
+                self._current_text = None
         events += self._subagents.leave_node(node, has_failed=has_failed)
         return [*events, *(self._composer.end_step(name, subagent_id) if self._running[subagent_id, name] <= 0 else [])]
 
@@ -399,7 +378,7 @@ class Translator:
                 self.is_paused = not namespace and not update
                 continue
             for whole in model_messages_in(update):
-                message = self._open_messages.get(whole.id or "")
+                message = self.messages.get_open(whole.id)
                 if message is not None:
                     events += message.emit_missing_content(whole)
                     events += self._complete_calls(namespace, message, whole, {})
@@ -410,7 +389,7 @@ class Translator:
         if namespace or not isinstance(data, Mapping):
             return []
         self.values = cast("Mapping[str, Any]", data)
-        events = self._sync_messages(self.values.get(self._context.messages_key))
+        events = self._sync_messages(self._stored_messages())
         changes = {key: item for key, item in self.shared_state().items() if not self._predictions.covers_key(key)}
         return [*events, *self._state.update_with_patch(changes)]
 
@@ -419,8 +398,9 @@ class Translator:
         events: list[Event] = []
         for stored in cast("Iterable[Any]", messages) if isinstance(messages, list) else ():
             native_id = stored.id if isinstance(stored, BaseMessage) else None
-            message = self._messages.get(native_id or "")
+            message = self.messages.get(native_id)
             if message is not None:
+                message.is_kept = True
                 self._adopt_message(message)
             elif native_id and native_id not in self._known_ids:
                 self._known_ids.add(native_id)
@@ -431,9 +411,7 @@ class Translator:
         match stored:
             case AIMessage():
                 return self._on_whole_message((), stored, {}, counts_usage=False)
-            case ToolMessage() if self._find_open_call((), stored.tool_call_id) or self._earlier_call_ids(
-                stored.tool_call_id
-            ):
+            case ToolMessage() if self._calls.is_waiting_for(stored):
                 return self._on_tool_result((), stored)
             case _:
                 return []
