@@ -9,7 +9,6 @@ from strands import tool
 
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
 from ambient_runner.bridges.toolkit.turns import EMPTY_RESULT, MISSING_RESULT
-from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.ids import client_safe_id
 from tests.bridges.strands.scripted import (
@@ -144,16 +143,6 @@ async def test_results_of_the_agents_tools_come_before_the_client_may_act() -> N
         said_assistant(CALL_RED, tool_use("b1", "get_weather", {"city": "x"})),
         said_user(tool_result("f1", "changed"), tool_result("b1", "sunny in x")),
     ]
-
-
-async def test_two_frontend_calls_are_answered_together_or_not_at_all() -> None:
-    model = ScriptedModel(calls(call("f1", "change_background", RED), call("f2", "change_background", RED)), says("ok"))
-    async with strands(agent_of(model), tools=[TOOL]) as thread:
-        assert (await thread.say("twice"))[-1] == "RF waits for f1 f2"
-        with pytest.raises(InvalidInput):
-            await thread.answer(f1="one")
-        assert (await thread.answer(f2="two", f1="one"))[-1] == "RF success"
-    assert model.saw[1][-1] == said_user(tool_result("f1", "one"), tool_result("f2", "two"))
 
 
 async def test_an_error_of_the_client_is_an_error_for_the_model() -> None:

@@ -11,7 +11,6 @@ from strands import ToolContext, tool
 from strands.multiagent import GraphBuilder, Swarm
 
 from ambient_runner.bridges.strands.config import StrandsAgentConfig, ToolBehavior
-from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
 from tests.bridges.strands.scripted import (
     ScriptedModel,
@@ -272,13 +271,6 @@ async def test_a_helpers_own_tool_is_its_own_whatever_the_client_calls_its_tools
         stream = await thread.say("go")
     assert stream.index("CE i1 @s1") < stream.index('CR i1 "changed here" @s1')
     assert stream[-1] == "RF success"
-
-
-def test_a_graph_itself_is_refused_because_every_thread_needs_one() -> None:
-    from ambient_runner.bridges.strands.agent import StrandsAgent
-
-    with pytest.raises(ConfigError):
-        StrandsAgent(graph_of(a=agent_of(ScriptedModel())))
 
 
 async def test_an_agent_used_as_a_tool_is_a_subagent_of_its_call() -> None:

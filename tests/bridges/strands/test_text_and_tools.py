@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 from strands import Agent, tool
-from strands.middleware import InvokeModelStage
 
 from ambient_runner.bridges.strands import instrumentation
+from ambient_runner.bridges.strands.sdk import InvokeModelStage, add_middleware
 from ambient_runner.protocol import events as e
 from tests.bridges.strands.scripted import (
     ScriptedModel,
@@ -98,7 +98,7 @@ async def test_middleware_of_the_users_hears_everything_too() -> None:
             yield event
 
     agent = agent_of(ScriptedModel(says("a", "b")))
-    agent.add_middleware(InvokeModelStage, hear)
+    add_middleware(agent, InvokeModelStage, hear)
     async with strands(agent) as thread:
         assert (await thread.say("hi"))[1:3] == ['TC m1 "a"', 'TC m1 "b"']
     assert len([event for event in received if "contentBlockDelta" in event.get("event", {})]) == 2

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 from strands import tool
-from strands.middleware._agent_stream import AgentStreamStage
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.strands.bridge import StrandsBridge
+from ambient_runner.bridges.strands.sdk import add_middleware, agent_stream_stage
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from tests.bridges.strands.scripted import ScriptedModel, call, calls, says, text, turn
@@ -40,7 +40,7 @@ async def test_a_delta_is_sent_while_the_model_still_produces_the_next() -> None
     block.insert(2, thinking)
     with unless_hung():
         async with aclosing(structs_of(adapter_of(agent_of(ScriptedModel(turn(block)))).run(POSTED))) as events:
-            expected = [await anext(events), await anext(events)]
+            expected = [await anext(events) for _ in range(3)]
             assert deltas(expected) == ["one "]
             thinking.set()
             expected += [event async for event in events]
@@ -129,7 +129,7 @@ async def test_middleware_around_the_whole_stream_sees_every_delta_and_may_chang
             yield event
 
     agent = agent_of(ScriptedModel(says("a", "b")))
-    agent.add_middleware(AgentStreamStage, shout)
+    add_middleware(agent, agent_stream_stage(), shout)
     async with strands(agent) as thread:
         await thread.say("hi")
         assert deltas(thread.events) == ["A", "B"]
@@ -152,7 +152,7 @@ async def test_an_agent_that_was_cancelled_and_is_used_again_continues() -> None
     adapter = adapter_of(lambda: agent)
     with unless_hung():
         async with aclosing(structs_of(adapter.run(POSTED))) as events:
-            assert deltas([await anext(events), await anext(events)]) == ["one "]
+            assert deltas([await anext(events) for _ in range(3)]) == ["one "]
         assert deltas([event async for event in structs_of(adapter.run(POSTED))]) == ["a", "b"]
 
 

@@ -124,7 +124,7 @@ async def test_alone_an_agent_frames_its_runs_and_keeps_interrupts_in_mind() -> 
     model = ScriptedModel(calls(call("c1", "book", '{"city": "Rome"}')), says("ok"))
     agent = StrandsAgent(agent_of(model, book), name="mine", description="Mine.")
     first = await alone(agent, user("u1", "go"))
-    assert words(first) == ["CS c1 book < m1", 'CA c1 {"city": "Rome"}', "CE c1", "RF asks confirm"]
+    assert words(first) == ["SS {}", "CS c1 book < m1", 'CA c1 {"city": "Rome"}', "CE c1", "RF asks confirm"]
     assert isinstance(first[0], e.RunStarted)
     end = first[-1]
     assert isinstance(end, e.RunFinished)
@@ -133,7 +133,7 @@ async def test_alone_an_agent_frames_its_runs_and_keeps_interrupts_in_mind() -> 
         id="a1", tool_calls=[e.ToolCall(id="c1", function=e.FunctionCall(name="book", arguments='{"city": "Rome"}'))]
     )
     second = await alone(agent, user("u1", "go"), made, resume=[yes(end.outcome.interrupts[0], "yes")])
-    assert words(second) == ['CR c1 "booked Rome: yes"', "MS", "TS m1", 'TC m1 "ok"', "TE m1", "RF success"]
+    assert words(second) == ["SS {}", 'CR c1 "booked Rome: yes"', "MS", "TS m1", 'TC m1 "ok"', "TE m1", "RF success"]
     (snapshot,) = [one for one in second if isinstance(one, e.MessagesSnapshot)]
     assert [type(one) for one in snapshot.messages] == [e.UserMessage, e.AssistantMessage, e.ToolMessage]
     await agent.aclose()
@@ -142,7 +142,7 @@ async def test_alone_an_agent_frames_its_runs_and_keeps_interrupts_in_mind() -> 
 async def test_alone_a_failure_is_an_event() -> None:
     agent = StrandsAgent(agent_of(ScriptedModel([RuntimeError("secret")], says("ok"))))
     failed = await alone(agent, user("u1"))
-    assert words(failed) == ["RE strands_force_stop"]
+    assert words(failed) == ["SS {}", "RE strands_force_stop"]
     assert "secret" not in repr(failed)
     assert words(await alone(agent, user("u2")))[-1] == "RF success"
 
@@ -169,7 +169,7 @@ async def test_without_anything_to_answer_a_startis_refused_unless_there_is_a_de
     async with strands(agent_of(model)) as thread:
         with pytest.raises(InvalidInput):
             await thread.run()
-    assert words(await alone(StrandsAgent(agent_of(model)))) == ["RE no_user_message"]
+    assert words(await alone(StrandsAgent(agent_of(model)))) == ["SS {}", "RE no_user_message"]
     config = StrandsAgentConfig(default_prompt="Hello")
     async with strands(agent_of(model), config) as thread:
         assert (await thread.run())[-1] == "RF success"
@@ -329,7 +329,7 @@ def _seeing(seen: list[Any]) -> Any:
 @pytest.mark.parametrize("content", ["", []])
 async def test_a_request_without_a_user_message_is_refused(content: Any) -> None:
     agent = StrandsAgent(agent_of(ScriptedModel()))
-    assert words(await alone(agent, e.UserMessage(id="u1", content=content))) == ["RE no_user_message"]
+    assert words(await alone(agent, e.UserMessage(id="u1", content=content))) == ["SS {}", "RE no_user_message"]
 
 
 async def test_the_platforms_instructions_reach_the_model() -> None:
@@ -475,7 +475,10 @@ async def test_a_session_remembers_its_interrupt_across_a_restart(tmp_path: Path
 async def test_an_interrupt_that_is_no_longer_known_has_its_own_error() -> None:
     resume = [e.ResumeEntry(interrupt_id="v1:x#1", status="resolved", payload=1)]
     agent = StrandsAgent(agent_of(ScriptedModel()))
-    assert words(await alone(agent, user("u1"), tool_message("c1", ""), resume=resume)) == ["RE interrupt_lost"]
+    assert words(await alone(agent, user("u1"), tool_message("c1", ""), resume=resume)) == [
+        "SS {}",
+        "RE interrupt_lost",
+    ]
 
 
 async def test_structured_output_is_the_result_of_the_run() -> None:

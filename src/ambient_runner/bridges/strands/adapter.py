@@ -5,10 +5,12 @@ It owns the thread's driver (`driver.py`) and keeps the memory between runs.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.driver import DriverSlot
 from ambient_runner.bridges.strands.run import StrandsRun
+from ambient_runner.bridges.strands.run_input import INVOCATION_STATE
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
 from ambient_runner.errors import ThreadBusy
 from ambient_runner.runs.run import current_run_or_none
@@ -37,9 +39,13 @@ class StrandsAdapter:
     def is_running(self) -> bool:
         return self._run is not None
 
-    def run(self, input: AguiInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
+    def run(
+        self,
+        input: AguiInput,  # noqa: A002  the adapter contract's name
+        invocation_state: dict[str, Any] | None = None,
+    ) -> AsyncGenerator[Any, None]:
         """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
-        return stream_run(self._begin_run, input)
+        return stream_run(partial(self._begin_run, invocation_state), input)
 
     async def interrupt(self) -> None:
         """Ask the agent to stop. It stops between two deltas of its answer or before its next step."""
@@ -48,13 +54,14 @@ class StrandsAdapter:
     async def aclose(self) -> None:
         await self._drivers.aclose()
 
-    async def _begin_run(self, agui_input: AguiInput) -> StrandsRun:
+    async def _begin_run(self, invocation_state: dict[str, Any] | None, agui_input: AguiInput) -> StrandsRun:
         """Parse the input and find the memory of the thread. On a server that is stored with the thread. Raises: ThreadBusy."""
         current = current_run_or_none()
         if self.is_running and current is None:
             raise ThreadBusy  # on a server, only a run that did not stop and was abandoned can still be active
         stored = self._memory if current is None else current.memory or {}
-        self._run = StrandsRun(agui_input, self._config, self._drivers, stored, self._end_run)
+        state = invocation_state if current is None else INVOCATION_STATE.get(current)
+        self._run = StrandsRun(agui_input, self._config, self._drivers, stored, state, self._end_run)
         return self._run
 
     def _end_run(self, run: StrandsRun) -> None:

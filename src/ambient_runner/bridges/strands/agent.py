@@ -9,22 +9,26 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from strands import Agent
+from strands.multiagent import Swarm
 from strands.multiagent.base import MultiAgentBase
+from strands.multiagent.graph import Graph
 
 from ambient_runner.bridges.strands.adapter import StrandsAdapter
 from ambient_runner.bridges.strands.agent_clone import check_template, clone_agent
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.config_check import warn_unknown_tool_names
 from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver
+from ambient_runner.bridges.strands.multi_agent_clone import check_multi_agent, clone_multi_agent
 from ambient_runner.bridges.strands.single_agent import SingleAgentDriver
 from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.protocol.events import PROTOCOL_VERSION, RunError, RunStarted
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, MutableMapping, Sequence
 
     from ag_ui.core import BaseEvent, RunAgentInput
 
@@ -41,18 +45,22 @@ AgentFactory = Callable[..., Any]
 class StrandsAgent:
     """A Strands agent as an AG-UI agent.
 
-    `agent` is a `strands.Agent`, of which each thread gets its own copy, or a factory function that returns the agent, graph or swarm of a
-    thread. `run` works without a server; to serve it, use `create_strands_app` or `StrandsBridge(this)`. Without a server, at most
-    `threads` threads are held in memory.
+    `agent` is a `strands.Agent`, of which each thread gets its own copy, a graph or swarm, of which each run gets its own, or a factory
+    function that returns the agent, graph or swarm of a thread. `hooks` and `plugins` are added to the agent of every thread. `run` works
+    without a server; to serve it, use `create_strands_app` or `StrandsBridge(this)`. Without a server, at most `threads` threads are held
+    in memory, and `agents_by_thread` is a mapping for their agents by thread id, which another StrandsAgent can use too.
     Raises: ConfigError.
     """
 
     def __init__(
         self,
-        agent: Agent | AgentFactory,
+        agent: Agent | Graph | Swarm | AgentFactory,
         name: str = "strands",
         description: str = "",
         config: StrandsAgentConfig | None = None,
+        hooks: Sequence[Any] | None = None,
+        plugins: Sequence[Any] | None = None,
+        agents_by_thread: MutableMapping[str, Any] | None = None,
         *,
         threads: int = 256,
     ) -> None:
@@ -60,30 +68,38 @@ class StrandsAgent:
         self.description = description
         self.config = config or StrandsAgentConfig()
         self._agent = _validate_agent(agent)
+        self._hooks, self._plugins = tuple(hooks or ()), tuple(plugins or ())
+        self._agents_by_thread = agents_by_thread
+        self._warn_unused_options()
         self._has_checked_names = False
         self._max_adapters = threads
         self._adapters: OrderedDict[str, StrandsAdapter] = OrderedDict()
 
-    def create_adapter(self, *, instructions: str = "") -> StrandsAdapter:
-        """Return the adapter of a new thread. `instructions` are appended to the agent's system prompt."""
+    def create_adapter(self, *, instructions: str = "", config: StrandsAgentConfig | None = None) -> StrandsAdapter:
+        """Return the adapter of a new thread. `instructions` are appended to the agent's system prompt.
+
+        `config` replaces the agent's configuration.
+        """
 
         async def create_driver(run_input: RunAgentInput) -> Driver:
             driver = await self._create_driver(run_input, instructions)
             self._check_tool_names(driver, run_input)
             return driver
 
-        return StrandsAdapter(create_driver, self.config)
+        return StrandsAdapter(create_driver, config or self.config)
 
-    async def run(self, input_data: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:
+    async def run(
+        self, input_data: RunAgentInput, invocation_state: dict[str, Any] | None = None
+    ) -> AsyncGenerator[BaseEvent, None]:
         """Yield the events of one run, from RUN_STARTED on, as models of `ag_ui.core`.
 
-        A failure is logged and ends the run with RUN_ERROR.
+        `invocation_state` is passed to the agent, whose tools and hooks can read it. A failure is logged and ends the run with RUN_ERROR.
         """
         thread_id, run_id = input_data.thread_id, input_data.run_id
         yield to_agui(RunStarted(thread_id=thread_id, run_id=run_id, protocol_version=PROTOCOL_VERSION))
         try:
             adapter = await self._adapter_for(thread_id)
-            async with aclosing(adapter.run(input_data)) as events:
+            async with aclosing(adapter.run(input_data, invocation_state)) as events:
                 async for event in events:
                     yield event
         except RunnerError as error:
@@ -132,20 +148,48 @@ class StrandsAgent:
         )
 
     async def _create_agent(self, run_input: RunAgentInput, instructions: str) -> Any:
+        if isinstance(self._agent, Graph | Swarm):
+            return clone_multi_agent(self._agent)
         if isinstance(self._agent, Agent):
-            provider = self.config.session_manager_provider
-            session = await call_hook(provider, run_input) if provider else None
-            return clone_agent(self._agent, session_manager=session, instructions=instructions)
+            return await self._create_thread_agent(self._agent, run_input, instructions)
         return await call_hook(self._agent, *([run_input] if required_parameters(self._agent) else []))
 
+    async def _create_thread_agent(self, template: Agent, run_input: RunAgentInput, instructions: str) -> Agent:
+        """Return the agent of a thread: from the user's mapping, if it has one, else a copy of the template. Raises: ConfigError."""
+        shared = self._agents_by_thread if current_run_or_none() is None else None
+        if shared is not None and run_input.thread_id in shared:
+            return shared[run_input.thread_id]
+        provider, arguments = self.config.session_manager_provider, self.config.thread_agent_kwargs
+        agent = clone_agent(
+            template,
+            session_manager=await call_hook(provider, run_input) if provider else None,
+            instructions=instructions,
+            hooks=self._hooks,
+            plugins=self._plugins,
+            overrides=await call_hook(arguments, run_input) if arguments else {},
+        )
+        if shared is not None:
+            shared[run_input.thread_id] = agent
+        return agent
 
-def _validate_agent(agent: Any) -> Agent | AgentFactory:
+    def _warn_unused_options(self) -> None:
+        is_used = self._hooks or self._plugins or self._agents_by_thread is not None
+        if is_used and not isinstance(self._agent, Agent):
+            logger.warning(
+                "hooks, plugins and agents_by_thread of agent %s have no effect: they are for a single strands.Agent. "
+                "Add hooks and plugins where the agents are created.",
+                self.name,
+            )
+
+
+def _validate_agent(agent: Any) -> Agent | Graph | Swarm | AgentFactory:
     """Return the agent or factory. Raises: ConfigError."""
     if isinstance(agent, Agent):
         check_template(agent)
         return agent
     if isinstance(agent, MultiAgentBase):
-        raise ConfigError("Pass a function that returns the graph or swarm: every thread needs its own.")
+        check_multi_agent(agent)
+        return cast("Graph | Swarm", agent)
     if not callable(agent):
         raise ConfigError(f"Pass a Strands agent or a function that returns one, not a {type(agent).__name__}.")
     return cast("AgentFactory", agent)

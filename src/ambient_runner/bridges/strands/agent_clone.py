@@ -7,94 +7,102 @@ would read each other's messages. The constructor's arguments are read back from
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, cast
+import inspect
+import logging
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from strands import Agent
 from strands.agent.state import AgentState
 from strands.handlers.callback_handler import PrintingCallbackHandler
 
+from ambient_runner.bridges.strands.sdk import (
+    constructor_arguments,
+    inner_agent_options,
+    middleware_handlers,
+    registered_callbacks,
+    session_manager_of,
+    uncopyable_parts,
+    user_plugins,
+)
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
     from strands.session.session_manager import SessionManager
     from strands.types.tools import AgentTool
 
-__all__ = ["check_template", "clone_agent", "session_manager_of"]
+__all__ = ["check_template", "clone_agent", "copy_hooks"]
 
-_BUILT_IN_PLUGINS = {"strands:model", "strands:agent-delegation"}
+logger = logging.getLogger(__name__)
 
-
-def session_manager_of(agent: Agent) -> SessionManager | None:
-    """Return the agent's session manager; None if it has none."""
-    return cast("Any", agent)._session_manager
+_NO_OVERRIDES: Mapping[str, Any] = MappingProxyType({})
+_THREAD_ARGUMENTS = {"model", "tools", "system_prompt", "session_manager", "messages"}
+"""Arguments of an agent that the bridge sets: they keep threads apart."""
 
 
 def check_template(agent: Agent) -> None:
     """Refuse a template that cannot be copied. Raises: ConfigError."""
-    inner: Any = agent
-    if inner._session_manager is not None:
+    if session_manager_of(agent) is not None:
         raise ConfigError(
             "A session manager belongs to one conversation. Use StrandsAgentConfig(session_manager_provider=…), "
             "or pass a function that returns the agent of a thread."
         )
-    for name, value in (
-        ("context_manager", inner._context_manager_instance),
-        ("memory_manager", inner.memory_manager),
-        ("background_tasks", inner._background_tasks),
-    ):
-        if value is not None:
-            raise ConfigError(
-                f"An agent with a {name} cannot be copied for each thread. Pass a function that returns the agent."
-            )
+    for name in uncopyable_parts(agent):
+        raise ConfigError(
+            f"An agent with a {name} cannot be copied for each thread. Pass a function that returns the agent."
+        )
 
 
-def clone_agent(template: Agent, *, session_manager: SessionManager | None = None, instructions: str = "") -> Agent:
+def clone_agent(
+    template: Agent,
+    *,
+    session_manager: SessionManager | None = None,
+    instructions: str = "",
+    without_tools: Collection[str] = (),
+    hooks: Sequence[Any] = (),
+    plugins: Sequence[Any] = (),
+    overrides: Mapping[str, Any] = _NO_OVERRIDES,
+) -> Agent:
     """Return a copy of the template with an empty history. `instructions` are appended to its system prompt.
 
-    Raises: ConfigError when a part of the template cannot be copied.
+    `hooks` and `plugins` are added to the template's. `overrides` are arguments of the constructor that replace those of the template.
+    Raises: ConfigError when a part of the template cannot be copied, or an argument does not exist.
     """
     check_template(template)
-    inner: Any = template  # the SDK keeps its constructor's arguments under private names
-    plugins = _user_plugins(inner)
-    plugin_tools = {tool.tool_name for plugin in plugins for tool in plugin.tools}
-    agent = Agent(
-        model=inner._model_router or template.model,
-        aux_model=inner._aux_model,
-        tools=[_clone_tool(tool) for name, tool in template.tool_registry.registry.items() if name not in plugin_tools],
-        system_prompt=_system_prompt(template, instructions),
-        structured_output_model=inner._default_structured_output_model,
-        structured_output_prompt=inner._structured_output_prompt,
-        callback_handler=_callback_handler(template),
-        conversation_manager=None if template.model.stateful else _copy_manager(template.conversation_manager),
-        record_direct_tool_call=template.record_direct_tool_call,
-        load_tools_from_directory=template.load_tools_from_directory,
-        trace_attributes=template.trace_attributes,
-        baggage_attributes=template.baggage_attributes,
-        agent_id=template.agent_id,
-        name=template.name,
-        description=template.description,
-        state=AgentState(template.state.get()),
-        plugins=plugins or None,
-        interventions=list(inner._intervention_registry._handlers),
-        session_manager=session_manager,
-        tool_executor=template.tool_executor,
-        retry_strategy=copy.copy(inner._retry_strategy),
-        sandbox=inner._sandbox,
-        storage=inner._storage,
-    )
-    _copy_hooks(inner, agent)
-    _copy_middleware(inner, agent)
+    own_plugins = user_plugins(template)
+    left_out = {*without_tools, *(tool.tool_name for plugin in own_plugins for tool in plugin.tools)}
+    arguments: dict[str, Any] = _template_arguments(template, instructions, left_out)
+    arguments |= {
+        "conversation_manager": _copy_manager(template, overrides),
+        "session_manager": session_manager,
+        "plugins": [*own_plugins, *plugins] or None,
+        "hooks": list(hooks) or None,
+    }
+    agent = Agent(**(arguments | _usable_overrides(overrides)))
+    copy_hooks(template, agent)
+    _copy_middleware(template, agent)
     return agent
 
 
-def _user_plugins(inner: Any) -> list[Any]:
-    """Return the plugins of the user, without those the constructor adds."""
-    plugins = inner._plugin_registry._plugins
-    return [
-        plugin
-        for name, plugin in plugins.items()
-        if name not in _BUILT_IN_PLUGINS and plugin is not inner._model_router
-    ]
+def _template_arguments(template: Agent, instructions: str, left_out: Collection[str]) -> dict[str, Any]:
+    """Return the arguments that the template was created with, except those that every copy has for itself."""
+    arguments = constructor_arguments(template)
+    return arguments | {
+        "tools": [_clone_tool(tool) for name, tool in template.tool_registry.registry.items() if name not in left_out],
+        "system_prompt": _system_prompt(template, instructions),
+        "callback_handler": _callback_handler(template),
+        "record_direct_tool_call": template.record_direct_tool_call,
+        "load_tools_from_directory": template.load_tools_from_directory,
+        "trace_attributes": template.trace_attributes,
+        "agent_id": template.agent_id,
+        "name": template.name,
+        "description": template.description,
+        "state": AgentState(template.state.get()),
+        "tool_executor": template.tool_executor,
+        "retry_strategy": copy.copy(arguments["retry_strategy"]),
+    }
 
 
 def _clone_tool(tool: AgentTool) -> Any:
@@ -103,13 +111,9 @@ def _clone_tool(tool: AgentTool) -> Any:
         return tool
     wrapped: Any = tool
     inner = clone_agent(wrapped.agent)
-    inner.messages = copy.deepcopy(wrapped._initial_messages)
-    return inner.as_tool(
-        name=tool.tool_name,
-        description=wrapped.agent.description,
-        preserve_context=wrapped._preserve_context,
-        delegate=wrapped.delegate,
-    )
+    first_messages, options = inner_agent_options(tool)
+    inner.messages = copy.deepcopy(first_messages)
+    return inner.as_tool(name=tool.tool_name, description=wrapped.agent.description, **options)
 
 
 def _system_prompt(template: Agent, instructions: str) -> Any:
@@ -123,19 +127,38 @@ def _callback_handler(template: Agent) -> Any:
     return None if isinstance(handler, PrintingCallbackHandler) else handler
 
 
-def _copy_manager(manager: Any) -> Any:
+def _usable_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without those that the bridge sets, which are logged. Raises: ConfigError for one that does not exist."""
+    unknown = sorted(overrides.keys() - inspect.signature(Agent).parameters.keys())
+    if unknown:
+        raise ConfigError(f"thread_agent_kwargs returned {', '.join(unknown)}, but strands.Agent has no such argument.")
+    ignored = sorted(overrides.keys() & _THREAD_ARGUMENTS)
+    if ignored:
+        logger.warning(
+            "Ignored %s of thread_agent_kwargs: set model, tools and system_prompt on the agent, and the session manager "
+            "with session_manager_provider.",
+            ", ".join(ignored),
+        )
+    return {name: value for name, value in overrides.items() if name not in _THREAD_ARGUMENTS}
+
+
+def _copy_manager(template: Agent, overrides: Mapping[str, Any]) -> Any:
+    manager: Any = template.conversation_manager
+    if template.model.stateful or "conversation_manager" in overrides:
+        return None
     try:
         return copy.deepcopy(manager)
     except TypeError as error:
         raise ConfigError(
-            f"{type(manager).__name__} cannot be copied for each thread. Pass a function that returns the agent."
+            f"{type(manager).__name__} cannot be copied for each thread. Return a new one from thread_agent_kwargs, or pass a function "
+            "that returns the agent."
         ) from error
 
 
-def _copy_hooks(inner: Any, agent: Agent) -> None:
-    """Copy the callbacks that the new agent lacks: those the user added."""
-    registered = cast("Any", agent.hooks)._registered_callbacks
-    for kind, entries in inner.hooks._registered_callbacks.items():
+def copy_hooks(template: Any, agent: Any) -> None:
+    """Copy the callbacks that the new agent, graph or swarm lacks: those the user added."""
+    registered = registered_callbacks(agent)
+    for kind, entries in registered_callbacks(template).items():
         known = {_callback_identity(entry.callback) for entry in registered.get(kind, ())}
         for entry in entries:
             if _callback_identity(entry.callback) not in known:
@@ -146,9 +169,9 @@ def _callback_identity(callback: Any) -> tuple[str, str]:
     return (getattr(callback, "__module__", ""), getattr(callback, "__qualname__", repr(callback)))
 
 
-def _copy_middleware(inner: Any, agent: Agent) -> None:
+def _copy_middleware(template: Agent, agent: Agent) -> None:
     """Copy the handlers after those that the constructor adds, which come first in the list."""
-    registered = cast("Any", agent)._middleware_registry._handlers
-    for stage, handlers in inner._middleware_registry._handlers.items():
+    registered = middleware_handlers(agent)
+    for stage, handlers in middleware_handlers(template).items():
         copied = registered.setdefault(stage, [])
         copied += handlers[len(copied) :]

@@ -15,12 +15,10 @@ from ambient_runner.bridges.toolkit.tool_schemas import clean_schema
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["CLIENT_TOOL_INTERRUPT", "FORWARDED_RESULT", "fixed_result_tool", "tool_spec"]
+__all__ = ["CLIENT_TOOL_INTERRUPT", "fixed_result_tool", "tool_spec"]
 
 CLIENT_TOOL_INTERRUPT = "ambient-frontend"
 """Name of the SDK interrupt that waits for the result of a client tool."""
-FORWARDED_RESULT = {"status": "success", "content": [{"text": "The call was handed to the user interface."}]}
-"""Result of a client tool for which the model does not wait."""
 
 
 def tool_spec(tool: Tool) -> dict[str, Any]:

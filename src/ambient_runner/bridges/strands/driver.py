@@ -34,7 +34,7 @@ class Driver(Protocol):
 
     @property
     def tool_names(self) -> Collection[str]:
-        """The agent's own tools. They take precedence over client tools of the same name."""
+        """The agent's own tools. The configuration decides which of them a client may execute."""
         ...
 
     @property

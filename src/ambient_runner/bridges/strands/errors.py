@@ -12,6 +12,7 @@ __all__ = [
     "MaxTokens",
     "StrandsError",
     "StrandsForceStop",
+    "ToolSelectionFailed",
     "to_bridge_error",
 ]
 
@@ -38,6 +39,12 @@ class EncodingFailed(StrandsError):
     """A hook returned a value that is not JSON, so it cannot be sent."""
 
     code = "ENCODING_ERROR"
+
+
+class ToolSelectionFailed(StrandsError):
+    """The tools for this run could not be selected. The server's log has the reason."""
+
+    code = "template_tools_provider_error"
 
 
 class InterruptLost(StrandsError):

@@ -7,28 +7,36 @@ the history.
 
 from __future__ import annotations
 
-import importlib
 import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from strands.handlers.callback_handler import null_callback_handler
 from strands.hooks import BeforeToolCallEvent
-from strands.middleware import ExecuteToolStage, InvokeModelStage, ToolResultEvent, TypedEvent
 
 from ambient_runner.bridges.strands.client_tools import (
     CLIENT_TOOL_INTERRUPT,
-    FORWARDED_RESULT,
     fixed_result_tool,
     tool_spec,
 )
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.interrupts import APPROVAL_INTERRUPT
+from ambient_runner.bridges.strands.sdk import (
+    ExecuteToolStage,
+    InvokeModelStage,
+    ToolResultEvent,
+    TypedEvent,
+    add_middleware,
+    agent_stream_stage,
+    middleware_handlers,
+    registered_callbacks,
+)
 from ambient_runner.bridges.strands.translate import TOOL_RESULT
 from ambient_runner.bridges.toolkit.interrupts import DECLINED, is_approved
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
+from ambient_runner.bridges.toolkit.turns import FORWARDED_RESULT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Instrumentation", "RunAdditions", "all_tool_names"]
 
+_WITHHELD = "This tool is not available in this conversation."
 _EXIT_MESSAGE = "The tool tried to end the process."
 
 logger = logging.getLogger(__name__)
@@ -57,6 +66,10 @@ class RunAdditions:
     """Text appended to the system prompt."""
     used_call_ids: set[str] = field(default_factory=set[str])
     """Ids of the thread's calls. The run adds its own."""
+    allowed_tools: frozenset[str] | None = None
+    """Those of the agent's tools that the model may call; None for all."""
+    resumed_call_ids: frozenset[str] = frozenset()
+    """Ids of the calls of earlier runs: one that is resumed has been allowed."""
     text_bypass: TextBypass | None = None
     """Channel for text deltas; None if the SDK delivers them."""
 
@@ -81,10 +94,10 @@ class Instrumentation:
         """True if a callback handler or middleware of the user receives the model's stream."""
         stage = _agent_stream_stage() if agent.tool_names else None
         if stage is not None:
-            agent.add_middleware(stage, _emit_tool_results)
+            add_middleware(agent, stage, _emit_tool_results)
         stream = self._stream_unfiltered if self.has_listeners else self._stream_deduplicated
-        agent.add_middleware(InvokeModelStage, stream)
-        agent.add_middleware(ExecuteToolStage, _contain_process_exit)
+        add_middleware(agent, InvokeModelStage, stream)
+        add_middleware(agent, ExecuteToolStage, _contain_process_exit)
         agent.add_hook(self._before_tool_call, BeforeToolCallEvent)
         for nested in _nested_agents(agent):
             _remove_approval_hook(nested)
@@ -107,7 +120,7 @@ class Instrumentation:
         """
         bypass = self.additions.text_bypass
         if bypass is not None:
-            context = context.replace(model=bypass.tap_model(context.model))
+            context = replace(context, model=bypass.tap_model(context.model))
         async for event in next_fn(self._extend_request(context)):
             if "data" in event:
                 if bypass is not None:
@@ -134,23 +147,39 @@ class Instrumentation:
 
     def _extend_request(self, context: InvokeModelContext) -> InvokeModelContext:
         additions = self.additions
+        if additions.allowed_tools is not None:
+            specs: list[Any] = [spec for spec in context.tool_specs if spec["name"] in additions.allowed_tools]
+            context = replace(context, tool_specs=specs)
         if additions.tools.client_tools:
-            specs: list[Any] = [tool_spec(tool) for tool in additions.tools.client_tools.values()]
-            context = context.replace(tool_specs=[*context.tool_specs, *specs])
+            context = replace(context, tool_specs=_add_client_specs(context.tool_specs, additions.tools))
         if additions.system_text:
-            context = context.replace(system_prompt=_extend_system_prompt(context.system_prompt, additions.system_text))
+            context = replace(
+                context, system_prompt=_extend_system_prompt(context.system_prompt, additions.system_text)
+            )
         return _append_blocks(context, additions.extra_blocks) if additions.extra_blocks else context
 
     def _before_tool_call(self, event: BeforeToolCallEvent) -> None:
         name = event.tool_use["name"]
         if not self.additions.tools.is_client_tool(name):
-            self._request_approval(event)
+            if self._is_withheld(event.tool_use):
+                event.cancel_tool = _WITHHELD
+            else:
+                self._request_approval(event)
             return
-        result: Any = FORWARDED_RESULT
+        result: Any = {"status": "success", "content": [{"text": FORWARDED_RESULT}]}
         if not self.additions.config.behavior(name).continue_after_frontend_call:
             reason = {"tool": name, "call": event.tool_use["toolUseId"]}
             result = event.interrupt(CLIENT_TOOL_INTERRUPT, reason=reason)
         event.selected_tool = fixed_result_tool(self.additions.tools.client_tools[name], result)
+
+    def _is_withheld(self, use: Any) -> bool:
+        """Return True for a call of a tool that this run does not offer. A model may know its name from the history."""
+        allowed = self.additions.allowed_tools
+        return (
+            allowed is not None
+            and use["name"] not in allowed
+            and use["toolUseId"] not in self.additions.resumed_call_ids
+        )
 
     def _request_approval(self, event: BeforeToolCallEvent) -> None:
         """Interrupt before a call that needs approval. The interrupt contains the call, because a client may see only an outer one."""
@@ -176,7 +205,7 @@ def _nested_agents(agent: Agent) -> list[Agent]:
 
 def _remove_approval_hook(agent: Agent) -> None:
     """Remove our earlier hook: a factory may use the same nested agent in the agents of several threads."""
-    entries: list[Any] = cast("Any", agent.hooks)._registered_callbacks.get(BeforeToolCallEvent, [])
+    entries = registered_callbacks(agent).get(BeforeToolCallEvent, [])
     entries[:] = [
         entry for entry in entries if not isinstance(getattr(entry.callback, "__self__", None), Instrumentation)
     ]
@@ -201,21 +230,26 @@ async def _contain_process_exit(context: Any, next_fn: MiddlewareNext[Any, Any])
 
 def _has_listeners(agent: Agent) -> bool:
     """Return True if a callback handler or middleware of the user receives the model's stream."""
-    handlers: dict[Any, list[Any]] = cast("Any", agent)._middleware_registry._handlers
+    handlers = middleware_handlers(agent)
     stages = [stage for stage, registered in handlers.items() if registered and stage is not ExecuteToolStage]
     return agent.callback_handler is not null_callback_handler or bool(stages)
 
 
 def _agent_stream_stage() -> Any:
-    """Return the middleware stage around an agent's stream, which the SDK does not export yet; None if this version lacks it."""
-    try:
-        return importlib.import_module("strands.middleware._agent_stream").AgentStreamStage
-    except (ImportError, AttributeError):
+    """Return the middleware stage around an agent's stream; None, with a warning, if this version lacks it."""
+    stage = agent_stream_stage()
+    if stage is None:
         logger.warning(
             "This version of strands-agents has no agent stream stage: "
             "tool results are sent when all calls of a turn have ended. Upgrade strands-agents to send each at once."
         )
-        return None
+    return stage
+
+
+def _add_client_specs(specs: list[Any], tools: Toolbox) -> list[Any]:
+    """Return the specifications with the client's tools. A tool that the agent has too keeps the agent's description."""
+    known = {spec["name"] for spec in specs}
+    return [*specs, *(tool_spec(tool) for name, tool in tools.client_tools.items() if name not in known)]
 
 
 def _extend_system_prompt(prompt: Any, text: str) -> Any:
@@ -231,4 +265,4 @@ def _append_blocks(context: InvokeModelContext, blocks: list[dict[str, Any]]) ->
         return context
     messages[-1] = {**messages[-1], "content": [*messages[-1]["content"], *blocks]}
     trailing = context.dynamic_trailing_blocks + len(blocks)
-    return context.replace(messages=messages, dynamic_trailing_blocks=trailing)
+    return replace(context, messages=messages, dynamic_trailing_blocks=trailing)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APPROVAL_INTERRUPT",
     "interrupt_response",
-    "open_interrupt_ids",
+    "open_interrupts",
     "resume_responses",
     "to_interrupts",
 ]
@@ -33,13 +33,13 @@ APPROVAL_INTERRUPT = "ambient-approval"
 _ID_SEPARATOR = "#"
 
 
-def open_interrupt_ids(interrupts: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the stored SDK interrupts that a person has to answer: those without a response, except client tools."""
-    return [
-        native_id
+def open_interrupts(interrupts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the stored SDK interrupts that a person has to answer, by id: those without a response, except client tools."""
+    return {
+        native_id: stored["name"]
         for native_id, stored in interrupts.items()
         if stored["name"] != CLIENT_TOOL_INTERRUPT and stored["response"] is None
-    ]
+    }
 
 
 def to_interrupts(pending: Iterable[PendingInterrupt], seconds: float | None) -> list[Interrupt]:
@@ -69,10 +69,16 @@ def _reason_text(reason: Any) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def resume_responses(native_ids: Iterable[str], resume: Iterable[ResumeEntry]) -> list[Any]:
-    """Return the SDK's responses for these interrupts: the client's payload, or `cancelled_answer()`, also for an expired one."""
+def resume_responses(interrupts: Mapping[str, str], resume: Iterable[ResumeEntry], *, wraps: bool = False) -> list[Any]:
+    """Return the SDK's responses for these interrupts: the client's payload, or `cancelled_answer()`, also for an expired one.
+
+    With `wraps`, the payload is in `{"response": payload}`, except for an approval, which only this bridge reads.
+    """
     entries = {entry.interrupt_id.rpartition(_ID_SEPARATOR)[0]: entry for entry in resume}
-    return [interrupt_response(native_id, _response_value(entries.get(native_id))) for native_id in native_ids]
+    return [
+        interrupt_response(native_id, _response_value(entries.get(native_id), wraps and name != APPROVAL_INTERRUPT))
+        for native_id, name in interrupts.items()
+    ]
 
 
 def interrupt_response(native_id: str, response: Any) -> dict[str, Any]:
@@ -80,7 +86,9 @@ def interrupt_response(native_id: str, response: Any) -> dict[str, Any]:
     return {"interruptResponse": {"interruptId": native_id, "response": response}}
 
 
-def _response_value(entry: ResumeEntry | None) -> Any:
+def _response_value(entry: ResumeEntry | None, wraps: bool) -> Any:
     if entry is None or entry.status == "cancelled":
         return cancelled_answer()
+    if wraps:
+        return {"response": entry.payload}
     return {} if entry.payload is None else entry.payload  # the SDK takes None for a missing response

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from strands.types._snapshot import Snapshot  # pyright: ignore[reportPrivateUsage]  the type of `take_snapshot`, exported nowhere
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
-from ambient_runner.bridges.strands.interrupts import open_interrupt_ids
+from ambient_runner.bridges.strands.interrupts import open_interrupts
 from ambient_runner.bridges.strands.messages import result_block
+from ambient_runner.bridges.strands.sdk import Snapshot
 from ambient_runner.bridges.toolkit.turns import missing_result
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ class InterruptMemory:
     def completed_results(self) -> list[dict[str, Any]]:
         return self._pending_execution["completed_tool_results"] if self._pending_execution else []
 
-    def open_interrupt_ids(self) -> list[str]:
-        """Return the ids of the interrupts that a person has to answer."""
-        return open_interrupt_ids(self._state["interrupts"])
+    def open_interrupts(self) -> dict[str, str]:
+        """Return the names of the interrupts that a person has to answer, by id."""
+        return open_interrupts(self._state["interrupts"])
 
     def add_client_results(self, results: Mapping[str, TurnToolResult]) -> InterruptMemory:
         """Return a copy with the client's tool results. Calls without a result stay pending."""

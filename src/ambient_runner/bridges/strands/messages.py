@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import binascii
 import json
@@ -71,6 +72,14 @@ _MIME_TYPES = {
     ("document", "xlsx"): "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     ("document", "pdf"): "application/pdf",
 }
+_LITERAL_STARTS = frozenset("{[('")
+_QUOTED = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"")
+_JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_PYTHON_WORDS = re.compile(r"\b(?:True|False|None)\b")
+_TUPLES_TO_ARRAYS = str.maketrans("()", "[]")
+_TRAILING_COMMA = re.compile(r",\s*([\]}])")
+_MAX_LITERAL_LENGTH = 1 << 18
+"""Characters of the longest text that is converted from a Python literal: that blocks the event loop."""
 _INVALID_NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 
 
@@ -230,4 +239,34 @@ def _block_text(block: Mapping[str, Any]) -> str:
 def _block_data(block: Mapping[str, Any]) -> Any:
     if "json" in block:
         return block["json"]
-    return parse_json_or_text(block["text"]) if "text" in block else dict(block)
+    return _parse_result_text(block["text"]) if "text" in block else dict(block)
+
+
+def _parse_result_text(text: str) -> Any:
+    """Return the value of JSON text or of a Python literal, else the text. The SDK formats what a tool returns with `str`."""
+    value = parse_json_or_text(text)
+    if value is not text or text[:1] not in _LITERAL_STARTS or len(text) > _MAX_LITERAL_LENGTH:
+        return value
+    converted = _literal_to_json(text)
+    return text if (parsed := parse_json_or_text(converted)) is converted else parsed
+
+
+def _literal_to_json(text: str) -> str:
+    """Return a Python literal as JSON, or something that is not JSON. `ast` must not parse the whole: nested text could crash it."""
+    parts, end = list[str](), 0
+    for quoted in _QUOTED.finditer(text):
+        parts += [_words_to_json(text[end : quoted.start()]), _quoted_to_json(quoted[0])]
+        end = quoted.end()
+    return "".join([*parts, _words_to_json(text[end:])])
+
+
+def _quoted_to_json(quoted: str) -> str:
+    try:
+        return json.dumps(ast.literal_eval(quoted))
+    except (ValueError, SyntaxError):
+        return quoted
+
+
+def _words_to_json(text: str) -> str:
+    renamed = _PYTHON_WORDS.sub(lambda word: _JSON_WORDS[word[0]], text.translate(_TUPLES_TO_ARRAYS))
+    return _TRAILING_COMMA.sub(r"\1", renamed)

@@ -10,7 +10,7 @@ from strands import Agent
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
-from ambient_runner.bridges.strands.interrupts import interrupt_response, open_interrupt_ids, resume_responses
+from ambient_runner.bridges.strands.interrupts import interrupt_response, open_interrupts, resume_responses
 from ambient_runner.bridges.strands.messages import (
     context_blocks,
     result_block,
@@ -18,6 +18,7 @@ from ambient_runner.bridges.strands.messages import (
     text_without_attachments,
     to_content_blocks,
 )
+from ambient_runner.bridges.strands.sdk import cancel_after_tools
 from ambient_runner.bridges.toolkit.turns import result_from_message
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
 
@@ -58,12 +59,15 @@ class MultiAgentDriver:
                 extra_blocks=context_blocks(context.run_input),
                 system_text=system_text(context.turns),
                 used_call_ids=used_call_ids,
+                allowed_tools=context.allowed_tools,
+                resumed_call_ids=frozenset(context.call_ids()),
             )
-        return cast("AsyncGenerator[Any, None]", self._running.stream_async(self._build_task(context)))
+        stream = self._running.stream_async(self._build_task(context), context.invocation_state)
+        return cast("AsyncGenerator[Any, None]", stream)
 
     def stop_after_tools(self) -> None:
         for agent in _leaf_agents(self._running):
-            agent.cancel(after_current_tools=True)
+            cancel_after_tools(agent)
 
     def cancel(self) -> None:
         self.is_stopping = True
@@ -108,9 +112,9 @@ def _interrupt_responses(stored: Any, context: RunContext) -> list[Any]:
         for native_id, interrupt in interrupts.items()
         if interrupt["name"] == CLIENT_TOOL_INTERRUPT
     ]
-    resume = context.new_input.resume
+    resume, wraps = context.new_input.resume, context.config.wrap_interrupt_answer
     return [
-        *(resume_responses(open_interrupt_ids(interrupts), resume) if resume else []),
+        *(resume_responses(open_interrupts(interrupts), resume, wraps=wraps) if resume else []),
         *(
             interrupt_response(native_id, result_block(result_from_message(message))["toolResult"])
             for native_id, message in client_results

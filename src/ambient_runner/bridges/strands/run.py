@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ambient_runner.bridges.strands.errors import to_bridge_error
 from ambient_runner.bridges.strands.outcome import build_run_finished, stop_reason_events
 from ambient_runner.bridges.strands.run_input import build_run_context
 from ambient_runner.bridges.strands.tool_behaviors import ToolBehaviors
+from ambient_runner.bridges.strands.tool_names import select_tools
 from ambient_runner.bridges.strands.translate import MARKER_TYPES, Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.memory import memory_events
@@ -18,8 +20,9 @@ from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools
 from ambient_runner.bridges.toolkit.turns import collect_tool_calls
 from ambient_runner.protocol.agui_models import input_from_agui
-from ambient_runner.protocol.events import RunError, ToolMessage
+from ambient_runner.protocol.events import RunError, RunFinished, Success, ToolMessage
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -48,10 +51,12 @@ class StrandsRun:
         config: StrandsAgentConfig,
         drivers: DriverSlot,
         stored: dict[str, Any],
+        invocation_state: dict[str, Any] | None,
         on_close: Callable[[StrandsRun], None],
     ) -> None:
         self._composer = Composer()
         self._drivers, self._stored, self._on_close = drivers, stored, on_close
+        self._invocation_state = invocation_state
         self.memory: dict[str, Any] | None = None
         """Data for the next run; None until this run has finished."""
         self._agui_input, self._run_input = agui_input, input_from_agui(agui_input)
@@ -63,14 +68,21 @@ class StrandsRun:
     async def events(self) -> AsyncGenerator[Event, None]:
         """Run the agent and yield its translated events."""
         self._driver = driver = await self._drivers.acquire(self._agui_input)
-        if self._state.value:
+        if self._state.value or self._has_input_state():
             yield self._state.snapshot()
-        tools = Toolbox(callable_tools(self._run_input.tools), driver.tool_names)
-        self._context, hook_errors = await build_run_context(
+        tools = Toolbox(callable_tools(self._run_input.tools), self._config.server_tools(driver.tool_names))
+        context, hook_errors = await build_run_context(
             self._run_input, self._agui_input, tools, self._config, self._stored
+        )
+        self._context = dataclasses.replace(
+            context,
+            invocation_state=self._invocation_state,
+            allowed_tools=await select_tools(self._config, self._agui_input, driver.tool_names),
         )
         for event in hook_errors:
             yield event
+        if not self._context.needs_model:
+            return
         feed = self._create_translator(tools, driver).feed
         async with open_native_stream(driver, self._context) as natives:
             async for native in natives:
@@ -84,8 +96,9 @@ class StrandsRun:
 
     async def finish(self) -> list[Event]:
         """Close what is open and return the last events. Raises: StrandsError for a graph or swarm that failed."""
-        assert self._translator is not None
         self._drivers.detach(self._driver)
+        if self._translator is None:
+            return [self._finish_without_model()]
         finished = build_run_finished(
             self._run_input, self._translator, self._config, cancelled=self._driver.is_stopping
         )
@@ -101,6 +114,13 @@ class StrandsRun:
         self._drivers.put_back(self._driver)
         return last_events
 
+    def _finish_without_model(self) -> RunFinished:
+        """Return RUN_FINISHED of a run that only took results of client tools."""
+        self.memory = self._stored
+        self._drivers.put_back(self._driver)
+        outcome = Success(pending_tool_call_ids=list(self._context.awaited_calls) or None)
+        return RunFinished(thread_id=self._run_input.thread_id, run_id=self._run_input.run_id, outcome=outcome)
+
     def map_error(self, error: Exception) -> RunnerError:
         has_given_up = self._translator is not None and self._translator.force_stopped
         return to_bridge_error(error, force_stopped=has_given_up)
@@ -111,6 +131,11 @@ class StrandsRun:
 
     async def close(self) -> None:
         self._on_close(self)
+
+    def _has_input_state(self) -> bool:
+        """Return True if the client sent a state, also an empty one. On a server, `state` is that of the thread."""
+        run = current_run_or_none()
+        return self._run_input.state is not None if run is None else run.has_input_state
 
     def _create_translator(self, tools: Toolbox, driver: Driver) -> Translator:
         context = _translator_context(self._run_input, tools, self._config)
@@ -136,8 +161,9 @@ def _translator_context(run_input: RunAgentInput, tools: Toolbox, config: Strand
     messages = run_input.messages
     return TranslatorContext(
         client_tools=tools.client_tools,
-        continuing_tools={name for name, behavior in behaviors.items() if behavior.continue_after_frontend_call},
+        continuing_tools=config.continuing_tools,
         streamer_tools={name for name, behavior in behaviors.items() if behavior.args_streamer is not None},
+        handled_tools={name for name, behavior in behaviors.items() if behavior.tool_stream_event_handler is not None},
         predictions=predictions,
         earlier_calls={call.id: (call.function.name, call.function.arguments) for call in collect_tool_calls(messages)},
         answered_call_ids={message.tool_call_id for message in messages if isinstance(message, ToolMessage)},

@@ -6,15 +6,25 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ambient_runner.bridges.strands.content import load_attachments
 from ambient_runner.bridges.strands.messages import text_without_attachments
 from ambient_runner.bridges.toolkit.callbacks import try_hook
 from ambient_runner.bridges.toolkit.composer import random_id
-from ambient_runner.bridges.toolkit.turns import AssistantTurn, UserTurn, collect_tool_calls, find_new_input, to_turns
+from ambient_runner.bridges.toolkit.turns import (
+    AssistantTurn,
+    ResultsTurn,
+    UserTurn,
+    collect_tool_calls,
+    find_new_input,
+    to_turns,
+)
 from ambient_runner.errors import NoUserMessage
 from ambient_runner.protocol.events import TextPart
-from ambient_runner.runs.run import current_run_or_none
+from ambient_runner.runs.run import RunAttribute, current_run_or_none
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ag_ui.core import RunAgentInput as AguiInput
 
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
@@ -22,7 +32,10 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
     from ambient_runner.protocol.events import Content, Event, RunAgentInput
 
-__all__ = ["RunContext", "build_run_context"]
+__all__ = ["INVOCATION_STATE", "RunContext", "build_run_context"]
+
+INVOCATION_STATE = RunAttribute[dict[str, Any]]("Strands invocation state")
+"""The invocation state that the server's endpoint gives the run of a request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +51,19 @@ class RunContext:
     config: StrandsAgentConfig
     memory: dict[str, Any]
     """Data that the previous run stored."""
+    invocation_state: dict[str, Any] | None = None
+    """Values for the agent's tools and hooks."""
+    allowed_tools: frozenset[str] | None = None
+    """Those of the agent's tools that the model may call; None for all."""
+    awaited_calls: tuple[str, ...] = ()
+    """Client tool calls of the last turn that have no result yet, although others have."""
+    is_answered: bool = False
+    """True if the input has only results of calls for which the model did not wait: it has answered already."""
+
+    @property
+    def needs_model(self) -> bool:
+        """False if the run only takes results that the client has sent."""
+        return not self.awaited_calls and not self.is_answered
 
     def call_ids(self) -> set[str]:
         """Return the ids of all tool calls of the thread."""
@@ -52,20 +78,41 @@ async def build_run_context(
     memory: dict[str, Any],
 ) -> tuple[RunContext, list[Event]]:
     """Return the context of a run, and the error events of a failed `state_context_builder`. Raises: NoUserMessage."""
-    run = current_run_or_none()
-    conversation = to_turns(run_input.messages)
-    new_input = find_new_input(run_input, new_ids=None if run is None else run.new_ids)
-    if not new_input.resume and (not conversation or isinstance(conversation[-1], AssistantTurn)):
+    run, continuing = current_run_or_none(), config.continuing_tools
+    conversation = to_turns(run_input.messages, continuing=continuing)
+    new_ids = None if run is None else run.new_ids
+    new_input = find_new_input(run_input, new_ids=new_ids, continuing=continuing)
+    has_only_results = bool(new_input.results) and new_input.user is None and not new_input.resume
+    ends_with_answer = not conversation or isinstance(conversation[-1], AssistantTurn)
+    if ends_with_answer and not new_input.resume and not has_only_results:
         conversation.append(_default_turn(config))
         new_input = dataclasses.replace(new_input, user=conversation[-1])
     conversation, hook_errors = await _add_state_context(conversation, agui_input, config)
+    conversation = await load_attachments(conversation, config)
     if new_input.user is not None:
         user = next(turn for turn in reversed(conversation) if isinstance(turn, UserTurn))
         new_input = dataclasses.replace(new_input, user=user)
     context = RunContext(
-        run_input=run_input, turns=conversation, new_input=new_input, tools=tools, config=config, memory=memory
+        run_input=run_input,
+        turns=conversation,
+        new_input=new_input,
+        tools=tools,
+        config=config,
+        memory=memory,
+        awaited_calls=_awaited_calls(conversation, tools, continuing) if has_only_results else (),
+        is_answered=has_only_results and ends_with_answer,
     )
     return context, hook_errors
+
+
+def _awaited_calls(conversation: list[Turn], tools: Toolbox, continuing: Collection[str]) -> tuple[str, ...]:
+    """Return the client tool calls of the last turn without a result. A server does not start a run that has some."""
+    last = conversation[-1]
+    return tuple(
+        result.call_id
+        for result in (last.results if isinstance(last, ResultsTurn) else ())
+        if not result.is_answered and tools.is_client_tool(result.name) and result.name not in continuing
+    )
 
 
 def _default_turn(config: StrandsAgentConfig) -> UserTurn:

@@ -8,12 +8,13 @@ import pydantic_core
 from strands.agent.state import AgentState
 from strands.hooks import MessageAddedEvent
 
-from ambient_runner.bridges.strands.agent_clone import session_manager_of
 from ambient_runner.bridges.strands.errors import InterruptLost
+from ambient_runner.bridges.strands.history import HistoryWindow
 from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
 from ambient_runner.bridges.strands.interrupts import resume_responses
 from ambient_runner.bridges.strands.memory import NO_INTERRUPTS, InterruptMemory
 from ambient_runner.bridges.strands.messages import context_blocks, system_text, to_content_blocks, to_strands_messages
+from ambient_runner.bridges.strands.sdk import cancel_after_tools, clear_cancel_signal, session_manager_of
 from ambient_runner.bridges.strands.text_bypass import TextBypass
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn
 from ambient_runner.errors import NoUserMessage
@@ -43,7 +44,9 @@ class SingleAgentDriver:
         self._agent = agent
         self._instrumentation = Instrumentation.for_agent(agent)
         self._has_session = session_manager_of(agent) is not None
+        self._keeps_history = self._has_session
         self._initial_state = agent.state.get()
+        self._window = HistoryWindow(agent)
 
     @property
     def tool_names(self) -> Collection[str]:
@@ -55,7 +58,8 @@ class SingleAgentDriver:
 
     async def open_stream(self, context: RunContext) -> AsyncGenerator[Any, None]:
         extra_blocks = _extra_blocks(context)
-        prompt = await self._session_prompt(context) if self._has_session else self._load_history(context)
+        self._keeps_history = self._has_session or not context.config.replay_history_into_strands
+        prompt = await self._session_prompt(context) if self._keeps_history else self._load_history(context)
         bypass = None if self._instrumentation.has_listeners else TextBypass()
         self._instrumentation.additions = RunAdditions(
             tools=context.tools,
@@ -63,27 +67,33 @@ class SingleAgentDriver:
             extra_blocks=extra_blocks,
             system_text=system_text(context.turns),
             used_call_ids=context.call_ids(),
+            allowed_tools=context.allowed_tools,
+            resumed_call_ids=frozenset(context.call_ids()),
             text_bypass=bypass,
         )
         self._set_client_context(context)
         # A cancelled run may have left its signal set, and a factory may return this agent again.
-        cast("Any", self._agent)._cancel_signal.clear()
+        clear_cancel_signal(self._agent)
         limits: Any = {"turns": context.config.max_turns} if context.config.max_turns else None
-        natives = cast("AsyncGenerator[Any, None]", self._agent.stream_async(prompt, limits=limits))
+        stream = self._agent.stream_async(prompt, invocation_state=context.invocation_state, limits=limits)
+        natives = cast("AsyncGenerator[Any, None]", stream)
         return bypass.merge_stream(natives) if bypass else natives
 
     def stop_after_tools(self) -> None:
-        self._agent.cancel(after_current_tools=True)
+        cancel_after_tools(self._agent)
 
     def cancel(self) -> None:
         self.is_stopping = True
         self._agent.cancel()
 
     def dump_memory(self, *, is_paused: bool) -> dict[str, Any]:
-        if self._has_session:
+        if self._keeps_history:
             return {}
         state = {key: value for key, value in self._agent.state.get().items() if key != _CONTEXT_KEY}
         memory: dict[str, Any] = {"state": state} if state != self._initial_state else {}
+        window = self._window.dump()
+        if window is not None:
+            memory["conversation_manager"] = window
         if is_paused:
             memory["pending"] = InterruptMemory.from_agent(self._agent).to_stored()
         return pydantic_core.to_jsonable_python(memory, serialize_unknown=True)
@@ -113,7 +123,7 @@ class SingleAgentDriver:
             raise NoUserMessage
         has_results = any("toolResult" in block for block in messages[-1]["content"])
         prompt = None if has_results else [messages.pop()]
-        self._agent.messages = messages
+        self._load_messages(messages, context)
         return prompt
 
     def _load_interrupted_turn(self, context: RunContext, interrupt_memory: InterruptMemory | None) -> Any:
@@ -124,16 +134,19 @@ class SingleAgentDriver:
         messages: list[Any] = to_strands_messages(context.turns[:index])
         if interrupt_memory.assistant_message:
             messages.append(interrupt_memory.assistant_message)
-        self._agent.messages = messages
+        self._load_messages(messages, context)
         interrupt_memory.add_client_results(_client_results(context)).load_into(self._agent)
-        return resume_responses(interrupt_memory.open_interrupt_ids(), context.new_input.resume)
+        return self._interrupt_responses(interrupt_memory, context)
+
+    def _load_messages(self, messages: list[Any], context: RunContext) -> None:
+        self._window.load(messages, context.memory.get("conversation_manager"))
 
     async def _session_prompt(self, context: RunContext) -> Any:
         """Return the prompt for an agent whose session has the history. Raises: InterruptLost."""
         interrupt_memory, resume = InterruptMemory.from_agent(self._agent), context.new_input.resume
-        if interrupt_memory.is_active and resume and interrupt_memory.open_interrupt_ids():
+        if interrupt_memory.is_active and resume and interrupt_memory.open_interrupts():
             interrupt_memory.add_client_results(_client_results(context)).load_into(self._agent)
-            return resume_responses(interrupt_memory.open_interrupt_ids(), resume)
+            return self._interrupt_responses(interrupt_memory, context)
         if resume:
             raise InterruptLost
         if interrupt_memory.is_active:
@@ -141,6 +154,10 @@ class SingleAgentDriver:
             if interrupt_memory.assistant_message:
                 await self._append_message(interrupt_memory.results_message(_client_results(context)))
         return to_content_blocks(context.new_input.user.content) if context.new_input.user else None
+
+    def _interrupt_responses(self, interrupt_memory: InterruptMemory, context: RunContext) -> list[Any]:
+        wraps = context.config.wrap_interrupt_answer
+        return resume_responses(interrupt_memory.open_interrupts(), context.new_input.resume, wraps=wraps)
 
     async def _append_message(self, message: Any) -> None:
         """Append a message to the history as the SDK does, so that the session manager stores it."""

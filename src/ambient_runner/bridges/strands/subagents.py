@@ -26,8 +26,8 @@ class Subagents:
         self._subagents_by_node: dict[tuple[SubagentId, str], str] = {}
         self._steps: dict[tuple[SubagentId, str], str] = {}
         self._subagents_by_call: dict[str, str] = {}
-        self.nested: set[SubagentId] = set()
-        """Subagents that run as tools, and the subagents inside them."""
+        self.parent_calls: dict[SubagentId, str] = {}
+        """The call in which a subagent runs, for those that run as tools and for the subagents inside them."""
 
     def feed_node(self, native: Native, subagent_id: SubagentId) -> list[Event]:
         """Return the events of a node's start, end or cancellation."""
@@ -51,14 +51,15 @@ class Subagents:
     def subagent_of(self, node: str, subagent_id: SubagentId) -> str | None:
         return self._subagents_by_node.get((subagent_id, node))
 
-    def enter_tool(self, use: Native, data: Native, subagent_id: SubagentId) -> tuple[list[Event], str | None]:
+    def enter_tool(
+        self, tool_use_id: str, name: str, data: Native, subagent_id: SubagentId
+    ) -> tuple[list[Event], str | None]:
         """Return the events that start an agent used as a tool, and its subagent id; None when the tool is not an agent.
 
         The first event of an agent reports that its loop starts.
         """
-        tool_use_id = use["toolUseId"]
         if "init_event_loop" in data or "node_id" in data:
-            opened = self._open_tool(tool_use_id, use["name"], subagent_id)
+            opened = self._open_tool(tool_use_id, name, subagent_id)
             return opened, self._subagents_by_call[tool_use_id]
         return [], self._subagents_by_call.get(tool_use_id)
 
@@ -70,13 +71,13 @@ class Subagents:
         if tool_use_id in self._subagents_by_call:
             return []
         self._subagents_by_call[tool_use_id] = inner_id = random_id("subagent")
-        self.nested.add(inner_id)
+        self.parent_calls[inner_id] = tool_use_id
         return self._composer.start_subagent(inner_id, name, parent=subagent_id, parent_tool_call_id=tool_use_id)
 
     def _start_node(self, node: str, kind: str, subagent_id: SubagentId) -> list[Event]:
         self._subagents_by_node[subagent_id, node] = inner_id = random_id("subagent")
-        if subagent_id in self.nested:
-            self.nested.add(inner_id)
+        if subagent_id in self.parent_calls:
+            self.parent_calls[inner_id] = self.parent_calls[subagent_id]
         self._steps[subagent_id, node] = step = f"{kind}:{node}"
         return [
             *self._composer.start_step(step, subagent_id),

@@ -6,10 +6,10 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.strands.config import ToolCallContext, ToolResultContext
+from ambient_runner.bridges.strands.config import ToolCallContext, ToolResultContext, ToolStreamEventContext
 from ambient_runner.bridges.strands.errors import EncodingFailed
 from ambient_runner.bridges.strands.messages import result_content, result_data
-from ambient_runner.bridges.strands.translate import StateChange, ToolCallReady, ToolResultReady
+from ambient_runner.bridges.strands.translate import StateChange, ToolCallReady, ToolResultReady, ToolStreamValue
 from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, try_hook, try_stream
 from ambient_runner.bridges.toolkit.json_values import parse_json_or_text
 from ambient_runner.errors import PatchConflict
@@ -70,6 +70,8 @@ class ToolBehaviors:
                 events = self._expand_result(marker)
             case StateChange():
                 events = self._expand_state_change(marker.changes)
+            case ToolStreamValue():
+                events = self._expand_stream_value(marker)
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -109,7 +111,7 @@ class ToolBehaviors:
             yield event
             result = event
         assert isinstance(result, ToolCallResult)
-        if not behavior.skip_messages_snapshot:
+        if self._config.emit_messages_snapshot and not behavior.skip_messages_snapshot:
             yield self._snapshot_marker
         context = ToolResultContext(
             input_data=self._run_input,
@@ -121,7 +123,8 @@ class ToolBehaviors:
             for event in await self._call_state_hook("state_from_result", behavior.state_from_result, context):
                 yield event
         if behavior.custom_result_handler is not None:
-            async with aclosing(self._run_result_handler(behavior.custom_result_handler, context)) as events:
+            handler = behavior.custom_result_handler
+            async with aclosing(self._run_event_hook("custom_result_handler", handler, context, ready.name)) as events:
                 async for event in events:
                     yield event
         self.has_final_result = self.has_final_result or behavior.stop_streaming_after_result
@@ -140,6 +143,16 @@ class ToolBehaviors:
         for event in self._state.update_with_snapshot(changes):
             yield event
 
+    async def _expand_stream_value(self, streamed: ToolStreamValue) -> AsyncGenerator[Event, None]:
+        handler = self._config.behavior(streamed.name).tool_stream_event_handler
+        assert handler is not None
+        context = ToolStreamEventContext(streamed.tool_use_id, streamed.name, streamed.value)
+        async with aclosing(
+            self._run_event_hook("tool_stream_event_handler", handler, context, streamed.name)
+        ) as events:
+            async for event in events:
+                yield event
+
     async def _call_state_hook(self, name: str, hook: Callable[..., Any], context: ToolCallContext) -> list[Event]:
         """Set the keys a hook returns and return the state event. A failing hook changes nothing."""
 
@@ -150,17 +163,18 @@ class ToolBehaviors:
         events, hook_errors = await try_hook(name, merge_changes, tool=context.tool_name)
         return events or hook_errors
 
-    async def _run_result_handler(
-        self, handler: Callable[..., Any], context: ToolResultContext
+    async def _run_event_hook(
+        self, name: str, hook: Callable[..., Any], context: Any, tool: str
     ) -> AsyncGenerator[Event, None]:
-        async with aclosing(try_stream("custom_result_handler", handler, context, tool=context.tool_name)) as items:
+        """Yield the events of a hook. One that cannot be sent is reported."""
+        async with aclosing(try_stream(name, hook, context, tool=tool)) as items:
             async for item in items:
-                accepted = self._accept_event(item)
-                for event in [hook_error("custom_result_handler", context.tool_name)] if accepted is None else accepted:
+                accepted = self._accept_event(item, name)
+                for event in [hook_error(name, tool)] if accepted is None else accepted:
                     yield event
 
-    def _accept_event(self, value: Any) -> list[Event] | None:
-        """Return a handler's event, with state changes merged into the whole state; None for an invalid or reserved event.
+    def _accept_event(self, value: Any, hook: str) -> list[Event] | None:
+        """Return a hook's event, with state changes merged into the whole state; None for an invalid or reserved event.
 
         Raises: EncodingFailed.
         """
@@ -177,9 +191,10 @@ class ToolBehaviors:
                     return None if is_private(event) else [_require_encodable(event)]
         except (TypeError, ValueError, PatchConflict):
             logger.exception(
-                "Run %s on thread %s: ignored an event of a custom_result_handler, because it cannot be sent.",
+                "Run %s on thread %s: ignored an event of a %s, because it cannot be sent.",
                 self._run_input.run_id,
                 self._run_input.thread_id,
+                hook,
             )
             return None
 

@@ -12,8 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
+from ambient_runner.bridges.strands.citations import Citations
 from ambient_runner.bridges.strands.subagents import Subagents
-from ambient_runner.protocol.events import TextMessageContent
+from ambient_runner.bridges.strands.tool_call_ids import NestedCallIds
+from ambient_runner.protocol.events import TextMessageContent, TextMessageEnd, TextMessageStart
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,6 +34,7 @@ __all__ = [
     "StateChange",
     "ToolCallReady",
     "ToolResultReady",
+    "ToolStreamValue",
     "Translator",
     "TranslatorContext",
 ]
@@ -68,8 +73,17 @@ class StateChange:
     changes: Mapping[str, Any]
 
 
-Marker = ToolCallReady | ToolResultReady | StateChange
-MARKER_TYPES = frozenset({ToolCallReady, ToolResultReady, StateChange})
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolStreamValue:
+    """A tool has yielded a value that a hook handles."""
+
+    tool_use_id: str
+    name: str
+    value: Any
+
+
+Marker = ToolCallReady | ToolResultReady | StateChange | ToolStreamValue
+MARKER_TYPES = frozenset({ToolCallReady, ToolResultReady, StateChange, ToolStreamValue})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +119,8 @@ class TranslatorContext:
     """Client tools after whose call the model continues."""
     streamer_tools: Collection[str] = ()
     """Tools whose arguments a hook streams."""
+    handled_tools: Collection[str] = ()
+    """Tools whose yielded values a hook handles."""
     predictions: Mapping[str, list[dict[str, str]]] = field(default_factory=dict[str, list[dict[str, str]]])
     """Value of the `PredictState` event by tool name."""
     earlier_calls: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -131,15 +147,20 @@ class Translator:
         self._calls: dict[str, _StreamedCall] = {}
         self._current_calls: dict[SubagentId, str] = {}
         self._open_texts: dict[SubagentId, str] = {}
+        self._citations = Citations()
         self._is_stopping = is_stopping
         self._streaming_subagents: set[SubagentId] = set()
+        self._continuing_subagents: set[SubagentId] = set()
+        """Those whose last turn has a call for which the model does not wait; None for the agent itself."""
         self._last_message: Native = {}
         self._answered_ids = set(context.answered_call_ids)
         self._subagents = Subagents(composer)
+        self._nested_ids = NestedCallIds(context.earlier_calls.keys(), self._answered_ids)
         self._handlers: dict[str, Callable[[Native, SubagentId], list[Any]]] = {
             "node_id": self._node_event,
             "from_node_ids": self._node_handoff,
             "current_tool_use": self._arguments_delta,
+            "citation": self._citation,
             "reasoningText": self._reasoning_delta,
             "reasoningRedactedContent": self._redacted_reasoning,
             TOOL_RESULT: self._tool_result,
@@ -161,21 +182,38 @@ class Translator:
             return self._text_delta(native["data"], subagent_id)
         raw = native.get("event")
         if raw is None or "node_id" in native:
-            return self._dispatch(native, subagent_id)
-        return _NO_EVENTS if "contentBlockDelta" in raw else self._model_chunk(raw, subagent_id)
+            return self._with_citations(self._dispatch(native, subagent_id))
+        return _NO_EVENTS if "contentBlockDelta" in raw else self._with_citations(self._model_chunk(raw, subagent_id))
 
     def _text_delta(self, delta: str, subagent_id: SubagentId) -> list[Event]:
         message_id = self._open_texts.get(subagent_id)
         if message_id is None or not delta:
             return self._first_delta(delta, subagent_id)
+        self._citations.add_text(delta, subagent_id)
         return [TextMessageContent(message_id=message_id, delta=delta, subagent_run_id=subagent_id)]
 
     def _first_delta(self, delta: str, subagent_id: SubagentId) -> list[Event]:
         """Return the events of text that opens a message. Later deltas need only its id, until its speaker has another event."""
         events = self._composer.text(delta, subagent_id=subagent_id)
+        if any(isinstance(event, TextMessageStart) for event in events):
+            self._citations.start_message(subagent_id)
         if events and isinstance(events[-1], TextMessageContent):
             self._open_texts[subagent_id] = events[-1].message_id
-        return events
+            self._citations.add_text(delta, subagent_id)
+        return self._with_citations(events)
+
+    def _citation(self, native: Native, subagent_id: SubagentId) -> list[Any]:
+        self._citations.add(native["citation"], subagent_id)
+        return _NO_EVENTS
+
+    def _with_citations(self, items: list[Any]) -> list[Any]:
+        """Return the items with the citations of a message in the metadata of its end."""
+        if not self._citations:
+            return items
+        return [self._annotate_end(item) if isinstance(item, TextMessageEnd) else item for item in items]
+
+    def _annotate_end(self, end: TextMessageEnd) -> TextMessageEnd:
+        return msgspec.structs.replace(end, metadata=self._citations.take_metadata(end.subagent_run_id))
 
     def _dispatch(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         for key, handle in self._handlers.items():
@@ -200,8 +238,20 @@ class Translator:
             return self._end_block(subagent_id)
         return self._start_model_turn(subagent_id) if "messageStart" in raw else _NO_EVENTS
 
-    def _start_call(self, tool_use_id: str, name: str, subagent_id: SubagentId) -> list[Any]:
-        self._current_calls[subagent_id] = tool_use_id
+    def _call_id(self, native_id: str, subagent_id: SubagentId) -> str:
+        """Return the client-visible id of a call: the SDK's, unless it is a call of an agent used as a tool."""
+        parent = self._subagents.parent_calls.get(subagent_id)
+        return native_id if parent is None else self._nested_ids.find_call(native_id, subagent_id, parent)
+
+    def _new_call_id(self, native_id: str, subagent_id: SubagentId) -> str:
+        parent = self._subagents.parent_calls.get(subagent_id)
+        if parent is not None:
+            return self._nested_ids.start_call(native_id, subagent_id, parent)
+        self._nested_ids.reserve(native_id)
+        return native_id
+
+    def _start_call(self, native_id: str, name: str, subagent_id: SubagentId) -> list[Any]:
+        self._current_calls[subagent_id] = tool_use_id = self._new_call_id(native_id, subagent_id)
         if tool_use_id in self._calls:
             return _NO_EVENTS
         self._calls[tool_use_id] = _StreamedCall(name, subagent_id)
@@ -212,7 +262,7 @@ class Translator:
         return events + self._composer.tool_start(tool_use_id, name, subagent_id)
 
     def _arguments_delta(self, native: Native, subagent_id: SubagentId) -> list[Any]:
-        tool_use_id = native["current_tool_use"]["toolUseId"]
+        tool_use_id = self._call_id(native["current_tool_use"]["toolUseId"], subagent_id)
         delta = native["delta"]["toolUse"]["input"]
         call = self._calls.get(tool_use_id)
         if call is None:
@@ -225,9 +275,10 @@ class Translator:
         if tool_use_id is None:
             return self._composer.end_reasoning(subagent_id)
         call = self._calls[tool_use_id]
-        waits_for_client = (
-            self._is_client_tool(call.name, subagent_id) and call.name not in self._context.continuing_tools
-        )
+        is_client_tool = self._is_client_tool(call.name, subagent_id)
+        waits_for_client = is_client_tool and call.name not in self._context.continuing_tools
+        if is_client_tool and not waits_for_client:
+            self._continuing_subagents.add(subagent_id)
         return [
             ToolCallReady(tool_use_id=tool_use_id, name=call.name, arguments=call.arguments, ends=not waits_for_client)
         ]
@@ -235,8 +286,13 @@ class Translator:
     def _start_model_turn(self, subagent_id: SubagentId) -> list[Any]:
         """End what the model left open when it failed and starts again: a call it had begun will not be made."""
         self._streaming_subagents.add(subagent_id)
+        if subagent_id in self._continuing_subagents:
+            self._continuing_subagents.discard(subagent_id)
+            self._composer.start_turn(subagent_id)
         tool_use_id = self._current_calls.pop(subagent_id, None)
         ended = [*self._composer.end_text(subagent_id), *self._composer.end_reasoning(subagent_id)]
+        if not ended:
+            self._citations.take_metadata(subagent_id)  # citations without a text have no message
         return ended + (self._composer.tool_end(tool_use_id) if tool_use_id else [])
 
     def _reasoning_delta(self, native: Native, subagent_id: SubagentId) -> list[Any]:
@@ -270,7 +326,7 @@ class Translator:
         return self._result_marker(native[TOOL_RESULT], subagent_id)
 
     def _result_marker(self, result: Native, subagent_id: SubagentId) -> list[Any]:
-        tool_use_id = result["toolUseId"]
+        tool_use_id = self._call_id(result["toolUseId"], subagent_id)
         name, arguments = self._find_call(tool_use_id)
         if tool_use_id in self._answered_ids or self._is_client_tool(name, subagent_id):
             return _NO_EVENTS
@@ -282,27 +338,32 @@ class Translator:
 
     def _is_client_tool(self, name: str, subagent_id: SubagentId) -> bool:
         """Return True for a client tool. Agents used as tools have no client tools, whatever their own are called."""
-        return name in self._context.client_tools and subagent_id not in self._subagents.nested
+        return name in self._context.client_tools and subagent_id not in self._subagents.parent_calls
 
     def _tool_stream_event(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         streamed = native["tool_stream_event"]
         data, use = streamed["data"], streamed["tool_use"]
+        tool_use_id = self._call_id(use["toolUseId"], subagent_id)
+        if use["name"] in self._context.handled_tools:
+            value = ToolStreamValue(tool_use_id=tool_use_id, name=use["name"], value=data)
+            return [value, *self._inner_events(use["name"], tool_use_id, data, subagent_id)]
+        events = self._inner_events(use["name"], tool_use_id, data, subagent_id)
+        changes = cast("dict[str, Any]", data).get("state") if isinstance(data, dict) else None
+        return [StateChange(changes=cast("Native", changes))] if not events and isinstance(changes, dict) else events
+
+    def _inner_events(self, name: str, tool_use_id: str, data: Any, subagent_id: SubagentId) -> list[Any]:
+        """Return the events of an agent that is used as a tool; none for a value of another tool."""
         if not isinstance(data, dict):
             return _NO_EVENTS
         inner = cast("dict[str, Any]", data)
-        opened, inner_id = self._subagents.enter_tool(use, inner, subagent_id)
-        if inner_id is not None:
-            return [*opened, *self.feed(inner, inner_id)]
-        if isinstance(inner.get("state"), dict):
-            return [StateChange(changes=inner["state"])]
-        return _NO_EVENTS
+        opened, inner_id = self._subagents.enter_tool(tool_use_id, name, inner, subagent_id)
+        return [*opened, *self.feed(inner, inner_id)] if inner_id is not None else _NO_EVENTS
 
     def _tool_interrupt(self, native: Native, subagent_id: SubagentId) -> list[Any]:
         event = native["tool_interrupt_event"]
+        use = {**event["tool_use"], "toolUseId": self._call_id(event["tool_use"]["toolUseId"], subagent_id)}
         for interrupt in event["interrupts"]:
-            self.interrupts[interrupt.id] = PendingInterrupt(
-                native=interrupt, tool_use=event["tool_use"], subagent_id=subagent_id
-            )
+            self.interrupts[interrupt.id] = PendingInterrupt(native=interrupt, tool_use=use, subagent_id=subagent_id)
         return _NO_EVENTS
 
     def _force_stop(self, native: Native, subagent_id: SubagentId) -> list[Any]:
