@@ -7,6 +7,7 @@ another user's thread. For a busy thread the error is in the stream, as clients 
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ from ambient_runner.bridges.adk.hooks import (
     InputInfo,
     current_hook_request,
     instantiate_handler,
+    instantiate_lock_handler,
     record_input,
     record_output,
 )
 from ambient_runner.bridges.toolkit.callbacks import call_hook
-from ambient_runner.errors import ThreadBusy
+from ambient_runner.errors import InvalidPatch, ThreadBusy
 from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.agui_models import coerce_event, input_to_agui
@@ -35,8 +37,9 @@ from ambient_runner.protocol.events import (
     StateSnapshot,
     encode_event,
 )
+from ambient_runner.runs.execution import FINALIZE_TIMEOUT
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import Actor
+from ambient_runner.runs.run import Actor, QueueLimits
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.request_parsing import client_profile, read_body
 from ambient_runner.server.routes.runs import (
@@ -44,13 +47,15 @@ from ambient_runner.server.routes.runs import (
     parse_run_input,
     run_stream,
     start_request,
+    start_while_connected,
     with_skipped_messages,
 )
-from ambient_runner.server.routes.threads import MAX_PATCH_BYTES, PATCH_TYPES, hidden_keys, patch_state
+from ambient_runner.server.routes.threads import hidden_keys, parse_patch, patch_state, read_patch
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.adk.config import ConfigContext, SessionLockConfig
     from ambient_runner.bridges.adk.hooks import HandlerContext
+    from ambient_runner.ledger.records import ThreadInfo
     from ambient_runner.protocol.profiles import Profile
     from ambient_runner.runs.run import Started, StartRequest
     from ambient_runner.runs.runner import Runner
@@ -58,6 +63,8 @@ if TYPE_CHECKING:
     from ambient_runner.server.runtime import ServerRuntime
 
 _PAGE_SIZE = 1000
+_MAX_WAITING = 1000
+"""Requests that may wait for one thread. The time each may wait limits them before that."""
 
 
 class ADKEndpoints:
@@ -71,16 +78,23 @@ class ADKEndpoints:
         self._config = config
         self._handlers = handlers
         self._agent = agent
-        self._lock_handler = instantiate_handler(handlers.session_lock_handler)
+        self._lock_handler = instantiate_lock_handler(handlers.session_lock_handler, config.session_lock_config)
 
     async def start_run(self, request: Request) -> Response:
         """Start a run and stream it. For a busy thread the stream contains the error."""
         await self._guard(request)
-        body = await read_body(request, self._runtime.settings.max_body)
+        return await self._start_run(request, await read_body(request, self._runtime.settings.max_body))
+
+    async def start_run_from(self, request: Request, body: bytes) -> Response:
+        """Start a run with this input instead of the body of the request."""
+        await self._guard(request)
+        return await self._start_run(request, body)
+
+    async def _start_run(self, request: Request, body: bytes) -> Response:
         parsed = await parse_run_input(self._runtime, body)
         policy = disconnect_policy(self._runtime, request)
         info, run_input = await self._identify_run(request, parsed.input)
-        hook_request = HookRequest(info=info, recorder=instantiate_handler(self._handlers.in_out_record_handler))
+        hook_request = HookRequest(info=info, recorder=instantiate_handler(self._handlers.in_out_record_handler, info))
         await record_input(hook_request.recorder, info)
         profile = client_profile(request, run_input.protocol_version, self._runtime.settings.client_for(self._agent))
         runner = await self._runtime.ensure_runner()
@@ -88,11 +102,11 @@ class ADKEndpoints:
         start = start_request(self._runtime, request, actor, self._agent, run_input, body)
         try:
             with with_skipped_messages(parsed):
-                started = await self._start_locked(runner, start, hook_request)
+                started = await self._start_locked(runner, start, hook_request, request)
         except ThreadBusy:
             return await self._locked_response(request, run_input, hook_request, profile)
         lines = self._config.event_source_response_mode
-        return run_stream(self._runtime, runner, request, started, profile, policy, event_lines=lines)
+        return await run_stream(self._runtime, runner, request, started, profile, policy, event_lines=lines)
 
     async def thread_key(self, request: Request, thread_id: str) -> ThreadKey:
         """Return the key of the requester's thread with this id. Raises: Unauthorized."""
@@ -103,18 +117,26 @@ class ADKEndpoints:
 
     async def list_threads(self, request: Request) -> list[dict[str, str]]:
         """Return the requester's threads, newest first."""
-        key = await self.thread_key(request, "-")
+        infos = await self.list_infos(await self.thread_key(request, "-"))
+        return [{"threadId": info.key.id} for info in infos]
+
+    async def list_infos(self, key: ThreadKey) -> list[ThreadInfo]:
+        """Return the rows of all threads of the key's owner, newest first."""
         runner = await self._runtime.ensure_runner()
-        threads: list[dict[str, str]] = []
+        infos: list[ThreadInfo] = []
         before: int | None = None
         while page := await runner.ledger.list_threads(key.tenant, key.owner, limit=_PAGE_SIZE, before=before):
-            threads += [{"threadId": info.key.id} for info in page]
+            infos += page
             before = page[-1].updated
-        return threads
+        return infos
 
     async def delete_thread(self, request: Request, thread_id: str) -> None:
         """Erase a thread and its ADK session. Raises: UnknownThread."""
-        await self._runtime.erase_thread(await self.thread_key(request, thread_id))
+        await self.erase_thread(await self.thread_key(request, thread_id))
+
+    async def erase_thread(self, key: ThreadKey) -> None:
+        """Erase a thread and its ADK session. Raises: UnknownThread."""
+        await self._runtime.erase_thread(key)
 
     async def messages_snapshot(self, request: Request, thread_id: str) -> MessagesSnapshot:
         """Return the messages of a thread with the ids that were streamed. Raises: UnknownThread."""
@@ -129,10 +151,15 @@ class ADKEndpoints:
         view = await runner.view_thread(key)
         return StateSnapshot(snapshot=view.state.visible_part(await hidden_keys(runner, key)))
 
-    async def patch_thread_state(self, request: Request, thread_id: str, body: bytes) -> None:
+    async def read_patch(self, request: Request, thread_id: str) -> Any:
+        """Return the patch in the body of a request, after its user is identified. Raises: Unauthorized, InvalidPatch, PayloadTooLarge."""
+        await self.thread_key(request, thread_id)
+        return parse_patch(await read_patch(request))
+
+    async def patch_thread_state(self, request: Request, thread_id: str, patch: Any) -> None:
         """Patch the visible state of a thread. Raises: UnknownThread, InvalidPatch, PatchConflict."""
         key = await self.thread_key(request, thread_id)
-        await patch_state(await self._runtime.ensure_runner(), key, body)
+        await patch_state(await self._runtime.ensure_runner(), key, _encode_patch(patch))
 
     async def _identify_run(self, request: Request, run_input: RunAgentInput) -> tuple[InputInfo, RunAgentInput]:
         agui_input = input_to_agui(run_input)
@@ -148,15 +175,17 @@ class ADKEndpoints:
         )
         return info, msgspec.structs.replace(run_input, thread_id=thread, state=state)
 
-    async def _start_locked(self, runner: Runner, start: StartRequest, hook_request: HookRequest) -> Started:
-        """Start the run under the user's lock and ours. Raises: ThreadBusy, and what `Runner.start` raises."""
+    async def _start_locked(
+        self, runner: Runner, start: StartRequest, hook_request: HookRequest, request: Request
+    ) -> Started:
+        """Start the run under the user's lock and ours. Raises: ThreadBusy, ClientDisconnect, and what `Runner.start` raises."""
         lock_call = LockHandlerCall(self._lock_handler, hook_request.info)
         if not await lock_call.acquire():
             raise ThreadBusy
         start = dataclasses.replace(start, on_end=lock_call.release)
         token = current_hook_request.set(hook_request)
         try:
-            started = await start_with_retries(runner, start, self._config.session_lock_config)
+            started = await start_when_free(runner, start, self._config.session_lock_config, request)
         except BaseException:
             await lock_call.release()
             raise
@@ -213,36 +242,38 @@ class LockHandlerCall:
                 await call_hook(self._handler.unlock, self._info)
 
 
-async def start_with_retries(runner: Runner, start: StartRequest, lock: SessionLockConfig) -> Started:
-    """Start the run, and retry as `lock` configures while the thread is busy. Raises: ThreadBusy, and what `Runner.start` raises."""
-    key = start.actor.thread_key(start.input.thread_id)
-    for _ in range(lock.lock_retry_times):
-        try:
-            return await runner.start(await _supersede_if_expired(runner, start, key, lock))
-        except ThreadBusy:
-            await runner.ledger.wait_released(key, lock.lock_retry_interval)
-    return await runner.start(await _supersede_if_expired(runner, start, key, lock))
+async def start_when_free(runner: Runner, start: StartRequest, lock: SessionLockConfig, request: Request) -> Started:
+    """Start the run, or wait for the thread as long as `lock` allows, in the order of the requests and while the client is connected.
+
+    Raises: ThreadBusy, ClientDisconnect, and what `Runner.start` raises.
+    """
+    try:
+        return await runner.start(start)
+    except ThreadBusy:
+        if start.on_busy not in {None, "reject"}:
+            raise
+    seconds = lock.lock_retry_times * lock.lock_retry_interval
+    if await _is_held_too_long(runner, start, lock):
+        seconds = max(seconds, runner.settings.timeouts.grace + FINALIZE_TIMEOUT)
+    limits = QueueLimits(depth=_MAX_WAITING, seconds=seconds, max_hold=lock.lock_timeout)
+    return await start_while_connected(runner, dataclasses.replace(start, on_busy="queue", queue=limits), request)
 
 
-async def _supersede_if_expired(
-    runner: Runner, start: StartRequest, key: ThreadKey, lock: SessionLockConfig
-) -> StartRequest:
-    """Return the request, changed to stop the active run if that has exceeded `lock_timeout`."""
-    info = await runner.ledger.get_thread(key)
+async def _is_held_too_long(runner: Runner, start: StartRequest, lock: SessionLockConfig) -> bool:
+    info = await runner.ledger.get_thread(start.actor.thread_key(start.input.thread_id))
     if lock.lock_timeout is None or info is None or not info.active:
-        return start
-    is_expired = time.time() - info.updated / 1000 > lock.lock_timeout
-    return dataclasses.replace(start, on_busy="supersede") if is_expired else start
+        return False
+    return time.time() - info.updated / 1000 > lock.lock_timeout
 
 
-def adk_routes(endpoints: ADKEndpoints, path: str = "/") -> APIRouter:
-    """Return the router with `POST path`, which starts a run."""
-    router = APIRouter(route_class=AmbientRoute)
+def adk_routes(endpoints: ADKEndpoints, path: str = "/", router: APIRouter | None = None) -> APIRouter:
+    """Return the router with `POST path`, which starts a run: the given one, or a new one."""
+    router = router or APIRouter()
 
-    @router.post(path)
     async def run(request: Request) -> Response:
         return await endpoints.start_run(request)
 
+    router.add_api_route(path, run, methods=["POST"], route_class_override=AmbientRoute)
     return router
 
 
@@ -269,8 +300,16 @@ def adk_history_routes(endpoints: ADKEndpoints) -> APIRouter:
 
     @router.patch("/state/{thread_id:path}")
     async def patch_state_route(request: Request, thread_id: str) -> Response:
-        body = await read_body(request, MAX_PATCH_BYTES, media_types=PATCH_TYPES)
-        await endpoints.patch_thread_state(request, thread_id, body)
+        patch = await endpoints.read_patch(request, thread_id)
+        await endpoints.patch_thread_state(request, thread_id, patch)
         return JsonResponse({"status": "updated"})
 
     return router
+
+
+def _encode_patch(patch: Any) -> bytes:
+    """Return the JSON of a patch. The parser refuses half of a surrogate pair, which is escaped here. Raises: InvalidPatch."""
+    try:
+        return json.dumps(patch, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidPatch("The patch holds a value that JSON cannot represent.") from error

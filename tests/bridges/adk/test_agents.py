@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
 from google.adk.workflow import START, JoinNode, Workflow
@@ -252,6 +253,54 @@ async def test_a_workflow_node_with_an_output_schema_gives_data() -> None:
             "RF",
         ]
     assert model.saw == [[("user", '{"name": "Rome"}')]]
+
+
+def result_of(events: list[e.Event]) -> Any:
+    finished = events[-1]
+    assert isinstance(finished, e.RunFinished)
+    return finished.result
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"), [("Done.", "Done."), ({"sum": 3}, '{"sum":3}'), ([1, 2], "[1,2]"), (0, "0")]
+)
+async def test_the_output_of_a_workflow_is_the_result_of_the_run_and_text(output: Any, shown: str) -> None:
+    """Row 24: it was nowhere. A value of a node inside is not the output."""
+
+    def first(node_input: Any) -> str:
+        return "inside"
+
+    def last(node_input: str) -> Any:
+        return output
+
+    async with talking(Workflow(name="flow", edges=[(START, first, last)])) as talk:
+        events = await talk.run(user("u1"))
+        again = await talk.run(user("u2"))
+    assert short(events) == short(again) == ["RS", "TS m1", f"TC {shown}", "TE", "RF"]
+    assert result_of(events) == output
+
+
+async def test_a_workflow_that_ends_with_an_agent_has_its_text_once_and_as_the_result() -> None:
+    """Row 24."""
+    flow = Workflow(name="flow", edges=[(START, speaker("one", ["A"])[0], speaker("two", ["B", "C"])[0])])
+    async with talking(flow) as talk:
+        events = await talk.run(user("u1"))
+    assert short(events)[-4:] == ["TC B", "TC C", "TE", "RF"]
+    assert result_of(events) == "BC"
+
+
+async def test_a_workflow_that_ends_with_data_has_it_as_the_result() -> None:
+    """Row 24."""
+
+    class City(BaseModel):
+        name: str
+
+    agent_node, _ = speaker("only", ['{"name": "Rome"}'], output_schema=City)
+    inner = Workflow(name="inner", edges=[(START, agent_node)])
+    async with talking(Workflow(name="flow", edges=[(START, inner)])) as talk:
+        events = await talk.run(user("u1"))
+    assert short(events) == ["RS", "X adk:output {'agent': 'only', 'value': {'name': 'Rome'}}", "RF"]
+    assert result_of(events) == {"name": "Rome"}
 
 
 async def test_a_confirmation_in_a_branch_is_raised_and_answered() -> None:

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 from ag_ui.core import (
+    Context,
     CustomEvent,
     RunAgentInput,
     StateDeltaEvent,
     StateSnapshotEvent,
+    SystemMessage,
     TextMessageContentEvent,
+    Tool,
     ToolMessage,
+    UserMessage,
 )
 from google.adk.events import Event
 from google.adk.tools import ToolContext
@@ -367,3 +371,143 @@ async def test_a_transformer_may_change_the_text_of_the_newest_message_only() ->
         shown = [message.content for message in await talk.messages() if isinstance(message, e.UserMessage)]
     assert shown == ["one", "two"]
     assert model.saw[1] == [("user", "one!"), ("model", "A"), ("user", "two!")]
+
+
+class Made:
+    """Handlers with constructors of many forms, and what these got."""
+
+    got: dict[str, Any] = {}
+
+    class Recorder:
+        """Takes nothing, as published."""
+
+        def input_record(self, info: Any) -> None:
+            Made.got["recorder"] = info
+
+        def output_record(self, event: Any) -> None: ...
+
+        def output_catch_and_change(self, event: Any) -> None: ...
+
+    class AdkEvents:
+        def __init__(self, input_info: Any) -> None:
+            Made.got["adk_event"] = input_info
+
+        async def process(self, event: Event) -> Any:
+            yield event
+
+    class Timeout:
+        def __init__(self, info: Any, /) -> None:
+            Made.got["timeout"] = info
+
+        async def get_timeout(self) -> int:
+            return 60
+
+    class Translate:
+        def __init__(self, *, input_info: Any = None) -> None:
+            Made.got["translate"] = input_info
+
+        def translate(self, event: Event) -> None: ...
+
+    class AguiEvents:
+        def __init__(self, prefix: str = ">", input_info: Any = None) -> None:
+            Made.got["agui_event"], Made.got["prefix"] = input_info, prefix
+
+        def process(self, event: Any) -> Any:
+            return event
+
+    class State:
+        def __init__(self, filler: str = "mine") -> None:
+            Made.got["state"] = filler
+
+        def process(self, state: Any) -> Any:
+            return state
+
+
+async def test_a_handler_class_gets_the_request_if_its_constructor_takes_it() -> None:
+    """Row 21: the classes of the ADK AGUI Middleware have `__init__(self, input_info)`."""
+    handlers = HandlerContext(
+        in_out_record_handler=Made.Recorder,
+        adk_event_handler=Made.AdkEvents,
+        adk_event_timeout_handler=Made.Timeout,
+        translate_handler=Made.Translate,
+        agui_event_handler=Made.AguiEvents,
+        agui_state_snapshot_handler=Made.State,
+    )
+    root, _ = agent(["A"])
+    async with talking(root, handler_context=handlers) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC A", "TE", "SS {}", "RF"]
+    assert (Made.got.pop("prefix"), Made.got.pop("state")) == (">", "mine")
+    infos = {name: (info.session_id, info.user_id) for name, info in Made.got.items()}
+    names = ("recorder", "adk_event", "timeout", "translate", "agui_event")
+    assert infos == dict.fromkeys(names, ("t", "local"))
+
+
+async def test_a_transformer_changes_tools_context_and_state() -> None:
+    """Row 24: all of it was ignored."""
+
+    def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+        return run_input.model_copy(
+            update={
+                "tools": [Tool(name="paint", description="Paint.", parameters={"type": "object"})],
+                "context": [Context(description="season", value="spring")],
+                "state": {"kept": 1, "added": 2},
+            }
+        )
+
+    def read(tool_context: ToolContext) -> dict[str, Any]:
+        """Read the state."""
+        return {name: value for name, value in tool_context.state.to_dict().items() if value is not None}
+
+    root, model = agent([call("read", "r1")], [call("paint", "p1")], tools=[read])
+    async with talking(root, convert_run_agent_input=convert) as talk:
+        assert await talk.say(
+            "u1", state={"kept": 1, "dropped": 3}, tools=[e.Tool(name="old", description="Old.")]
+        ) == [
+            "RS",
+            "SS {'kept': 1, 'dropped': 3}",
+            "SS {'kept': 1, 'added': 2}",
+            *("CS r1 read", "CA r1 {}", "CE r1", 'CR r1 {"kept":1,"added":2}'),
+            *("CS p1 paint", "CA p1 {}", "CE p1", "RF waits for p1"),
+        ]
+    assert all({*request.tools_dict} == {"read", "paint"} for request in model.requests)
+    assert any("spring" in str(said) for _, said in model.saw[0])
+
+
+async def test_a_transformer_adds_messages_and_changes_results() -> None:
+    """Row 24."""
+
+    def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
+        messages: list[Any] = []
+        for message in run_input.messages:
+            if isinstance(message, ToolMessage):
+                message = message.model_copy(update={"content": f"{message.content}!"})
+            elif message.id == "u2":
+                messages.append(SystemMessage(id="s1", content="Be brief."))
+                messages.append(UserMessage(id="extra", content="By the way"))
+            messages.append(message)
+        return run_input.model_copy(update={"messages": messages})
+
+    root, model = agent([call("ask", "l1", question="?")], ["Done."], ["More."], tools=[ASK])
+    async with talking(root, convert_run_agent_input=convert) as talk:
+        await talk.say("u1")
+        await talk.answer(("l1", "blue"))
+        await talk.say("u2", "more")
+    assert model.saw[1][-1] == ("user", ("result", "ask", {"result": "blue!"}))
+    assert model.saw[2][-3:] == [("model", "Done."), ("user", "By the way"), ("user", "more")]
+    assert "Be brief." in str(model.requests[2].config.system_instruction)
+    assert "Be brief." not in str(model.requests[1].config.system_instruction)
+
+
+async def test_a_transformer_may_change_the_input_in_place() -> None:
+    """The example of the ADK AGUI Middleware appends a result under the id of the last message."""
+
+    def convert(run_input: RunAgentInput, pending: dict[str, str]) -> None:
+        for call_id in pending:
+            last = run_input.messages[-1]
+            run_input.messages.append(ToolMessage(id=last.id, tool_call_id=call_id, content="noted"))
+
+    root, model = agent([call("ask", "l1", question="?")], ["Done."], tools=[ASK])
+    async with talking(root, convert_run_agent_input=convert) as talk:
+        await talk.say("u1")
+        assert await talk.say("u2", "go on") == ["RS", "CR l1 noted", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw[1][-2:] == [("user", ("result", "ask", {"result": "noted"})), ("user", "go on")]

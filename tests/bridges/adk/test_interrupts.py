@@ -69,9 +69,11 @@ async def test_a_confirmed_call_is_executed() -> None:
         e.ResumeEntry(interrupt_id="", status="cancelled"),
         e.ResumeEntry(interrupt_id="", status="resolved", payload="yes"),
         e.ResumeEntry(interrupt_id="", status="resolved", payload={"confirmed": "true"}),
+        e.ResumeEntry(interrupt_id="", status="resolved", payload={"confirmed": False, "approved": True}),
+        e.ResumeEntry(interrupt_id="", status="resolved", payload={"confirmed": True, "approved": False}),
         e.ResumeEntry(interrupt_id="", status="resolved"),
     ],
-    ids=["no", "cancelled", "word", "string", "nothing"],
+    ids=["no", "cancelled", "word", "string", "no and yes", "yes and no", "nothing"],
 )
 async def test_only_an_explicit_approval_confirms(answer: e.ResumeEntry) -> None:
     root, model = agent([CALL_PAY], ["As you like."], tools=[PAY])

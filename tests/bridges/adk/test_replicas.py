@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from google.adk.agents import LlmAgent
-from google.adk.sessions import DatabaseSessionService
+from google.adk.sessions import DatabaseSessionService, Session
 from google.adk.tools import FunctionTool, LongRunningFunctionTool
 
 from ambient_runner.bridges.adk.bridge import ADKBridge
 from ambient_runner.bridges.adk.config import RunnerConfig
+from ambient_runner.bridges.adk.errors import SessionConflict
 from ambient_runner.errors import InterruptNotOpen, InvalidInput, RunnerError, ThreadBusy
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import ThreadKey
@@ -56,29 +57,63 @@ def answer(llm_request: Any) -> list[Any]:
             return [f"Heard {last.text}"]
 
 
-def made() -> tuple[LlmAgent, Scripted]:
+Pauses = dict[str, tuple[asyncio.Event, asyncio.Event]]
+"""Before a message is answered: an event to set, and one to wait for."""
+
+
+def made(pauses: Pauses | None = None) -> tuple[LlmAgent, Scripted]:
     model = Scripted.of(answer, loop=True)
     tools = [LongRunningFunctionTool(ask), FunctionTool(pay, require_confirmation=True)]
-    return LlmAgent(name="root", model=model, tools=tools), model
+
+    async def pause(callback_context: Any, llm_request: Any) -> None:
+        entered, go_on = (pauses or {}).pop(llm_request.contents[-1].parts[-1].text, (None, None))
+        if entered is not None and go_on is not None:
+            entered.set()
+            await go_on.wait()
+
+    return LlmAgent(name="root", model=model, tools=tools, before_model_callback=pause), model
 
 
 class Replica(NamedTuple):
     talk: Talk
     model: Scripted
+    pauses: Pauses
+
+
+def shared_sessions(directory: Path) -> str:
+    return f"sqlite+aiosqlite:///{directory / 'adk.db'}"
+
+
+class SlowToCreate(DatabaseSessionService):
+    """Creates a session after `before_create`."""
+
+    before_create: Callable[[], Awaitable[Any]] | None = None
+
+    async def create_session(self, **options: Any) -> Session:  # type: ignore[override]
+        before, self.before_create = self.before_create, None
+        if before is not None:
+            await before()
+        return await super().create_session(**options)
 
 
 @asynccontextmanager
-async def replica(directory: Path, store: str = "memory") -> AsyncGenerator[Replica, None]:
+async def replica(
+    directory: Path,
+    store: str = "memory",
+    ledger_file: str = "ledger.db",
+    service: DatabaseSessionService | None = None,
+) -> AsyncGenerator[Replica, None]:
     """A server on the files of this directory. Whatever is not in them it does not share."""
-    root, model = made()
+    pauses: Pauses = {}
+    root, model = made(pauses)
     async with AsyncExitStack() as stack:
         config = RunnerConfig()
         if store == "database":
-            config.session_service = DatabaseSessionService(f"sqlite+aiosqlite:///{directory / 'adk.db'}")
+            config.session_service = service or DatabaseSessionService(shared_sessions(directory))
             stack.push_async_callback(config.session_service.close)
-        ledger = await stack.enter_async_context(open_ledger(f"sqlite:///{directory / 'ledger.db'}"))
+        ledger = await stack.enter_async_context(open_ledger(f"sqlite:///{directory / ledger_file}"))
         runner = await stack.enter_async_context(served(ADKBridge(root, runner_config=config), ledger))
-        yield Replica(Talk(runner), model)
+        yield Replica(Talk(runner), model, pauses)
 
 
 async def ended(run: Any) -> str:
@@ -190,6 +225,127 @@ async def test_a_call_abandoned_at_one_replica_is_abandoned_at_the_other(store: 
     ]
     assert b.model.saw == [seen[:4]]
     assert a.model.saw == [seen[:1], seen]
+
+
+@asynccontextmanager
+async def apart(directory: Path) -> AsyncGenerator[tuple[Replica, Replica], None]:
+    """Two servers that share ADK's sessions and nothing else, as two pods of the ADK AGUI Middleware do."""
+    async with replica(directory, "database", "a.db") as a, replica(directory, "database", "b.db") as b:
+        yield a, b
+
+
+def texts(messages: list[e.Message]) -> list[tuple[str, Any]]:
+    return [(message.id if isinstance(message, e.UserMessage) else "-", message.content) for message in messages]
+
+
+async def test_a_server_with_a_store_of_its_own_adopts_the_turns_of_another(tmp_path: Path) -> None:
+    """Row 23: each rewound the turns of the other."""
+    async with apart(tmp_path) as (a, b):
+        await a.talk.say("u1", "one")
+        assert await b.talk.say("u2", "two") == ["RS", "TS m1", "TC Heard two", "TE", "RF"]
+        events = await a.talk.run(user("u3", "three"))
+        assert short(events) == ["RS", "TS m1", "TC Heard three", "TE", "RF"]
+        await b.talk.say("u4", "four")
+        await b.talk.say("u5", "five")
+        await a.talk.say("u6", "six")
+        mine, theirs = await a.talk.messages(), await b.talk.messages()
+    turns = [(f"u{n}", word) for n, word in enumerate(("one", "two", "three", "four", "five", "six"), start=1)]
+    expected = [pair for name, word in turns for pair in ((name, word), ("-", f"Heard {word}"))]
+    assert texts(mine) == expected
+    assert texts(theirs) == expected[:-2]
+    assert mine[:-2] == theirs
+    seen = [pair for _, word in turns for pair in (("user", word), ("model", f"Heard {word}"))]
+    assert a.model.saw == [seen[:1], seen[:5], seen[:11]]
+    assert b.model.saw == [seen[:3], seen[:7], seen[:9]]
+
+
+async def test_a_client_that_talks_to_both_servers_finds_each_message_once(tmp_path: Path) -> None:
+    """Row 23: a client sends all its messages, also those that the other server answered."""
+    async with apart(tmp_path) as (a, b):
+        await a.talk.run(user("u1", "one"))
+        for server, other, number in ((b, a, 2), (a, b, 3), (b, a, 4)):
+            known = await other.talk.messages()
+            assert short(await server.talk.run(*known, user(f"u{number}", str(number))))[-1] == "RF"
+            messages = await server.talk.messages()
+            assert messages[:-2] == known
+            assert texts(messages)[-2:] == [(f"u{number}", str(number)), ("-", f"Heard {number}")]
+    assert b.model.saw[-1][-1] == ("user", "4")
+    assert len(b.model.saw[-1]) == 7
+
+
+async def test_the_calls_and_the_state_of_another_server_are_adopted(tmp_path: Path) -> None:
+    """Row 23."""
+    async with apart(tmp_path) as (a, b):
+        await a.talk.say("u1", "one", state={"kept": 1, "changed": 1})
+        [question] = questions(await b.talk.run(user("u2", "pay 1"), state={"kept": 1, "changed": 2, "added": 3}))
+        await b.talk.resume(yes(question))
+        events = await a.talk.run(user("u3", "three"))
+        messages = await a.talk.messages()
+        state = (await a.talk.runner.view_thread(ThreadKey("default", "local", "t"))).state.value
+    assert short(events) == [
+        *("RS", "SS {'kept': 1, 'changed': 2, 'added': 3}", "TS m1", "TC Heard three", "TE", "RF"),
+    ]
+    assert state == {"kept": 1, "changed": 2, "added": 3}
+    assert [type(message).__name__ for message in messages] == [
+        *("UserMessage", "AssistantMessage"),
+        *("UserMessage", "AssistantMessage", "ToolMessage", "AssistantMessage"),
+        *("UserMessage", "AssistantMessage"),
+    ]
+    assert a.model.saw[-1][2:] == [
+        ("user", "pay 1"),
+        ("model", ("call", "pay", {"amount": 1})),
+        ("user", ("result", "pay", {"paid": 1})),
+        ("model", "Got {'paid': 1}"),
+        ("user", "three"),
+    ]
+
+
+async def test_a_run_during_which_another_server_writes_is_refused_with_a_reason(tmp_path: Path) -> None:
+    """Row 23: at the same time. Nothing of the other server is lost."""
+    async with apart(tmp_path) as (a, b):
+        await a.talk.say("u1", "one")
+        entered, go_on = asyncio.Event(), asyncio.Event()
+        a.pauses["wait"] = (entered, go_on)
+        with unless_hung():
+            async with asyncio.TaskGroup() as tasks:
+                late = tasks.create_task(a.talk.say("u2", "wait"))
+                await entered.wait()
+                await b.talk.say("u3", "three")
+                go_on.set()
+        assert late.result()[-1] == f"RE {SessionConflict.code}"
+        assert await a.talk.say("u4", "four") == ["RS", "TS m1", "TC Heard four", "TE", "RF"]
+        messages = await a.talk.messages()
+    assert {("u3", "three"), ("-", "Heard three")} < {*texts(messages)}
+    assert [said for said in a.model.saw[-1] if said[1] in {"three", "Heard three", "four"}] == [
+        ("user", "three"),
+        ("model", "Heard three"),
+        ("user", "four"),
+    ]
+
+
+async def test_a_session_that_another_server_creates_at_the_same_moment_is_opened(tmp_path: Path) -> None:
+    """The slower of two first runs ended with adk_error: the session existed when it came to create it."""
+    slow = SlowToCreate(shared_sessions(tmp_path))
+    async with (
+        replica(tmp_path, "database", "a.db", slow) as a,
+        replica(tmp_path, "database", "b.db") as b,
+    ):
+        slow.before_create = lambda: b.talk.say("u2", "two")
+        with unless_hung():
+            assert (await a.talk.say("u1", "one"))[-1] == "RF"
+        assert slow.before_create is None
+        assert texts(await a.talk.messages()) == [("u2", "two"), ("-", "Heard two"), ("u1", "one"), ("-", "Heard one")]
+
+
+async def test_rewinding_a_thread_rewinds_turns_that_it_has_adopted(tmp_path: Path) -> None:
+    async with apart(tmp_path) as (a, b):
+        await a.talk.say("u1", "one")
+        await b.talk.say("u2", "two")
+        await a.talk.say("u3", "three")
+        [first, *_] = await a.talk.messages()
+        await a.talk.run(first)
+        assert texts(await a.talk.messages()) == [("u1", "one"), ("-", "Heard one")]
+    assert a.model.saw[-1] == [("user", "one")]
 
 
 async def test_two_hundred_threads_wait_hold_nothing_and_are_answered_after_a_restart(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from ag_ui.core import MessagesSnapshotEvent, RunErrorEvent, StateSnapshotEvent, TextMessageContentEvent
-from fastapi import FastAPI, Request
-from google.adk.agents import BaseAgent
+from fastapi import APIRouter, FastAPI, Request
+from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.events import Event
 from google.adk.tools import LongRunningFunctionTool, ToolContext
 from google.genai import types
@@ -144,6 +145,21 @@ def test_a_service_needs_to_know_whose_requests_it_gets() -> None:
     root, _ = agent()
     with pytest.raises(ConfigError):
         SSEService(root, RunnerConfig(), settings=SETTINGS)
+
+
+async def test_the_configurations_may_come_in_either_order_and_plugins_may_be_none() -> None:
+    """Row 24: the package has `(agent, config_context, runner_config)`, its document the other order."""
+    for arguments in (
+        (by_header(), RunnerConfig(plugins=None)),
+        (by_header(),),
+        (RunnerConfig(plugins=None), by_header()),
+    ):
+        root, _ = agent(["A"])
+        app = FastAPI()
+        service = SSEService(root, *arguments, settings=SETTINGS)
+        register_agui_endpoint(app, service)
+        async with client_of(app) as client:
+            assert words(await post(client)) == ["RS", "TS m1", "TC A", "TE", "RF"]
 
 
 async def test_extractors_decide_where_a_firstbelongs() -> None:
@@ -319,11 +335,89 @@ async def test_a_request_waits_for_the_lock_and_continues_as_soon_as_it_is_free(
             async with anyio.create_task_group() as tasks:
                 async with held(client, model) as first:
                     tasks.start_soon(second)
-                    await anyio.wait_all_tasks_blocked()
+                    await queued(client, 1)
                     assert responses == []
     assert words(first[0]) == STOPPED
     assert words(responses[0]) == ["RS", "TS m1", "TC Two", "TE", "RF"]
     assert model.saw == [HELD, [*HELD, ("model", "One"), ("user", "hi")]]
+
+
+async def queued(client: Any, count: int) -> None:
+    """Wait until so many requests wait for the thread."""
+    runner = await client.service.runtime.ensure_runner()
+    with unless_hung():
+        while (await runner.ledger.get_thread(ThreadKey("shop", "ada", "t"))).queued < count:
+            await anyio.lowlevel.checkpoint()
+
+
+def waiting_agent(done: anyio.Event) -> tuple[LlmAgent, Scripted]:
+    """An agent whose answer to `hold` comes after `done`."""
+
+    async def wait() -> dict[str, Any]:
+        """Wait."""
+        await done.wait()
+        return {}
+
+    def answer(llm_request: Any) -> list[Any]:
+        last = llm_request.contents[-1].parts[-1]
+        return [call("wait", "w1")] if last.text == "hold" else [f"Heard {last.text}"]
+
+    model = Scripted.of(answer, loop=True)
+    return LlmAgent(name="root", model=model, tools=[wait]), model
+
+
+async def test_fifty_requests_on_one_session_are_all_served_in_their_order() -> None:
+    """Row 22: the configured time is a deadline, not a number of wake-ups."""
+    done = anyio.Event()
+    root, model = waiting_agent(done)
+    responses: dict[str, httpx.Response] = {}
+    patient = SessionLockConfig(lock_retry_times=3, lock_retry_interval=60.0)
+    names = [f"u{number}" for number in range(2, 51)]
+    async with serving(root, by_header(session_lock_config=patient)) as client:
+
+        async def ask(name: str, words: str) -> None:
+            responses[name] = await post(client, words, message=name)
+
+        with unless_hung():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, "u1", "hold")
+                await model.wait_for_calls()
+                for count, name in enumerate(names, start=1):
+                    tasks.start_soon(ask, name, name)
+                    await queued(client, count)
+                done.set()
+    assert {name: words(response)[-1] for name, response in responses.items()} == dict.fromkeys(["u1", *names], "RF")
+    assert [seen[-1][1] for seen in model.saw[2:]] == names
+
+
+async def test_a_request_is_refused_only_after_the_whole_time_it_may_wait() -> None:
+    """Row 22: runs that start and end meanwhile do not use up its retries."""
+    root, model = agent([piece(text("One")), HANG])
+    impatient = SessionLockConfig(lock_retry_times=3, lock_retry_interval=0.1)
+    async with serving(root, by_header(session_lock_config=impatient)) as client:
+        async with held(client, model):
+            began = anyio.current_time()
+            assert [event for _, event in frames(await post(client, message="u2"))] == LOCKED
+            assert anyio.current_time() - began >= 0.3
+
+
+async def test_a_run_that_exceeds_the_lock_timeout_while_others_wait_is_stopped_for_the_first_of_them() -> None:
+    root, model = agent([piece(text("One")), HANG], ["Two"], ["Three"])
+    brief = SessionLockConfig(lock_timeout=1, lock_retry_times=3, lock_retry_interval=60.0)
+    responses: list[httpx.Response] = []
+    async with serving(root, by_header(session_lock_config=brief)) as client:
+
+        async def ask(message: str) -> None:
+            responses.append(await post(client, message, message=message))
+
+        with unless_hung():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, "u1")
+                await model.wait_for_calls()
+                tasks.start_soon(ask, "u2")
+                await queued(client, 1)
+                tasks.start_soon(ask, "u3")
+    assert [words(one)[-3:] for one in responses] == [STOPPED[-3:], ["TC Two", "TE", "RF"], ["TC Three", "TE", "RF"]]
 
 
 async def test_a_run_that_holds_the_lock_for_too_long_is_stopped() -> None:
@@ -369,6 +463,30 @@ async def test_a_lock_handler_is_called_first_and_released_at_the_end() -> None:
     assert spoken == [["RS", "TS m1", f"TC {word}", "TE", "RF"] for word in ("One", "Two")]
     assert model.saw == [[("user", "hi")], [("user", "hi"), ("model", "One"), ("user", "hi")]]
     assert lock.log == ["lock t True", "unlock t", "lock t True", "unlock t"]
+
+
+async def test_handlers_of_the_published_shape_get_the_request_and_the_lock_configuration() -> None:
+    """Row 21."""
+    made: dict[str, Any] = {}
+
+    class Lock(Turnstile):
+        def __init__(self, lock_config: SessionLockConfig) -> None:
+            super().__init__()
+            made["lock"] = lock_config
+
+    class Translate:
+        def __init__(self, input_info: Any) -> None:
+            made["user"], made["header"] = input_info.user_id, input_info.request.headers["x-user-id"]
+
+        async def translate(self, adk_event: Event) -> Any:
+            if False:
+                yield
+
+    root, _ = agent(["One"])
+    handlers = HandlerContext(session_lock_handler=Lock, translate_handler=Translate)
+    async with serving(root, by_header(session_lock_config=NO_PATIENCE), handler_context=handlers) as client:
+        assert words(await post(client)) == ["RS", "TS m1", "TC One", "TE", "RF"]
+    assert made == {"lock": NO_PATIENCE, "user": "ada", "header": "ada"}
 
 
 async def test_a_refused_request_never_releases_the_lock_of_another() -> None:
@@ -534,6 +652,22 @@ async def test_the_history_routes_list_read_patch_and_erase() -> None:
     assert empty.json() == []
 
 
+async def test_a_patch_is_refused_without_a_user_before_its_body_is_read() -> None:
+    read: list[bytes] = []
+
+    async def body() -> AsyncGenerator[bytes, None]:
+        read.append(b"[")
+        yield b"["
+
+    async def nobody(content: Any, request: Request) -> str:
+        return ""
+
+    root, _ = agent(["Done."])
+    async with serving(root, ConfigContext(app_name="x", user_id=nobody)) as client:
+        refused = await client.patch("/state/t", content=body(), headers={"Content-Type": "application/json"})
+    assert (error_of(refused), read) == ((401, "unauthorized"), [])
+
+
 async def test_the_five_helper_functions_return_the_same() -> None:
     root, model = agent([call("note", "n1")], ["Done."], tools=[note])
     app = FastAPI()
@@ -565,6 +699,43 @@ async def test_the_five_helper_functions_return_the_same() -> None:
     ]
     assert isinstance(found["state"], StateSnapshotEvent)
     assert found["state"].snapshot == {"noted": 1, "more": 1}
+
+
+async def test_the_helper_functions_answer_404_for_an_unknown_thread() -> None:
+    """Row 24: in a route of the application they were a 500."""
+    root, _ = agent()
+    app, router = FastAPI(), APIRouter(prefix="/mine")
+    service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)
+    register_agui_endpoint(app, service, history=False)
+
+    @router.get("/{thread_id}/messages")
+    async def messages(request: Request, thread_id: str) -> Any:
+        return await get_agui_message_snapshot(service, request, thread_id)
+
+    @router.get("/{thread_id}/state")
+    async def state(request: Request, thread_id: str) -> Any:
+        return await get_agui_state_snapshot(service, request, thread_id)
+
+    @router.delete("/{thread_id}")
+    async def delete(request: Request, thread_id: str) -> Any:
+        return await delete_agui_thread(service, request, thread_id)
+
+    @router.patch("/{thread_id}")
+    async def patch(request: Request, thread_id: str) -> Any:
+        return await patch_agui_state(service, request, thread_id, [])
+
+    app.include_router(router)
+    async with client_of(app) as client:
+        responses = [
+            await client.request(method, path, headers={"X-User-ID": "ada"})
+            for method, path in (
+                ("GET", "/mine/none/messages"),
+                ("GET", "/mine/none/state"),
+                ("DELETE", "/mine/none"),
+                ("PATCH", "/mine/none"),
+            )
+        ]
+    assert [(one.status_code, one.json()["detail"]["code"]) for one in responses] == [(404, "unknown_thread")] * 4
 
 
 async def test_a_patch_reaches_the_agent() -> None:

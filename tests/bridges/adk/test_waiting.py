@@ -299,16 +299,15 @@ async def test_two_waiting_calls_are_answered_together() -> None:
     assert model.saw == [HELLO, [*SEEN_TWO, *ANSWERED_TWO]]
 
 
-async def test_one_of_two_results_is_refused_and_nothing_is_lost() -> None:
+async def test_two_results_may_be_posted_one_by_one() -> None:
     root, model = agent(TWO, ["Done."], tools=[ASK])
     async with talking(root) as talk:
         assert await talk.say("u1") == ASKED_TWO
-        with pytest.raises(InvalidInput):
-            await talk.answer(("l1", "a"))
+        assert await talk.answer(("l1", "a")) == ["RS", "RF waits for l2"]
         with pytest.raises(InvalidInput):
             await talk.answer(("unknown", "a"))
         assert model.calls == 1
-        assert await talk.answer(("l1", "a"), ("l2", "b")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+        assert await talk.answer(("l2", "b")) == ["RS", "TS m1", "TC Done.", "TE", "RF"]
     assert model.saw == [HELLO, [*SEEN_TWO, *ANSWERED_TWO]]
 
 

@@ -55,11 +55,7 @@ class ADKAdapter:
         """Parse the input, and find the session and the memory of the thread."""
         self._abort = asyncio.Event()
         current, run_input = current_run_or_none(), input_from_agui(agui_input)
-        self._location = (
-            self._bridge.standalone_location(run_input.thread_id)
-            if current is None
-            else self._bridge.session_location(current.thread)
-        )
+        self._location = self._bridge.run_location(current, run_input)
         context = self._build_context(current, run_input)
         return ADKRun(self._bridge, context, self._location, self._instructions, self._abort, self._keep_memory)
 
@@ -74,4 +70,6 @@ class ADKAdapter:
             is_continuation=current.is_continuation if current else memory is not None,
             new_ids=current.new_ids if current else None,
             convert=self._bridge.convert,
+            epoch=current.epoch if current else "",
+            structured_agents=self._bridge.structured_agents,
         )

@@ -28,7 +28,8 @@ Extractor = Callable[["RunAgentInput", "Request"], "str | Awaitable[str]"]
 """Extracts a string from a request. A plain or async function."""
 StateExtractor = Callable[["RunAgentInput", "Request"], "dict[str, Any] | Awaitable[dict[str, Any]]"]
 InputTransformer = Callable[["RunAgentInput", dict[str, str]], "RunAgentInput | Awaitable[RunAgentInput]"]
-"""Transforms the input of a run. Receives the input and the pending calls (tool name by call id). It may answer only these calls."""
+"""Changes the input of a run: messages, tools, context and state. Receives the input and the pending calls (tool name by call id), and may
+answer only these calls."""
 
 
 @dataclass(kw_only=True)
@@ -41,7 +42,7 @@ class RunnerConfig:
     artifact_service: BaseArtifactService | None = None
     memory_service: BaseMemoryService | None = None
     credential_service: BaseCredentialService | None = None
-    plugins: list[BasePlugin] = field(default_factory=list["BasePlugin"])
+    plugins: list[BasePlugin] | None = None
 
     def get_session_service(self) -> BaseSessionService:
         """Return the session service. Raises: ConfigError when there is none and `use_in_memory_services` is off."""
@@ -81,8 +82,8 @@ class RunnerConfig:
 class SessionLockConfig:
     """Time a request waits for a thread with an active run.
 
-    The request retries `lock_retry_times` times, after at most `lock_retry_interval` seconds each, and starts as soon as the thread is
-    free. A run that has held the thread for more than `lock_timeout` seconds is stopped; with None it may finish.
+    A request waits up to `lock_retry_times` × `lock_retry_interval` seconds, in the order in which requests came, and starts as soon as the
+    thread is free. A run that has held the thread for more than `lock_timeout` seconds is stopped; with None it may finish.
     """
 
     lock_timeout: float | None = 300.0

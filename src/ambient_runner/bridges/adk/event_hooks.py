@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from google.adk.events import Event as ADKEvent
 
-    from ambient_runner.bridges.adk.hooks import HandlerContext, TranslateEvent
+    from ambient_runner.bridges.adk.hooks import HandlerContext, InputInfo, TranslateEvent
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.protocol.events import Event
 
@@ -30,12 +30,12 @@ __all__ = ["EventHooks"]
 class EventHooks:
     """Hooks of one run on ADK's own events. State events of a handler are applied to `state`."""
 
-    def __init__(self, context: HandlerContext, state: StateStore) -> None:
+    def __init__(self, context: HandlerContext, info: InputInfo, state: StateStore) -> None:
         self._state = state
-        self._event_handler = instantiate_handler(context.adk_event_handler)
-        self._timeout_handler = instantiate_handler(context.adk_event_timeout_handler)
-        self._translate_handler = instantiate_handler(context.translate_handler)
-        self._state_handler = instantiate_handler(context.agui_state_snapshot_handler)
+        self._event_handler = instantiate_handler(context.adk_event_handler, info)
+        self._timeout_handler = instantiate_handler(context.adk_event_timeout_handler, info)
+        self._translate_handler = instantiate_handler(context.translate_handler, info)
+        self._state_handler = instantiate_handler(context.agui_state_snapshot_handler, info)
         self._errors: list[Event] = []
         self.has_timed_out = False
         """True after a timeout. The fallback events are not in ADK's session."""

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, stream_hook
+from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, instantiate_with, stream_hook
 from ambient_runner.errors import RunnerError
 from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol.agui_models import coerce_event, input_to_agui, to_agui
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from ag_ui.core import RunAgentInput
 
+    from ambient_runner.bridges.adk.config import SessionLockConfig
     from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import RunAgentInput as RunInput
     from ambient_runner.runs.run import Middleware, Run, RunHandler
 
 __all__ = [
@@ -32,10 +34,12 @@ __all__ = [
     "HookRequest",
     "InputInfo",
     "TranslateEvent",
+    "build_input_info",
     "current_hook_request",
     "hook_middleware",
     "input_info",
     "instantiate_handler",
+    "instantiate_lock_handler",
     "record_input",
     "record_output",
 ]
@@ -44,6 +48,8 @@ __all__ = [
 @dataclass(kw_only=True)
 class HandlerContext:
     """Hooks of a run, in the order of their calls. Each is a class with these methods, or an object that has them.
+
+    A class whose constructor takes an argument gets the `InputInfo` of the run; that of a lock handler gets the `SessionLockConfig`.
 
     - `session_lock_handler`: `lock(info) -> bool`, `unlock(info)`, `get_locked_message(info)`; called before our own lock. One instance
       per server.
@@ -102,9 +108,17 @@ current_hook_request: ContextVar[HookRequest | None] = ContextVar("ambient_adk_h
 """Set by a route while it starts a run; the run's task inherits it."""
 
 
-def instantiate_handler(handler: Any) -> Any:
-    """Return the handler for one run: an instance if it is a class, otherwise the object itself."""
-    return handler() if inspect.isclass(handler) else handler
+def instantiate_handler(handler: Any, info: InputInfo) -> Any:
+    """Return the handler for one run: an instance if it is a class, otherwise the object itself.
+
+    The constructor gets the request if it takes one (`__init__(self, input_info)`).
+    """
+    return instantiate_with(handler, "input_info", info) if inspect.isclass(handler) else handler
+
+
+def instantiate_lock_handler(handler: Any, config: SessionLockConfig) -> Any:
+    """Return the lock handler of a service. The constructor of a class gets the configuration if it takes one (`lock_config`)."""
+    return instantiate_with(handler, "lock_config", config) if inspect.isclass(handler) else handler
 
 
 def hook_middleware(context: HandlerContext, create_info: Callable[[Run], InputInfo]) -> list[Middleware]:
@@ -115,8 +129,9 @@ def hook_middleware(context: HandlerContext, create_info: Callable[[Run], InputI
     def wrap_handler(handler: RunHandler) -> RunHandler:
         async def handle(run: Run) -> AsyncGenerator[Event, None]:
             request = current_hook_request.get()
-            recorder = request.recorder if request else await _create_recorder(context, create_info(run))
-            event_handler = instantiate_handler(context.agui_event_handler)
+            info = request.info if request else create_info(run)
+            recorder = request.recorder if request else await _create_recorder(context, info)
+            event_handler = instantiate_handler(context.agui_event_handler, info)
             async with aclosing(_with_failure_event(handler(run))) as events:
                 async for event in events:
                     for answer in await _process_event(event_handler, event):
@@ -145,7 +160,7 @@ def _is_private(event: Event) -> bool:
 
 async def _create_recorder(context: HandlerContext, info: InputInfo) -> Any:
     """Return a recorder for a run that no ADK route has started."""
-    recorder = instantiate_handler(context.in_out_record_handler)
+    recorder = instantiate_handler(context.in_out_record_handler, info)
     await record_input(recorder, info)
     return recorder
 
@@ -181,10 +196,15 @@ async def record_output(recorder: Any, event: Event) -> Event:
 
 def input_info(run: Run, app_name: str) -> InputInfo:
     """Return the input info of a run that no ADK route has started."""
+    return build_input_info(run.input, app_name, run.actor.owner, run.thread.id)
+
+
+def build_input_info(run_input: RunInput, app_name: str, user_id: str, session_id: str) -> InputInfo:
+    """Return the input info of a run without an HTTP request."""
     return InputInfo(
-        agui_content=input_to_agui(run.input),
+        agui_content=input_to_agui(run_input),
         app_name=app_name,
-        user_id=run.actor.owner,
-        session_id=run.thread.id,
-        initial_state=run.input.state,
+        user_id=user_id,
+        session_id=session_id,
+        initial_state=run_input.state,
     )

@@ -18,13 +18,15 @@ from ambient_runner.bridges.adk.messages import exceeds_max_depth
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from google.adk.agents.callback_context import CallbackContext
     from google.adk.models.llm_request import LlmRequest
     from google.adk.tools import BaseTool, ToolContext
     from google.genai import types
 
+    from ambient_runner.bridges.adk.client_tools import ClientTool
+    from ambient_runner.bridges.adk.client_toolset import ClientToolset
     from ambient_runner.protocol.events import Tool
 
 __all__ = ["PAUSED_KEY", "RunPlugin"]
@@ -34,25 +36,33 @@ PAUSED_KEY = "ambient_paused"
 
 
 class RunPlugin(BasePlugin):
-    """`is_halted` returns True if an agent on a branch has to wait; `agents` are those that get the client's tools, None for all."""
+    """`is_halted` returns True if an agent on a branch has to wait; `agents` are those that get the client's tools, None for all.
+
+    An agent in `toolsets` gets what its toolsets offer.
+    """
 
     def __init__(
         self,
-        tools: Sequence[Tool],
         is_halted: Callable[[str | None], bool],
         session: str,
         *,
         agents: Collection[str] | None = None,
+        toolsets: Mapping[str, Sequence[ClientToolset]] | None = None,
         instructions: Sequence[str] = (),
     ) -> None:
         super().__init__(name="ambient_runner")
-        self._tools = create_client_tools(tools)
+        self._tools: list[ClientTool] = []
         self._is_halted = is_halted
         self._session = session
         self._agents = agents
+        self._toolsets = toolsets or {}
         self._instructions = list(instructions)
         self._streaming: dict[str, list[types.FunctionCall]] = {}
         self._used_ids: set[str] = set()
+
+    def offer_client_tools(self, tools: Sequence[Tool]) -> None:
+        """Offer the client's tools to the agents of this run."""
+        self._tools = create_client_tools(tools)
 
     def add_instructions(self, more: Sequence[str]) -> None:
         """Add to the instructions of every agent of this run."""
@@ -69,12 +79,19 @@ class RunPlugin(BasePlugin):
             return None  # an agent used as a tool has its own session, in which no client can answer
         if self._is_halted(callback_context.branch):
             return LlmResponse(custom_metadata={PAUSED_KEY: True})
-        agent = callback_context.agent_name
-        if self._agents is None or agent in self._agents:
-            offer_tools(llm_request, self._tools)
+        offer_tools(llm_request, self._tools_for(callback_context))
         if self._instructions:
             llm_request.append_instructions(self._instructions)
         return None
+
+    def _tools_for(self, context: CallbackContext) -> list[ClientTool]:
+        """Return the client's tools that the calling agent may use."""
+        agent = context.agent_name
+        if self._agents is None or agent in self._agents:
+            return self._tools
+        return [
+            tool for toolset in self._toolsets.get(agent, ()) for tool in toolset.select_tools(self._tools, context)
+        ]
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         parts = llm_response.content.parts if llm_response.content else None

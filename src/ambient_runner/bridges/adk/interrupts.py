@@ -167,8 +167,10 @@ def _input_interrupt(name: str, args: dict[str, Any], subagent_id: str | None) -
 
 
 def _confirmation_answer(payload: Any) -> dict[str, Any]:
+    """Return the answer to a confirmation. One that contradicts itself does not confirm."""
     answer = as_object(payload)
-    is_confirmed = payload is True or answer.get("confirmed") is True or answer.get("approved") is True
+    given = [answer[name] for name in ("confirmed", "approved") if answer.get(name) is not None]
+    is_confirmed = payload is True or (bool(given) and all(value is True for value in given))
     return {"confirmed": is_confirmed} | ({"payload": answer["payload"]} if answer.get("payload") is not None else {})
 
 

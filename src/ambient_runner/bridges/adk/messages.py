@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.genai import types
 
 from ambient_runner.bridges.toolkit.content import attachment_placeholder
-from ambient_runner.bridges.toolkit.json_values import parse_json_or_text, to_json_text
+from ambient_runner.bridges.toolkit.json_values import parse_json_or_text, to_text_or_json
 from ambient_runner.protocol.events import (
     AudioPart,
     DataSource,
@@ -161,7 +161,7 @@ def _response_text(response: dict[str, Any] | None) -> str:
     if response is None:
         return "null"
     value: Any = response["result"] if response.keys() == {"result"} else response
-    return value if isinstance(value, str) else to_json_text(value)
+    return to_text_or_json(value)
 
 
 def _media_part(part: types.FunctionResponsePart) -> ContentPart | None:

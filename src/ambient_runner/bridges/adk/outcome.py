@@ -9,11 +9,20 @@ from ambient_runner.bridges.adk.interrupts import client_call_interrupt, to_inte
 from ambient_runner.protocol.events import Cancelled, Interrupted, RunError, RunFinished, Success
 
 if TYPE_CHECKING:
+    from google.adk.events import Event as ADKEvent
+
     from ambient_runner.bridges.adk.run_input import ADKInput
     from ambient_runner.bridges.adk.translate import Translator
     from ambient_runner.protocol.events import Interrupt, Outcome, RunAgentInput
 
-__all__ = ["build_model_error", "build_run_finished"]
+__all__ = ["build_model_error", "build_run_finished", "is_root_output"]
+
+
+def is_root_output(event: ADKEvent) -> bool:
+    """Return True if the event has the output of the root node, such as a workflow. Paths of inner nodes have several parts."""
+    node = event.node_info
+    has_output = event.output is not None or bool(node.message_as_output)
+    return has_output and any(path and "/" not in path for path in (node.path, *(node.output_for or ())))
 
 
 def build_model_error(translator: Translator) -> RunError | None:

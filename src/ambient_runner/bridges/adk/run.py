@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ambient_runner.bridges.adk.config import HIDDEN
 from ambient_runner.bridges.adk.errors import to_bridge_error
 from ambient_runner.bridges.adk.event_hooks import EventHooks
+from ambient_runner.bridges.adk.external_events import origin_metadata
+from ambient_runner.bridges.adk.hooks import build_input_info, current_hook_request
 from ambient_runner.bridges.adk.instrumentation import PAUSED_KEY, RunPlugin
 from ambient_runner.bridges.adk.memory import SessionMemory
 from ambient_runner.bridges.adk.outcome import build_model_error, build_run_finished
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
     from google.genai import types
 
     from ambient_runner.bridges.adk.bridge import ADKBridge
+    from ambient_runner.bridges.adk.hooks import InputInfo
     from ambient_runner.bridges.adk.run_input import ADKInput, RunContext
     from ambient_runner.bridges.adk.sessions import SessionLocation
     from ambient_runner.errors import RunnerError
-    from ambient_runner.protocol.events import Event, Terminal
+    from ambient_runner.protocol.events import Event, RunAgentInput, Terminal
 
 __all__ = ["ADKRun"]
 
@@ -54,25 +57,31 @@ class ADKRun:
         self._context, self._abort, self._keep_memory = context, abort, keep_memory
         self._run_input = run_input = context.run_input
         self._location = location
+        self._run_config = bridge.run_config_for(run_input)
+        self._server_state = bridge.server_state(run_input)
         self._state = StateStore(run_input.state, lambda key: is_hidden(key, HIDDEN))
-        self._hooks = EventHooks(bridge.handlers, self._state)
+        self._hooks = EventHooks(bridge.handlers, _hook_info(run_input, location), self._state)
         self._translator = Translator(
             bridge.root.name,
             self._state,
             structured_agents=bridge.structured_agents,
             # The id of an answered call may be used again.
             known_call_ids={call.id for call in unanswered_tool_calls(run_input.messages)},
+            predictions=bridge.predictions,
+            interrupt_calls=bridge.interrupt_calls,
+            run_metadata=frozenset(self._run_config.custom_metadata or ()),
         )
         self._plugin = RunPlugin(
-            run_input.tools,
             self._translator.is_halted,
             location.session,
             agents=bridge.client_tools_for,
+            toolsets=bridge.client_toolsets,
             instructions=instructions,
         )
         self._runner = bridge.create_runner(location, self._plugin)
-        self._run_config = bridge.config.get_run_config()
-        self._session = ThreadSession(self._runner, location, bridge.root.name, keeps_rewound=not bridge.owns_sessions)
+        self._session = ThreadSession(
+            self._runner, location, bridge.root.name, keeps_rewound=not bridge.owns_sessions, epoch=context.epoch
+        )
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Run ADK and yield its translated events, then the ends of everything open and the final state.
@@ -110,6 +119,7 @@ class ADKRun:
         self._adk_input = adk_input = await build_adk_input(self._context, self._session, self._state)
         for event in adk_input.first_events:
             yield event
+        self._plugin.offer_client_tools(adk_input.tools)
         self._plugin.add_instructions(adk_input.instructions)
         self._plugin.reserve_call_ids(adk_input.known_calls)
         hooks, feed = self._hooks, self._translator.feed
@@ -139,14 +149,22 @@ class ADKRun:
     def _start_adk(self, message: types.Content) -> AsyncGenerator[ADKEvent, None]:
         adk_input = self._adk_input
         context = [*(self._run_config.model_input_context or []), *adk_input.context]
+        state_delta = {**adk_input.state_delta, **self._server_state}
         return self._runner.run_async(
             user_id=self._location.user,
             session_id=self._location.session,
             new_message=message,
-            state_delta=(adk_input.state_delta or None) if message is adk_input.messages[0] else None,
-            run_config=self._run_config.model_copy(update={"model_input_context": context or None}),
+            state_delta=(state_delta or None) if message is adk_input.messages[0] else None,
+            run_config=self._run_config.model_copy(
+                update={"model_input_context": context or None, "custom_metadata": self._event_metadata() or None}
+            ),
             abort_signal=self._abort,
         )
+
+    def _event_metadata(self) -> dict[str, Any]:
+        """Return the custom metadata of the events of this run: the user's, and their origin."""
+        origin = origin_metadata(self._context.epoch, self._adk_input.user_message_id)
+        return {**(self._run_config.custom_metadata or {}), **origin}
 
     async def _final_state_events(self) -> list[Event]:
         """Return the final state snapshot if the state has changed or a handler processes it."""
@@ -154,6 +172,13 @@ class ADKRun:
             return self._state.snapshot_if_changed()
         snapshot = await self._hooks.final_state(self._state.snapshot().snapshot)
         return [*self._hooks.take_errors(), *([] if snapshot is None else [StateSnapshot(snapshot=snapshot)])]
+
+
+def _hook_info(run_input: RunAgentInput, location: SessionLocation) -> InputInfo:
+    request = current_hook_request.get()
+    if request is not None:
+        return request.info
+    return build_input_info(run_input, location.app, location.user, location.session)
 
 
 def _is_paused(event: ADKEvent) -> bool:

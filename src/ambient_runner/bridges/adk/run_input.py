@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ambient_runner.bridges.adk.config import HIDDEN
+from ambient_runner.bridges.adk.external_events import adopted_messages, adopted_state, insert_adopted
+from ambient_runner.bridges.adk.input_edits import edit_input
 from ambient_runner.bridges.adk.interrupts import (
     CANCELLED_RESPONSE,
     CREDENTIAL_CALL,
@@ -25,14 +28,13 @@ from ambient_runner.bridges.adk.messages import (
     user_content,
 )
 from ambient_runner.bridges.adk.session_sync import live_events
-from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.bridges.toolkit.composer import random_id
 from ambient_runner.bridges.toolkit.content import context_text
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, find_new_input, unanswered_tool_calls
+from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, find_new_input
 from ambient_runner.errors import InterruptNotOpen, NoUserMessage
+from ambient_runner.projections.json_patch import json_equal
 from ambient_runner.projections.state import is_hidden
-from ambient_runner.protocol.agui_models import input_from_agui, input_to_agui
 from ambient_runner.protocol.events import AssistantMessage, ToolCallResult, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.sessions import ThreadSession
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.bridges.toolkit.turns import NewInput, TurnToolResult
-    from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput
+    from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput, Tool
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["ADKInput", "RunContext", "build_adk_input"]
 
@@ -61,6 +65,8 @@ class ADKInput:
     user_message_id: str
     """Id of the newest user message."""
     state_delta: dict[str, Any]
+    tools: Sequence[Tool] = ()
+    """The client's tools."""
     instructions: list[str] = field(default_factory=list[str])
     context: list[types.Content] = field(default_factory=list["types.Content"])
     first_events: list[Event] = field(default_factory=list["Event"])
@@ -80,13 +86,18 @@ class RunContext:
     is_continuation: bool
     new_ids: Collection[str] | None
     convert: InputTransformer | None
+    epoch: str = ""
+    """Epoch of the thread; empty without a server."""
+    structured_agents: Collection[str] = ()
 
 
 async def build_adk_input(context: RunContext, sessions: ThreadSession, state: StateStore) -> ADKInput:
     """Open and synchronize the session, and return the input for ADK. Raises: NoUserMessage, InterruptNotOpen."""
-    run_input = replace(context.run_input, messages=_merge_subagent_messages(context.run_input.messages))
-    transformed, answered = await _transform_input(run_input, context.convert)
-    new_input = find_new_input(transformed, new_ids=None if context.new_ids is None else {*context.new_ids, *answered})
+    posted = replace(context.run_input, messages=_merge_subagent_messages(context.run_input.messages))
+    edited = await edit_input(posted, context.convert, context.new_ids)
+    run_input, answered = edited.run_input, edited.answered
+    new_input = find_new_input(run_input, new_ids=None if context.new_ids is None else {*context.new_ids, *answered})
+    state_events = _apply_state_edits(state, posted.state, run_input.state)
     client_state = _visible_state(run_input.state)
     session = await sessions.open_synced(
         new_input.history,
@@ -95,20 +106,55 @@ async def build_adk_input(context: RunContext, sessions: ThreadSession, state: S
         is_continuation=context.is_continuation,
         assistant_messages={m.id: m for m in run_input.messages if isinstance(m, AssistantMessage)},
     )
+    adopted_events = _adopt_external_events(context, sessions, state)
+    client_state |= _newer_state(context, sessions)
     session_state = _visible_state(session.state)
     if context.memory is None:
         # In the first run the client does not know the session's keys yet. Later, a missing key was removed by the client.
         state.update_silently({key: value for key, value in session_state.items() if key not in client_state})
+    results = [_result_event(result) for result in new_input.results if result.call_id in answered.values()]
     adk_input = ADKInput(
-        user_message_id=next((m.id for m in reversed(run_input.messages) if isinstance(m, UserMessage)), ""),
+        user_message_id=next((m.id for m in reversed(posted.messages) if isinstance(m, UserMessage)), ""),
         state_delta=_state_delta(session_state, client_state, is_continuation=context.memory is not None),
+        tools=run_input.tools,
         instructions=[turn.text for turn in new_input.history if isinstance(turn, SystemTurn)],
         context=_context_contents(run_input),
-        first_events=[_result_event(result) for result in new_input.results if result.call_id in answered.values()],
-        known_calls=sessions.known_calls | {call.id for call in collect_tool_calls(run_input.messages)},
+        first_events=[*state_events, *adopted_events, *results],
+        known_calls=sessions.known_calls | {call.id for call in collect_tool_calls(posted.messages)},
     )
     await _choose_messages(adk_input, new_input, session, sessions)
     return adk_input
+
+
+def _adopt_external_events(context: RunContext, sessions: ThreadSession, state: StateStore) -> list[Event]:
+    """Return the events that add what another server wrote to the session to the thread: its messages, and its state if that is newer."""
+    messages = adopted_messages(
+        sessions.external_events,
+        sessions.root_agent,
+        structured_agents=context.structured_agents,
+        known_call_ids=sessions.known_calls,
+    )
+    correction = insert_adopted(messages, context.run_input.messages, context.new_ids or ())
+    if correction is not None:
+        thread_id = context.run_input.thread_id
+        logger.info("Thread %s: adopted messages that another server wrote to its ADK session.", thread_id)
+    state_events = state.update_with_snapshot(_newer_state(context, sessions)) if sessions.external_events else []
+    return [*([] if correction is None else [correction]), *state_events]
+
+
+def _newer_state(context: RunContext, sessions: ThreadSession) -> dict[str, Any]:
+    """Return the state that another server set since the last run. In the first run of a thread the client's state is newer."""
+    return adopted_state(sessions.external_events) if context.is_continuation else {}
+
+
+def _apply_state_edits(state: StateStore, posted: Any, edited: Any) -> list[Event]:
+    """Apply the application's edits of the client's state, and return the events with which the client follows."""
+    before, after = _visible_state(posted), _visible_state(edited)
+    if json_equal(before, after):
+        return []
+    for key in before.keys() - after.keys():
+        state.remove_silently(key)
+    return state.update_with_snapshot(after)
 
 
 async def _choose_messages(adk_input: ADKInput, new_input: NewInput, session: Session, sessions: ThreadSession) -> None:
@@ -216,36 +262,6 @@ def _is_lost_sign_in(part: types.Part) -> bool:
 def _call_name(session: Session, call_id: str) -> str:
     calls = (call for event in session.events for call in event.get_function_calls())
     return next((call.name or "" for call in calls if call.id == call_id), "")
-
-
-async def _transform_input(
-    run_input: RunAgentInput, convert: InputTransformer | None
-) -> tuple[RunAgentInput, dict[str, str]]:
-    """Return the transformed input, and the call id by message id of the results it adds. Only pending calls can be answered."""
-    if convert is None:
-        return run_input, {}
-    pending = _calls_of_last_turn(run_input.messages)
-    changed = input_from_agui(await call_hook(convert, input_to_agui(run_input), dict(pending)))
-    known_ids = {message.id for message in run_input.messages}
-    results = [
-        message
-        for message in changed.messages
-        if isinstance(message, ToolMessage) and message.id not in known_ids and message.tool_call_id in pending
-    ]
-    newest = run_input.messages[-1] if run_input.messages else None
-    earlier = [m for m in run_input.messages if m is not newest or not isinstance(m, UserMessage)]
-    user = next((m for m in changed.messages if isinstance(newest, UserMessage) and m.id == newest.id), None)
-    messages = [*earlier, *results, *([user] if user is not None else [])]
-    call_ids = {message.id: message.tool_call_id for message in results}
-    return replace(run_input, messages=messages, context=changed.context), call_ids
-
-
-def _calls_of_last_turn(messages: Sequence[Message]) -> dict[str, str]:
-    """Return the unanswered calls of the newest turn: tool name by call id."""
-    last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.tool_calls), None)
-    newest = {call.id for call in (last.tool_calls or ())} if last else set[str]()
-    names = {call.id: call.function.name for call in unanswered_tool_calls(messages) if call.id in newest}
-    return {call_id: name for call_id, name in names.items() if name not in INTERRUPT_CALLS}
 
 
 def _result_event(result: TurnToolResult) -> ToolCallResult:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.memory import PausedInvocation, SessionMemory
     from ambient_runner.bridges.toolkit.turns import Turn, TurnToolResult
 
-__all__ = ["SyncPlan", "live_events", "pending_results", "plan_sync"]
+__all__ = ["SyncPlan", "find_event", "live_events", "pending_results", "plan_sync"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,15 +50,24 @@ def live_events(events: Sequence[ADKEvent]) -> list[ADKEvent]:
     return live[::-1]
 
 
+def find_event(events: Sequence[ADKEvent], event_id: str) -> int:
+    """Return the index of the event with this id; -1 if there is none."""
+    return next((i for i, event in enumerate(events) if event.id == event_id), -1)
+
+
 def plan_sync(
-    events: Sequence[ADKEvent], history: Sequence[Turn], memory: SessionMemory | None, *, is_continuation: bool
+    events: Sequence[ADKEvent],
+    history: Sequence[Turn],
+    memory: SessionMemory | None,
+    *,
+    is_continuation: bool,
+    has_external: bool = False,
 ) -> SyncPlan:
-    """Return the plan that makes the live `events` match `history`."""
-    if not is_continuation and events:
+    """Return the plan that makes the live `events` match `history`. With `has_external`, another server has continued the session."""
+    trusted = find_event(events, memory.last) + 1 if memory else 0
+    if events and (not is_continuation or (has_external and trusted)):
         return SyncPlan(retained_events=list(events))
-    message_ids = {message_id for turn in history if isinstance(turn, AssistantTurn) for message_id in turn.ids}
-    trusted = next((i + 1 for i, event in enumerate(events) if memory and event.id == memory.last), 0)
-    retained, rewind = _retained_events(events, trusted, message_ids)
+    retained, rewind = (list(events), None) if has_external else _retained_events(events, trusted, _turn_ids(history))
     is_current = memory is not None and 0 < trusted <= len(retained)
     missing = history[_count_covered_turns(history, retained, memory if is_current else None) :]
     start, end, paused = _paused_range(missing, memory.paused if memory and not is_current else None)
@@ -69,6 +78,12 @@ def plan_sync(
         paused_events=paused,
         turns_after=list(missing[end:]),
     )
+
+
+def _turn_ids(history: Sequence[Turn]) -> set[str]:
+    """Return the ids of messages that may be those of events: an adopted user message has the id of its event."""
+    assistant = {message_id for turn in history if isinstance(turn, AssistantTurn) for message_id in turn.ids}
+    return assistant | {turn.id for turn in history if isinstance(turn, UserTurn)}
 
 
 def _retained_events(
@@ -92,7 +107,8 @@ def _count_covered_turns(history: Sequence[Turn], retained: Sequence[ADKEvent], 
     for i, turn in enumerate(history):
         match turn:
             case UserTurn():
-                is_last_user = is_covered = memory is not None and turn.id == memory.since
+                is_last_user = memory is not None and turn.id == memory.since
+                is_covered = is_last_user or turn.id in ids
             case AssistantTurn():
                 is_covered = is_last_user or not ids.isdisjoint(turn.ids)
             case _:

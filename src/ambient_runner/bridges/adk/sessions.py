@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.events import Event, EventActions
 from google.genai import types
 
+from ambient_runner.bridges.adk.errors import SessionConflict
+from ambient_runner.bridges.adk.external_events import find_external_events, origin_metadata
 from ambient_runner.bridges.adk.interrupts import INTERRUPT_CALLS
 from ambient_runner.bridges.adk.memory import new_invocation_id, restore_events
 from ambient_runner.bridges.adk.messages import call_part, result_part, text_part, to_content_parts, user_content
@@ -38,16 +41,24 @@ class SessionLocation:
 
 
 class ThreadSession:
-    """The ADK session of one thread. With `keeps_rewound` rewound events stay in the user's own session service."""
+    """The ADK session of one thread. With `keeps_rewound` rewound events stay in the user's own session service.
 
-    def __init__(self, runner: Runner, location: SessionLocation, root_agent: str, *, keeps_rewound: bool) -> None:
+    `epoch` is the thread's; empty without a server.
+    """
+
+    def __init__(
+        self, runner: Runner, location: SessionLocation, root_agent: str, *, keeps_rewound: bool, epoch: str = ""
+    ) -> None:
         self._runner = runner
         self._keeps_rewound = keeps_rewound
         self._service = runner.session_service
         self._location = location
-        self._root_agent = root_agent
+        self.root_agent = root_agent
         self.known_calls: set[str] = set()
         """Ids of the calls in the session when it was opened."""
+        self.external_events: list[Event] = []
+        """Events of another server that the thread did not have when the session was opened."""
+        self._epoch = epoch
 
     async def open_synced(
         self,
@@ -59,14 +70,19 @@ class ThreadSession:
         assistant_messages: Mapping[str, AssistantMessage],
     ) -> Session:
         """Return the session, synchronized with the thread. `assistant_messages` are the thread's assistant messages by id."""
-        session = await self.load() or await self._create_session(state)
+        session = await self.load() or await self._create_or_load(state)
         self.known_calls = {call.id for event in session.events for call in event.get_function_calls() if call.id}
-        sync_plan = plan_sync(live_events(session.events), history, memory, is_continuation=is_continuation)
+        live = live_events(session.events)
+        if self._keeps_rewound and self._epoch:
+            self.external_events = find_external_events(live, memory, self._epoch)
+        sync_plan = plan_sync(
+            live, history, memory, is_continuation=is_continuation, has_external=bool(self.external_events)
+        )
         if sync_plan.rewind_invocation:
             session = await self._remove_events(session, sync_plan, state)
         waiting = pending_results(live_events(session.events), history)
         await self.append_responses(session, [result_part(result) for result in waiting if result.is_answered])
-        builder = EventBuilder(self._root_agent, assistant_messages)
+        builder = EventBuilder(self.root_agent, assistant_messages)
         used_ids = {event.id for event in session.events}
         for event in (
             *builder.build_events(sync_plan.turns_before),
@@ -75,7 +91,7 @@ class ThreadSession:
         ):
             if event.id in used_ids:  # rewound events stay stored, and event ids are unique
                 event.id = Event.new_id()
-            await self._service.append_event(session, event)
+            await self._append_event(session, event)
         return session
 
     async def append_abandoned_results(
@@ -104,7 +120,7 @@ class ThreadSession:
             if responses:
                 invocation = _invocation_of(session, responses[0].id or "") or new_invocation_id()
                 event = Event(author="user", invocation_id=invocation, content=user_content(group))
-                await self._service.append_event(session, event)
+                await self._append_event(session, event)
 
     async def _remove_events(self, session: Session, sync_plan: SyncPlan, state: Mapping[str, Any]) -> Session:
         """Return the session without the events that the thread does not have.
@@ -127,15 +143,33 @@ class ThreadSession:
             await self._service.append_event(fresh, event)
         return fresh
 
+    async def _append_event(self, session: Session, event: Event) -> None:
+        event.custom_metadata = {**(event.custom_metadata or {}), **origin_metadata(self._epoch)} or None
+        await self._service.append_event(session, event)
+
     async def delete(self) -> None:
         location = self._location
         await self._service.delete_session(app_name=location.app, user_id=location.user, session_id=location.session)
 
+    async def _create_or_load(self, state: Mapping[str, Any]) -> Session:
+        """Create the session; return the other one if another server has created it in the meantime."""
+        try:
+            return await self._create_session(state)
+        except SessionConflict:
+            session = await self.load()
+            if session is None:
+                raise
+            return session
+
     async def _create_session(self, state: Mapping[str, Any]) -> Session:
+        """Create the session. Raises: SessionConflict if there is one."""
         location = self._location
-        return await self._service.create_session(
-            app_name=location.app, user_id=location.user, session_id=location.session, state=dict(state)
-        )
+        try:
+            return await self._service.create_session(
+                app_name=location.app, user_id=location.user, session_id=location.session, state=dict(state)
+            )
+        except AlreadyExistsError as error:
+            raise SessionConflict from error
 
 
 class EventBuilder:

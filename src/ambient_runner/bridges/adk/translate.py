@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.interrupts import INTERNAL_TOOLS, INTERRUPT_CALLS, is_provisional
 from ambient_runner.bridges.adk.messages import is_failure, result_content
+from ambient_runner.bridges.adk.outcome import is_root_output
 from ambient_runner.bridges.adk.streamed_arguments import StreamedArguments
 from ambient_runner.bridges.adk.subagents import Subagents, is_in_branch
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
-from ambient_runner.bridges.toolkit.json_values import parse_json_or_text
+from ambient_runner.bridges.toolkit.json_values import parse_json_or_text, to_jsonable, to_text_or_json
 from ambient_runner.bridges.toolkit.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from google.adk.events import Event as ADKEvent
     from google.genai import types
@@ -52,7 +53,8 @@ class PendingCall:
 class Translator:
     """Translator of one run. `root_agent` talks to the user; `structured_agents` answer with data instead of text.
 
-    `known_call_ids` are the calls of earlier runs: their results need no TOOL_CALL_START in this run.
+    `known_call_ids` are the calls of earlier runs: their results need no TOOL_CALL_START in this run. `predictions` are the values of the
+    `PredictState` event by tool name. ADK repeats the `run_metadata` of the run's configuration on every event; clients do not get it.
     """
 
     def __init__(
@@ -62,6 +64,9 @@ class Translator:
         *,
         structured_agents: Collection[str] = (),
         known_call_ids: Collection[str] = (),
+        predictions: Mapping[str, list[dict[str, str]]] | None = None,
+        interrupt_calls: Collection[str] = INTERRUPT_CALLS,
+        run_metadata: Collection[str] = (),
         new_id: Callable[[str], str] = random_id,
     ) -> None:
         self.pending_calls: dict[str, PendingCall] = {}
@@ -76,6 +81,9 @@ class Translator:
         self._root_agent = root_agent
         self._state = state
         self._structured_agents = frozenset(structured_agents)
+        self._predictions = predictions or {}
+        self._interrupt_calls = interrupt_calls
+        self._run_metadata = run_metadata
         self._composer = Composer(new_id)
         for call_id in known_call_ids:
             self._composer.continue_tool_call(call_id)
@@ -167,7 +175,7 @@ class Translator:
         events: list[Event] = []
         if call.id not in self._streamed_arguments:
             self._streamed_arguments[call.id] = StreamedArguments()
-            events = self._composer.tool_start(call.id, call.name or "", subagent_id, message_id=key)
+            events = self._start_call(call.id, call.name or "", subagent_id, key)
         arguments = self._streamed_arguments[call.id]
         text = "".join(
             arguments.add_part(partial.json_path, _partial_value(partial), continues=bool(partial.will_continue))
@@ -175,18 +183,26 @@ class Translator:
         )
         return events + self._composer.tool_args(call.id, text)
 
+    def _start_call(self, call_id: str, name: str, subagent_id: str | None, message_id: str) -> list[Event]:
+        """Start a call, unless it has started before. Clients first get the arguments of the tool that are state, if any."""
+        started = self._composer.tool_start(call_id, name, subagent_id, message_id=message_id)
+        if not started or name not in self._predictions:
+            return started
+        prediction = self._composer.custom("PredictState", self._predictions[name], subagent_id)
+        return [*started[:-1], *prediction, started[-1]]
+
     def _call_events(self, event: ADKEvent, call: types.FunctionCall, subagent_id: str | None) -> list[Event]:
         if not call.id or call.name in INTERNAL_TOOLS:
             return []
         pending = PendingCall(call=call, branch=event.branch, subagent_id=subagent_id)
         is_long_running = call.id in (event.long_running_tool_ids or ())
-        if call.name in INTERRUPT_CALLS and is_long_running:
+        if call.name in self._interrupt_calls and is_long_running:
             self.interrupts[call.id] = pending
             return []
-        if call.name in INTERRUPT_CALLS:
+        if call.name in INTERRUPT_CALLS and not is_long_running:
             self._imitated_ids.add(call.id)
         arguments = self._streamed_arguments.pop(call.id, None) or StreamedArguments()
-        events = self._composer.tool_start(call.id, call.name or "", subagent_id, message_id=event.id)
+        events = self._start_call(call.id, call.name or "", subagent_id, event.id)
         events += self._composer.tool_args(call.id, arguments.finish(call.args or {}))
         if not is_long_running:
             return events + self._composer.tool_end(call.id)
@@ -243,14 +259,30 @@ class Translator:
             events += changed
         if actions.artifact_delta:
             events += self._composer.custom("adk:artifacts", dict(actions.artifact_delta), subagent_id)
-        if event.custom_metadata:
-            events += self._composer.custom("adk_custom_metadata", event.custom_metadata, subagent_id)
+        metadata = {key: value for key, value in (event.custom_metadata or {}).items() if self._is_news(key)}
+        if metadata:
+            events += self._composer.custom("adk_custom_metadata", metadata, subagent_id)
         if event.grounding_metadata is not None:
             grounding = event.grounding_metadata.model_dump(mode="json", by_alias=True, exclude_none=True)
             events += self._composer.custom("adk:grounding", grounding, subagent_id)
         if event.finish_reason is not None and event.finish_reason.name not in {"STOP", "FINISH_REASON_UNSPECIFIED"}:
             events += self._composer.custom("adk:finish_reason", event.finish_reason.name, subagent_id)
-        return events + self._structured_output_events(event, subagent_id)
+        return events + self._structured_output_events(event, subagent_id) + self._root_output_events(event)
+
+    def _root_output_events(self, event: ADKEvent) -> list[Event]:
+        """Keep the output of the root node as the result of the run, and return it as text if the event has no text of its own."""
+        if not is_root_output(event):
+            return []
+        if event.output is None:
+            text = "".join(part.text or "" for part in (event.content.parts if event.content else None) or ())
+            is_structured = event.author in self._structured_agents
+            self.result = parse_json_or_text(text) if is_structured else text
+            return []
+        self.result = to_jsonable(event.output)
+        if event.content is not None and event.content.parts:
+            return []
+        text = to_text_or_json(self.result)
+        return self._text_events(text, event.id, event.author, None, thought=False) + self._composer.end_text()
 
     def _structured_output_events(self, event: ADKEvent, subagent_id: str | None) -> list[Event]:
         text = "".join(part.text or "" for part in (event.content.parts if event.content else None) or ())
@@ -272,9 +304,18 @@ class Translator:
         elif event.content is not None:
             self.error_code = None
 
+    def _is_news(self, key: str) -> bool:
+        """Return True if metadata under this key is an agent's own, neither ours nor the run configuration's."""
+        return key not in self._run_metadata and not _is_own_key(key)
+
     def _end_held_calls(self) -> list[Event]:
         held, self._held_calls = self._held_calls, {}
         return [event for call_id in held for event in self._composer.tool_end(call_id)]
+
+
+def _is_own_key(key: str) -> bool:
+    """Return True for custom metadata that this bridge has added (`external_events.py`, `instrumentation.py`)."""
+    return key.startswith("ambient_")
 
 
 def _has_text(event: ADKEvent) -> bool:
