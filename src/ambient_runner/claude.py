@@ -8,5 +8,6 @@
 from __future__ import annotations
 
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
+from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
 
-__all__ = ["ClaudeBridge"]
+__all__ = ["ClaudeBridge", "PredictStateMapping"]

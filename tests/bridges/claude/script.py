@@ -66,6 +66,9 @@ SCRIPT: list[Fixture] = [
     *calls("otter prints", bash("call_print", "env")),
     *calls("otter lingers", bash("call_linger", "nohup sleep 300 >/dev/null 2>&1 & sleep 300")),
     *calls("otter asks the tide", ("call_tide", "mcp__ambient__tides", {"town": "Lisbon"}), then="Twice a day."),
+    *calls("otter cooks", ("call_cook", "mcp__ambient__update_state", {"changes": {"recipe": "pasta"}})),
+    *calls("otter burns", ("call_burn", "mcp__ambient__update_state", {"changes": "a lot"})),
+    *calls("otter checks the sky", ("call_up", "mcp__weather__get_weather", {"location": "Lisbon"}), then="Sunny."),
     *calls("otter adds", ("call_add", "mcp__ambient__add", {"a": 2, "b": 3}), then="Five."),
     *calls("otter paints", ("call_paint", "mcp__ambient__change_background", {"color": "teal"}), then="Painted."),
     *calls("otter names it at length", (ENDLESS, "mcp__ambient__change_background", {"color": "teal"}), then="Long."),
@@ -96,6 +99,12 @@ SCRIPT: list[Fixture] = [
     *calls(
         "otter sends away",
         ("call_away", "Task", {"description": "ask", "prompt": "heron asks", "subagent_type": "general-purpose"}),
+    ),
+    *calls(
+        "otter juggles",
+        ("call_first", "Task", {"description": "ask", "prompt": "heron asks", "subagent_type": "general-purpose"}),
+        bash("call_slow", f"echo {'slowly ' * 28}"),
+        latency=250,
     ),
     *calls("heron asks", ("call_deep", "WebFetch", FETCH), then="Nothing there."),
     *calls("lynx fetches", ("call_fetch", "WebFetch", FETCH), then="I have seen it."),

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import logging
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
+from ambient_runner.bridges.claude import memory
 from ambient_runner.bridges.claude.adapter import ClaudeAdapter
 from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED
+from ambient_runner.bridges.claude.translate import CUT_OFF
 from ambient_runner.bridges.toolkit.interrupts import DECLINED
-from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
+from ambient_runner.errors import HeldElsewhere, InterruptNotOpen, NoActiveRun, PendingInterrupts
+from ambient_runner.ledger.process_identity import this_process
 from ambient_runner.protocol.events import encode_event
 from ambient_runner.runs.run import Run
 from tests.bridges.claude.mock import model_conversation, model_request
@@ -22,7 +28,9 @@ from tests.bridges.claude.test_text import frame, spoken
 from tests.bridges.claude.test_tools import select_words
 from tests.bridges.claude.world import PAINT, children, claude, gone, no, yes
 from tests.machine_speed import unless_hung
-from tests.world import events_of, request
+from tests.world import KEY, events_of, request
+
+OTHER_PROCESS = dataclasses.replace(this_process(), pid=os.getppid())
 
 
 async def test_a_call_that_needs_permission_is_an_interrupt_and_approval_executes_it(tmp_path: Path) -> None:
@@ -190,27 +198,121 @@ async def test_an_interrupt_lapses_with_its_process_and_claude_asks_again(tmp_pa
 
 
 async def test_a_declined_interrupt_counts_also_if_the_process_is_gone(tmp_path: Path) -> None:
-    async with claude(tmp_path, idle=0) as world:
+    async with claude(tmp_path) as world:
         thread = world.thread()
         await thread.say("lynx runs")
-        await world.hosted.evict_idle()
+        await world.adapter().aclose()
         await thread.resume(no(thread.interrupts[0]))
     assert "The user declined what you asked for." in str(model_request("lynx runs")["messages"])
 
 
-async def test_an_evicted_process_lapses_its_interrupt_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_process_that_waits_for_an_answer_is_not_evicted(tmp_path: Path) -> None:
     async with claude(tmp_path, idle=0) as world:
         thread = world.thread()
         await thread.say("lynx runs")
-        lost = thread.interrupts[0]
+        pid = world.adapter().pid
         await world.hosted.evict_idle()
+        assert world.adapter().pid == pid
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        assert (select_words(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
+        await world.hosted.evict_idle()
+        assert children() == []
+
+
+async def test_a_closed_process_lapses_its_interrupt_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        lost = thread.interrupts[0]
+        await world.adapter().aclose()
         assert children() == []
         assert [one.name for one in caplog.records if one.levelno == logging.WARNING] == [ClaudeAdapter.__module__]
         again = await thread.resume(yes(lost, {"approved": True}))
         assert again[0].startswith("CUSTOM ambient:interrupt_lapsed")
         assert again[-1] == "RF asks tool_call"
+
+
+async def test_a_stop_cancels_an_open_question_and_the_process_stays(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        pid, question = world.adapter().pid, thread.interrupts[0]
+        asked = await world.runner.stop(KEY)
+        assert not world.adapter().is_waiting
+        with pytest.raises(InterruptNotOpen):
+            await thread.resume(yes(question, {"approved": True}))
+        with pytest.raises(NoActiveRun):
+            await world.runner.stop(KEY)
+        words = await thread.say("walrus remembers")
+        assert world.adapter().pid == pid
+        batches = await world.runner.ledger.read_batches(KEY, 0)
+    assert asked in {batch.run for batch in batches}
+    facts = [(batch.kind, msgspec.json.decode(line)) for batch in batches for line in batch.lines if not batch.run]
+    assert facts == [("interrupts_cancelled", {"interruptIds": [question.id]})]
+    assert (spoken(words), words[-1]) == ("I remember.", "RF success")
+    assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+async def test_a_question_is_shown_while_claude_still_streams_beside_the_subagent_that_asks(tmp_path: Path) -> None:
+    """The next call of Claude itself takes a minute to stream. The question of the subagent does not wait for it."""
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        words = await thread.say("otter juggles")
+        question = thread.interrupts[0]
+        answered = await thread.resume(yes(question, {"approved": False}))
+    assert (question.subagent_run_id, question.tool_call_id) == ("subagent-call_first", "call_deep")
+    assert select_words(words, "CR") == [f'CR call_slow "{CUT_OFF}" error']
+    assert select_words(answered, "CS")[0].startswith("CS call_slow~2 ")
+    assert answered[-1] == "RF success"
+
+
+async def test_an_answer_to_a_process_of_another_server_process_is_refused_there_and_accepted_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "threads.db"
+    async with claude(tmp_path, store=store) as world, claude(tmp_path, store=store) as other:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        question = thread.interrupts[0]
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(memory, "this_process", lambda: OTHER_PROCESS)
+            with pytest.raises(HeldElsewhere):
+                await other.thread().resume(yes(question, {"approved": True}))
+        answered = await thread.resume(yes(question, {"approved": True}))
+    assert (select_words(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
+    assert (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+async def test_an_interrupt_that_another_server_process_holds_can_be_cancelled_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "threads.db"
+    async with claude(tmp_path, store=store) as world, claude(tmp_path, store=store) as other:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        monkeypatch.setattr(memory, "this_process", lambda: OTHER_PROCESS)
+        await other.thread().resume(no(thread.interrupts[0]))
+    assert "The user declined what you asked for." in str(model_request("lynx runs")["messages"])
+    assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+
+
+async def test_an_interrupt_of_a_server_process_that_died_is_not_held_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "threads.db"
+    dead = dataclasses.replace(this_process(), started="0")
+    async with claude(tmp_path, store=store) as world:
+        thread = world.thread()
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(memory, "this_process", lambda: dead)
+            await thread.say("lynx runs")
+        lost = thread.interrupts[0]
+        async with claude(tmp_path, store=store) as other:
+            again = await other.thread().resume(yes(lost, {"approved": True}))
+    assert again[0].startswith("CUSTOM ambient:interrupt_lapsed")
+    assert again[-1] == "RF asks tool_call"
 
 
 async def test_a_process_that_is_killed_while_it_waits_leaves_no_unread_exception(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_missing_sdk_is_reported_with_the_install_command() -> None:
 
 
 def test_the_public_names_are_a_decision() -> None:
-    assert facade.__all__ == ["ClaudeBridge"]
+    assert facade.__all__ == ["ClaudeBridge", "PredictStateMapping"]
     assert facade.ClaudeBridge is ClaudeBridge
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -108,6 +109,26 @@ async def test_a_process_that_dies_between_runs_is_replaced(tmp_path: Path) -> N
         words = await thread.say("walrus remembers")
     assert spoken(words) == "I remember."
     assert model_conversation("walrus remembers")[0] == ("user", "walrus begins")
+
+
+async def test_a_shutdown_of_the_event_loop_while_a_process_ends_leaves_nothing_open(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        await world.thread().say("walrus begins")
+        session = world.adapter().session
+        assert session is not None
+        assert session.pid is not None
+        process = psutil.Process(session.pid)
+        process.suspend()  # It cannot exit by itself, so the end is still under way when the loop cancels all tasks.
+        ending = asyncio.create_task(session.aclose())
+        with unless_hung():
+            while session.pid is not None:
+                await asyncio.sleep(0)
+            assert session._task is not None
+            session._task.cancel()
+            await ending
+            await gone([process])
+        del session, ending
+    gc.collect()  # A stream that is still open would warn now, and fail this test.
 
 
 def script(path: Path, text: str) -> Path:

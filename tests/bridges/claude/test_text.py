@@ -108,6 +108,17 @@ async def test_a_client_may_choose_the_model_of_a_run_unless_that_is_forbidden(t
     assert model_conversation("walrus middle")[:2] == [("user", "walrus begins"), ("assistant", "I begin.")]
 
 
+async def test_a_client_chooses_no_model_unless_models_lists_it(tmp_path: Path) -> None:
+    wanted = {"model": "claude-sonnet-4-5"}
+    async with claude(tmp_path / "default") as world:
+        await world.thread().say("walrus begins", forwarded_props=wanted)
+        refused = model_request("walrus begins")["model"]
+    async with claude(tmp_path / "any", models=["*"]) as world:
+        await world.thread().say("walrus middle", forwarded_props=wanted)
+        chosen = model_request("walrus middle")["model"]
+    assert (refused, chosen) == ("claude-opus-5-5", "claude-sonnet-4-5")
+
+
 async def test_nothing_about_the_process_reaches_a_client(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         thread = world.thread()

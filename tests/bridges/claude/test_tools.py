@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from claude_agent_sdk import tool
+from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
 
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.ids import client_safe_id
@@ -60,6 +60,21 @@ async def test_a_tool_of_the_developer_runs_here_and_knows_the_run(tmp_path: Pat
     assert select_words(words, "CS") == ["CS call_add add < m1"]
     assert select_words(words, "CR") == ['CR call_add "5\\nand no more"']
     assert seen == [["u2"]]
+
+
+async def test_an_mcp_server_of_the_options_that_runs_in_this_process_is_called(tmp_path: Path) -> None:
+    """It was offered to the CLI, and "No such tool available" was the result."""
+
+    @tool("get_weather", "Return the weather at a location", {"location": str})
+    async def get_weather(arguments: Any) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": f"Sunny in {arguments['location']}."}]}
+
+    server = create_sdk_mcp_server("weather", tools=[get_weather])
+    options = ClaudeAgentOptions(mcp_servers={"weather": server}, allowed_tools=["mcp__weather__get_weather"])
+    async with claude(tmp_path, options=options) as world:
+        words = await world.thread().say("otter checks the sky")
+    assert select_words(words, "CS") == ["CS call_up mcp__weather__get_weather < m1"]
+    assert select_words(words, "CR") == ['CR call_up "Sunny in Lisbon."']
 
 
 async def test_a_call_of_a_clients_tool_ends_the_run_and_its_result_continues_in_the_same_process(

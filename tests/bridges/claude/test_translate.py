@@ -20,7 +20,7 @@ from claude_agent_sdk import (
 )
 
 from ambient_runner.bridges.claude.messages import result_content
-from ambient_runner.bridges.claude.translate import ToolCallRecord, Translator
+from ambient_runner.bridges.claude.translate import CUT_OFF, StreamState, ToolCallRecord, Translator
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.protocol import events as e
 from tests.bridges.strands.world import summarize, verify
@@ -34,10 +34,11 @@ class TranslatedRun:
         calls: dict[str, ToolCallRecord] | None = None,
         answered: tuple[str, ...] = (),
         taken: tuple[str, ...] = (),
+        streams: StreamState | None = None,
     ) -> None:
         self.composer = Composer()
         self.calls: dict[str, ToolCallRecord] = {} if calls is None else calls
-        self.translator = Translator(self.composer, self.calls, answered, taken)
+        self.translator = Translator(self.composer, self.calls, answered, taken, streams)
         self.events: list[e.Event] = []
 
     def feed(self, *messages: Any) -> TranslatedRun:
@@ -352,3 +353,35 @@ def test_a_retried_request_is_reported_without_the_text_of_the_cli() -> None:
         'CUSTOM claude:retry {"attempt": 2, "maxRetries": 10, "delayMs": 600, "status": 529}',
     ]
     assert tale.translator.retry_count == 2
+
+
+def test_a_message_that_two_runs_stream_is_emitted_once_and_a_call_that_was_cut_off_is_made_again() -> None:
+    calls: dict[str, ToolCallRecord] = {}
+    streams = StreamState()
+    first = TranslatedRun(calls, streams=streams).feed(
+        begin(), block(0, type="text", text=""), delta(0, type="text_delta", text="one ")
+    )
+    assert first.translator.is_streaming
+    assert first.words() == ["TS m1", 'TC m1 "one "', "TE m1"]
+    second = TranslatedRun(calls, streams=streams).feed(
+        delta(0, type="text_delta", text="two "),
+        stop(0),
+        block(1, type="tool_use", id="c1", name="Bash"),
+        delta(1, type="input_json_delta", partial_json='{"comm'),
+    )
+    second.events += second.translator.cut_streamed_calls()
+    assert second.words() == [
+        *("TS m1", 'TC m1 "two "', "TE m1"),
+        *("CS c1 Bash < m1", 'CA c1 {"comm', "CE c1", f'CR c1 "{CUT_OFF}" error'),
+    ]
+    third = TranslatedRun(calls, taken=("c1",), streams=streams).feed(
+        delta(1, type="input_json_delta", partial_json='and": "ls"}'),
+        stop(1),
+        whole(TextBlock("one two three"), ToolUseBlock("c1", "Bash", {"command": "ls"})),
+        event(type="message_stop"),
+    )
+    assert third.words() == [
+        *("TS m1", 'TC m1 "three"', "TE m1"),
+        *("CS c1~2 Bash < m1", 'CA c1~2 {"command": "ls"}', "CE c1~2"),
+    ]
+    assert not third.translator.is_streaming

@@ -51,8 +51,13 @@ class ClaudeAdapter:
         """Return the events of one run, with its terminal event but without RUN_STARTED. Raises: RunnerError."""
         return stream_run(self._begin_run, input)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while the process waits for a person's answer. A process that waits for a tool result only can be replaced."""
+        return self.session is not None and self.session.is_alive and bool(self.session.open_requests)
+
     async def interrupt(self) -> None:
-        """End the turn. The process stays, unless it does not react."""
+        """End the turn, also one that waits for an answer. The process stays, unless it does not react."""
         if self._run is not None:
             await self._run.stop()
 

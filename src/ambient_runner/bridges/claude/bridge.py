@@ -6,14 +6,16 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
-from ambient_runner.errors import ConfigError, optional_dependency
+from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
+from ambient_runner.errors import ConfigError, HeldElsewhere, optional_dependency
 
 with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
     from claude_agent_sdk.types import PermissionMode, SettingSource
 
     from ambient_runner.bridges.claude.adapter import ClaudeAdapter
 
-from ambient_runner.bridges.claude.config import ClaudeConfig
+from ambient_runner.bridges.claude.config import ClaudeConfig, StateToolOffer
+from ambient_runner.bridges.claude.memory import is_held_elsewhere
 from ambient_runner.bridges.claude.shared import ClaudeBridgeState
 from ambient_runner.config.loader import did_you_mean
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.run import Run
 
 __all__ = ["ClaudeBridge"]
 
@@ -33,6 +36,7 @@ class ClaudeBridge(PlatformBridge):
     Raises: ConfigError for a setting that does not exist or cannot work.
     """
 
+    restates_messages = False
     settings_types = {"settings": ClaudeConfig}
 
     def __init__(self, **settings: Any) -> None:
@@ -43,6 +47,11 @@ class ClaudeBridge(PlatformBridge):
 
     def create_adapter(self, ctx: PlatformContext) -> ClaudeAdapter:
         return ClaudeAdapter(ctx, self._shared)
+
+    def check_run(self, run: Run) -> None:
+        """Refuse an answer to a CLI process of another server process: a second Claude would ask again. Raises: HeldElsewhere."""
+        if resolved_interrupt_ids(run.input.resume or ()) and is_held_elsewhere(run.memory):
+            raise HeldElsewhere
 
     async def erase_thread(self, thread: ThreadKey) -> None:
         """Delete the thread's files in the workspace and the CLI's transcripts, as far as this process knows them."""
@@ -58,6 +67,7 @@ def _build_config(settings: Mapping[str, Any]) -> ClaudeConfig:
     config = ClaudeConfig(**settings)
     _check_choices("permission_mode", [config.permission_mode], get_args(PermissionMode))
     _check_choices("setting_sources", config.setting_sources, get_args(SettingSource))
+    _check_choices("state_tool", [config.state_tool], get_args(StateToolOffer))
     return config
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 
 from ambient_runner.bridges.claude.messages import to_mcp_blocks
+from ambient_runner.bridges.claude.state_tool import STATE_TOOL
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.tool_schemas import callable_tools, clean_schema
 from ambient_runner.runs.run import enter_run
@@ -119,7 +120,8 @@ def _is_match(call: PendingCall, record: ToolCallRecord, *, exact: bool) -> bool
 
 def offered_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
     """Return the client's tools that can be offered to Claude beside the CLI's own and the developer's."""
-    return callable_tools(tools, pattern=_TOOL_NAME, reserved=_CLI_TOOLS | {tool.name for tool in custom})
+    own = {STATE_TOOL, *(tool.name for tool in custom)}
+    return callable_tools(tools, pattern=_TOOL_NAME, reserved=_CLI_TOOLS | own)
 
 
 def client_tool_name(cli_name: str) -> str:

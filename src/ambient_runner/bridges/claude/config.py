@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
     from claude_agent_sdk.types import PermissionMode, SettingSource
 
-__all__ = ["PASSED_VARIABLES", "ClaudeConfig"]
+    from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
+
+__all__ = ["PASSED_VARIABLES", "ClaudeConfig", "StateToolOffer"]
+
+StateToolOffer = Literal["shared", "always", "never"]
 
 PASSED_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -41,10 +45,14 @@ class ClaudeConfig:
     disallowed_tools: Sequence[str] = ()
     setting_sources: Sequence[SettingSource] = ()
     """Settings files that the CLI reads. A workspace's own can run commands, so none is read unless it is listed."""
-    models: Collection[str] | None = None
-    """Models that `forwardedProps.model` may name; None for any, empty for none."""
+    models: Collection[str] = ()
+    """Models that `forwardedProps.model` may name; `*` allows any."""
     verbatim: bool = True
     """True if user messages are passed on literally: `@file` is not read and `/command` is not run."""
+    state_tool: StateToolOffer = "shared"
+    """Runs in which Claude can change the shared state: those that have state, all or none."""
+    predict_state: Sequence[PredictStateMapping] = ()
+    """Tool arguments that clients show as state while Claude writes them, and that are the state afterwards."""
     start_timeout: float = 30.0
     """Limit for the start of the CLI."""
     turn_timeout: float = 600.0

@@ -43,6 +43,10 @@ class PermissionRequest:
     tool: str
     input: dict[str, Any]
     suggestions: Sequence[PermissionUpdate] = ()
+    received_at: float | None = None
+    """Monotonic time at which a run received it."""
+    is_shown: bool = False
+    """True once a run has ended with it. Only then can an answer be for it."""
     id: str = field(default_factory=lambda: f"claude-{uuid4()}")
     answer: asyncio.Future[PermissionResult] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 

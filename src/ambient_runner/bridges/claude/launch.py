@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 from claude_agent_sdk import ClaudeAgentOptions
 
 from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, offered_tools
+from ambient_runner.bridges.claude.state_tool import STATE_TOOL
 from ambient_runner.bridges.toolkit.json_values import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from claude_agent_sdk import SdkMcpTool
+    from claude_agent_sdk.types import SystemPromptPreset
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.config import ClaudeConfig
@@ -33,6 +35,10 @@ __all__ = ["Launch", "build_launch", "options_at"]
 logger = logging.getLogger(__name__)
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,127}")
+_ANY_MODEL = "*"
+"""Allows every model in `models`."""
+_MAX_LOGGED_NAME = 128
+"""Characters of a model's name that the log repeats."""
 _REPLACED_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that the CLI replaces by `_` when it builds the name of a tool from the name of its server."""
 _DAY_MS = 24 * 3600 * 1000
@@ -61,6 +67,18 @@ class Launch:
     environment: Mapping[str, str] = field(repr=False)
     client_tools: tuple[Tool, ...] = ()
     custom: tuple[SdkMcpTool[Any], ...] = ()
+    has_state_tool: bool = False
+
+    @property
+    def has_tool_server(self) -> bool:
+        """True if the process has tools besides the CLI's own."""
+        return bool(self.custom or self.client_tools or self.has_state_tool)
+
+    @property
+    def in_process_servers(self) -> dict[str, Any]:
+        """The MCP servers of the options that run in this process (`create_sdk_mcp_server`)."""
+        servers = as_object(self.options.mcp_servers)
+        return {name: server for name, server in servers.items() if as_object(server).get("type") == "sdk"}
 
     def secret_values(self, secrets: Secrets) -> list[str]:
         """Return the values of variables that contain a known secret."""
@@ -83,13 +101,7 @@ def build_launch(
         cwd=directory or None,
         add_dirs=[*own.add_dirs, *ctx.add_dirs],
         model=_requested_model(config, run_input) or ctx.model or own.model,
-        # Without `snapshot=False` a conversation keeps its first prompt, and Claude never learns of a new workflow or file.
-        system_prompt={
-            "type": "preset",
-            "preset": "claude_code",
-            "append": _to_argument(ctx.system_prompt_append),
-            "snapshot": False,
-        },
+        system_prompt=_system_prompt(ctx),
         permission_mode=config.permission_mode,
         tools=own.tools if config.tools is None else list(config.tools),
         allowed_tools=[*own.allowed_tools, *config.allowed_tools, TOOL_PREFIX.removesuffix("__")],
@@ -116,7 +128,14 @@ def build_launch(
         },
         client_tools=tuple(offered_tools(run_input.tools, custom)),
         custom=custom,
+        has_state_tool=_offers_state_tool(config, run_input, custom),
     )
+
+
+def _system_prompt(ctx: PlatformContext) -> SystemPromptPreset:
+    """Return Claude Code's prompt with the platform's. Without `snapshot=False` a conversation keeps its first prompt for ever."""
+    append = _to_argument(ctx.system_prompt_append)
+    return {"type": "preset", "preset": "claude_code", "append": append, "snapshot": False}
 
 
 def options_at(launch: Launch, position: SessionPosition) -> ClaudeAgentOptions:
@@ -130,9 +149,16 @@ def options_at(launch: Launch, position: SessionPosition) -> ClaudeAgentOptions:
         permission_prompt_tool_name="stdio",
         mcp_servers={
             **as_object(launch.options.mcp_servers),
-            **({SERVER_NAME: {"type": "sdk", "name": SERVER_NAME}} if launch.custom or launch.client_tools else {}),
+            **({SERVER_NAME: {"type": "sdk", "name": SERVER_NAME}} if launch.has_tool_server else {}),
         },
     )
+
+
+def _offers_state_tool(config: ClaudeConfig, run_input: RunAgentInput, custom: tuple[SdkMcpTool[Any], ...]) -> bool:
+    """Return True if Claude can change the shared state. A tool of the developer with the same name is used instead."""
+    if any(tool.name == STATE_TOOL for tool in custom):
+        return False
+    return config.state_tool == "always" or (config.state_tool == "shared" and bool(run_input.state))
 
 
 def _foreign_servers(servers: dict[str, Any], thread_id: str) -> dict[str, Any]:
@@ -153,11 +179,12 @@ def _requested_model(config: ClaudeConfig, run_input: RunAgentInput) -> str | No
     model: Any = as_object(run_input.forwarded_props).get("model")
     if not isinstance(model, str) or not model:
         return None
-    if not _MODEL_NAME.fullmatch(model) or (config.models is not None and model not in config.models):
+    if not _MODEL_NAME.fullmatch(model) or not {model, _ANY_MODEL} & set(config.models):
         logger.warning(
-            "Run %s on thread %s asked for a model that `models` does not allow; the default one is used.",
+            "Run %s on thread %s requests the model %r, which `models` does not list; the default model is used.",
             run_input.run_id,
             run_input.thread_id,
+            model[:_MAX_LOGGED_NAME],
         )
         return None
     return model

@@ -11,8 +11,11 @@ from ambient_runner.bridges.toolkit.usage import Usage
 from ambient_runner.protocol.events import Cancelled, Interrupted, RunFinished, Success
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from claude_agent_sdk import ResultMessage
 
+    from ambient_runner.bridges.claude.interrupts import PermissionRequest
     from ambient_runner.bridges.claude.session import Session
     from ambient_runner.bridges.claude.translate import Translator
     from ambient_runner.protocol.events import Outcome, RunAgentInput, TokenUsage
@@ -38,9 +41,13 @@ def build_run_finished(
 
 
 def build_run_waiting(
-    run_input: RunAgentInput, translator: Translator, session: Session, seconds: float
+    run_input: RunAgentInput,
+    translator: Translator,
+    session: Session,
+    requests: Sequence[PermissionRequest],
+    seconds: float,
 ) -> RunFinished:
-    """Return the end of a run whose turn continues in another one: with interrupts, else with calls of the client's tools."""
+    """Return the end of a run whose turn continues in another one: with these interrupts, else with calls of the client's tools."""
     interrupts = [
         to_interrupt(
             request,
@@ -49,7 +56,7 @@ def build_run_waiting(
             tool_name=client_tool_name(request.tool),
             subagent_id=translator.subagent_of(request.call_id),
         )
-        for request in session.open_requests
+        for request in requests
     ]
     pending = [call.client_id for call in session.calls.open_calls if call.client_id]
     outcome: Outcome = Interrupted(interrupts=interrupts) if interrupts else Success(pending_tool_call_ids=pending)

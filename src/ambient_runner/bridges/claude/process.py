@@ -17,11 +17,11 @@ from uuid import uuid4
 import anyio
 from anyio.streams.text import TextReceiveStream, TextSendStream
 from claude_agent_sdk import CLIConnectionError, CLINotFoundError
-from claude_agent_sdk._internal._task_compat import spawn_detached
-from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
 from ambient_runner.bridges.claude.launch_files import LaunchFiles
 from ambient_runner.bridges.claude.orphan_reaper import MARK, ensure_reaper, kill_marked
+from ambient_runner.bridges.claude.sdk import SubprocessCLITransport, check_transport, spawn_detached
+from ambient_runner.runs.process import open_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -53,6 +53,7 @@ class ManagedCli(SubprocessCLITransport):
         super().__init__(
             prompt=_empty_prompt(), options=replace(options, max_buffer_size=limit, stderr=self._add_stderr_line)
         )
+        check_transport(self)
 
     @property
     def pid(self) -> int | None:
@@ -89,14 +90,8 @@ class ManagedCli(SubprocessCLITransport):
 
     async def _open_process(self) -> Process:
         try:
-            return await anyio.open_process(
-                self._build_command(),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                cwd=self._cwd,
-                env=self._variables,
-                start_new_session=True,
+            return await open_process(
+                self._build_command(), stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=self._cwd, env=self._variables
             )
         except FileNotFoundError as error:
             if error.filename == self._cwd:
@@ -113,22 +108,26 @@ class ManagedCli(SubprocessCLITransport):
 
     async def close(self) -> None:
         """Wait a moment for the CLI to exit, then kill it and everything it has started."""
-        with anyio.CancelScope(shield=True):
-            process, self._process = self._process, None
-            self._ready = False
-            self._files.delete()
-            if process is None:
-                return
+        process, self._process = self._process, None
+        self._ready = False
+        self._files.delete()
+        if process is not None:
+            with anyio.CancelScope(shield=True):
+                await self._end_process(process)
+
+    async def _end_process(self, process: Process) -> None:
+        assert process.stdin is not None
+        try:
             with suppress(OSError, anyio.ClosedResourceError):
-                assert process.stdin is not None
                 await process.stdin.aclose()
             with anyio.move_on_after(self._exit_timeout):
                 await process.wait()
+        finally:  # Also when the event loop shuts down, which cancels this task despite the shield.
             _kill_all(process.pid, self._mark, leader=process.returncode is None)
-            with anyio.move_on_after(_CLOSE_TIMEOUT):
-                await process.aclose()
-            if self._stderr_task is not None:
-                await self._stderr_task.wait()
+        with anyio.move_on_after(_CLOSE_TIMEOUT):
+            await process.aclose()
+        if self._stderr_task is not None:
+            await self._stderr_task.wait()
 
     def _add_stderr_line(self, line: str) -> None:
         self.stderr = [*self.stderr[1 - _STDERR_LINES :], line]

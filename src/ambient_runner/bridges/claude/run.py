@@ -7,23 +7,28 @@ It finds or starts a CLI process, sends the prompt or the answers, streams its e
 from __future__ import annotations
 
 import logging
+import math
+import time
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from ambient_runner.bridges.claude.client_tools import PendingCall
 from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost, to_bridge_error
-from ambient_runner.bridges.claude.interrupts import to_permission_result
+from ambient_runner.bridges.claude.interrupts import PermissionRequest, to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch
 from ambient_runner.bridges.claude.memory import SessionPosition, last_user_id
 from ambient_runner.bridges.claude.outcome import build_run_cancelled, build_run_finished, build_run_waiting
+from ambient_runner.bridges.claude.predict_state import Predictions
 from ambient_runner.bridges.claude.run_input import build_prompt
 from ambient_runner.bridges.claude.session import ENDED, Session
+from ambient_runner.bridges.claude.state_tool import StateUpdate
 from ambient_runner.bridges.claude.translate import Translator
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
+from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.errors import BridgeError, BridgeTimeout, RunnerError
 from ambient_runner.protocol.events import RunError
 
@@ -46,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 _QUIET_INTERVAL = 0.05
 """Seconds without a message after which a waiting process has sent everything."""
+_QUESTION_DELAY = 0.5
+"""Seconds until a question is shown while another subagent, or Claude itself, still streams."""
 _STOP_TIMEOUT = 2.0
 """Seconds a turn may continue after the process was asked to end it."""
 
@@ -70,6 +77,8 @@ class ClaudeRun:
         self._config = shared.config
         self._memory_store = memory_store
         self._composer = Composer()
+        self._state = StateStore(context.run_input.state)
+        self._predictions = Predictions(shared.config.predict_state, self._state)
         self._translator: Translator | None = None
         self._has_ended = anyio.Event()
         self._keeps_session = False
@@ -84,7 +93,9 @@ class ClaudeRun:
             session = await self._acquire_session()
         self._attach_run(session)
         answered = {result.call_id for result in new_input.results}
-        self._translator = translator = Translator(self._composer, session.tool_calls, answered, self._context.used_ids)
+        self._translator = translator = Translator(
+            self._composer, session.tool_calls, answered, self._context.used_ids, session.streams
+        )
         if is_answer:
             self._deliver_answers(session)
         else:
@@ -132,11 +143,13 @@ class ClaudeRun:
             await session.aclose(now=now)
 
     async def stop(self) -> None:
-        """End the turn. The process stays, unless it does not react."""
+        """End the turn, also one that waits for an answer after this run. The process stays, unless it does not react."""
+        session = self.session
         if self._has_ended.is_set():
+            if session is not None and session.is_waiting and not await session.wait_idle():
+                await self.close_session(now=True)
             return
         self.is_stopping = True
-        session = self.session
         if session is not None:
             await session.interrupt_turn()
             with anyio.move_on_after(_STOP_TIMEOUT):
@@ -155,7 +168,8 @@ class ClaudeRun:
         entries = {entry.interrupt_id: entry for entry in new_input.resume}
         if new_input.resume:
             for request in session.open_requests:
-                request.resolve(to_permission_result(request, entries.get(request.id)))
+                if request.is_shown:  # The others came after that run had ended. This run shows them.
+                    request.resolve(to_permission_result(request, entries.get(request.id)))
         if new_input.results:
             session.calls.deliver_results(new_input.results)
 
@@ -213,38 +227,57 @@ class ClaudeRun:
     async def _receive_turn(self, session: Session, translator: Translator) -> AsyncGenerator[Event, None]:
         """Stream the events of the process until its turn ends, or it waits for an answer or a tool result."""
         while translator.result is None:
+            question_due = _seconds_to_question(session, translator)
+            if question_due <= 0:
+                return
             may_wait = session.is_waiting and not translator.is_streaming
-            message = await session.next_message(_QUIET_INTERVAL if may_wait else self._config.turn_timeout)
-            if message is None and may_wait:
-                if session.is_waiting:
-                    return
+            limit = _QUIET_INTERVAL if may_wait else self._config.turn_timeout
+            message = await session.next_message(min(limit, question_due))
+            if message is None and may_wait and session.is_waiting:
+                return
+            if message is None and (may_wait or question_due < limit):
                 continue
             if message is None:
                 raise BridgeTimeout(f"Claude sent nothing for {self._config.turn_timeout:g} seconds and was stopped.")
             if message is ENDED:
                 raise session.exit_error()
             session.handle_message(message)
-            if isinstance(message, PendingCall):
-                session.match_pending_calls()
+            match message:
+                case PendingCall():
+                    session.match_pending_calls()
+                case PermissionRequest():
+                    message.received_at = time.monotonic()
+                case _:
+                    pass
             retries = translator.retry_count
-            for event in translator.feed(message):
+            for event in self._to_events(message, translator):
                 yield event
             if translator.retry_count > retries == 0:
                 self._log_retry()
 
+    def _to_events(self, message: Any, translator: Translator) -> list[Event]:
+        if isinstance(message, StateUpdate):
+            return self._state.update_with_snapshot(message.changes)
+        return [event for translated in translator.feed(message) for event in self._predictions.feed(translated)]
+
     async def _finish_waiting(self, session: Session, translator: Translator) -> list[Event]:
-        saved = await self._memory_store.save(self._context, session.last_user_id, translator.session_id)
-        calls = [
-            event
-            for request in session.open_requests
-            for event in translator.emit_requested_call(request.call_id, request.tool, request.input)
-        ]
+        requests = session.open_requests
+        saved = await self._memory_store.save(
+            self._context, session.last_user_id, translator.session_id, is_waiting=bool(requests)
+        )
+        calls = translator.cut_streamed_calls()
+        for request in requests:
+            request.is_shown = True
+            calls += translator.emit_requested_call(request.call_id, request.tool, request.input)
         session.match_pending_calls()
-        terminal = build_run_waiting(self._context.run_input, translator, session, self._config.interrupt_timeout)
+        terminal = build_run_waiting(
+            self._context.run_input, translator, session, requests, self._config.interrupt_timeout
+        )
         return [*saved, *calls, *self._composer.close(terminal), terminal]
 
     async def _finish_turn(self, session: Session, translator: Translator, result: ResultMessage) -> list[Event]:
         session.tool_calls.clear()
+        session.streams.clear()
         cost_before, session.cost_usd = session.cost_usd, result.total_cost_usd or session.cost_usd
         session_id, entry_id = translator.session_id, translator.last_entry_id
         saved = await self._memory_store.save(self._context, session.last_user_id, session_id, entry_id)
@@ -261,3 +294,13 @@ class ClaudeRun:
             self._context.run_input.run_id,
             self._context.run_input.thread_id,
         )
+
+
+def _seconds_to_question(session: Session, translator: Translator) -> float:
+    """Return the seconds until an open permission request must be shown. The message with the call is completed first."""
+    received = [
+        request.received_at
+        for request in session.open_requests
+        if request.received_at is not None and not translator.is_caller_streaming(request.call_id)
+    ]
+    return min(received) + _QUESTION_DELAY - time.monotonic() if received else math.inf

@@ -1,7 +1,7 @@
 """One CLI process and the SDK's client of it, owned by one task from its start to its end.
 
-The process's messages, its permission requests and its calls of client tools come out of one queue, in order. A process outlives the run
-that started it: it waits for the next one, or for an answer.
+The process's messages, its permission requests, its calls of client tools and its changes of the state come out of one queue, in order.
+A process outlives the run that started it: it waits for the next one, or for an answer.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost
 from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED, TIMED_OUT, PermissionRequest
 from ambient_runner.bridges.claude.launch import options_at
 from ambient_runner.bridges.claude.process import ManagedCli
+from ambient_runner.bridges.claude.state_tool import create_state_tool
+from ambient_runner.bridges.claude.translate import StreamState
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
@@ -73,6 +75,8 @@ class Session:
         self.last_user_id: str | None = None
         """The id of the last user message it received."""
         self.tool_calls: dict[str, ToolCallRecord] = {}
+        self.streams = StreamState()
+        """The streamed part of the turn: a run may end in the middle of a message, and the next one continues it."""
         self.cost_usd = 0.0
         """The cost of the process so far."""
         self.run: Run | None = None
@@ -143,6 +147,7 @@ class Session:
             if self._queue.get_nowait() is ENDED:
                 raise self._with_stderr(ClaudeExited())
         self.is_busy = True
+        self.streams.clear()
 
         async def user_message() -> AsyncGenerator[dict[str, Any], None]:
             yield {"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None}
@@ -156,7 +161,7 @@ class Session:
             raise self.exit_error()
 
     async def next_message(self, seconds: float) -> Any:
-        """Return the next message, PermissionRequest, PendingCall or ENDED; None if nothing comes within the time."""
+        """Return the next message, PermissionRequest, PendingCall, StateUpdate or ENDED; None if nothing comes within the time."""
         if self._first_message is not None:
             first, self._first_message = self._first_message, None
             return first
@@ -204,7 +209,8 @@ class Session:
         error: BridgeError
         if isinstance(cause, CLINotFoundError):
             error = BridgeUnavailable(
-                "The Claude CLI was not found. Install it with pip install 'ambient-runner[claude]', or set cli_path."
+                "The Claude CLI was not found. The wheels of claude-agent-sdk contain it: install it again with "
+                "pip install --force-reinstall claude-agent-sdk, or set cli_path."
             )
         elif isinstance(cause, ResultError) and self._is_continued and not self._cli.was_started:
             error = SessionLost()
@@ -248,7 +254,11 @@ class Session:
             with self._scope:
                 await self._receive_messages()
         finally:
-            self._queue.put_nowait(ENDED)
+            try:
+                # If the event loop shuts down, the SDK's cleanup ends at the first await. A second call closes what is still open.
+                await self._client.disconnect()
+            finally:
+                self._queue.put_nowait(ENDED)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Mark the exception as retrieved: there may be no run to call `exit_error`."""
@@ -292,12 +302,14 @@ class Session:
             self._limit.leave(self)
 
     def _client_options(self) -> ClaudeAgentOptions:
-        """Return the options the SDK's client itself uses: its callbacks and the MCP server. The process has its own."""
-        server = create_tool_server(self.launch.custom, self.launch.client_tools, self.calls, lambda: self.run)
+        """Return the options the SDK's client itself uses: its callbacks and the MCP servers in this process. The CLI has its own."""
+        state_tools = [create_state_tool(self._queue.put_nowait)] if self.launch.has_state_tool else []
+        custom = [*self.launch.custom, *state_tools]
+        server = create_tool_server(custom, self.launch.client_tools, self.calls, lambda: self.run)
         return replace(
             self.launch.options,
             can_use_tool=self._ask_permission,
-            mcp_servers={} if server is None else {SERVER_NAME: server},
+            mcp_servers={**self.launch.in_process_servers, **({} if server is None else {SERVER_NAME: server})},
             allowed_tools=[],
             permission_mode=None,
             env={},

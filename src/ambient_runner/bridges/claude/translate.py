@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 
     from claude_agent_sdk import ContentBlock
 
-    from ambient_runner.bridges.toolkit.composer import Composer
+    from ambient_runner.bridges.toolkit.composer import Composer, SentTexts
     from ambient_runner.protocol.events import Content, Event
 
-__all__ = ["ToolCallRecord", "Translator"]
+__all__ = ["CUT_OFF", "StreamState", "ToolCallRecord", "Translator"]
 
+CUT_OFF = "This call was cut off by a question. It is made again after the answer."
+"""Result of a call that was not complete when the run ended."""
 _SYNTHETIC_MODEL = "<synthetic>"
 """The model of messages that the CLI writes itself, such as the text of an error."""
 
@@ -71,6 +73,22 @@ class _StreamedMessage:
     """Number of whole blocks of each kind, by the id of their message."""
 
 
+@dataclass(slots=True)
+class StreamState:
+    """The streamed part of a turn, by the tool call whose subagent streams it; None for Claude itself. The runs of a turn share it."""
+
+    messages: dict[str | None, _StreamedMessage] = field(default_factory=dict[str | None, _StreamedMessage])
+    incomplete: set[str | None] = field(default_factory=set[str | None])
+    """The keys of `messages` whose message is not complete."""
+    sent_texts: SentTexts = field(default_factory=dict[Any, Any])
+
+    def clear(self) -> None:
+        """Forget everything, in place: the turn has ended."""
+        self.messages.clear()
+        self.incomplete.clear()
+        self.sent_texts.clear()
+
+
 class Translator:
     """Translator of one run. `calls` are those of the whole session: a call of one run may be answered in another.
 
@@ -83,6 +101,7 @@ class Translator:
         calls: dict[str, ToolCallRecord],
         answered: Collection[str] = (),
         used_ids: Collection[str] = (),
+        streams: StreamState | None = None,
     ) -> None:
         self.result: ResultMessage | None = None
         self.session_id: str | None = None
@@ -98,8 +117,10 @@ class Translator:
         self._subagents = Subagents(composer, calls)
         self._answered = frozenset(answered)
         self._used_ids = {*used_ids, *(call.client_id for call in calls.values())}
-        self._streamed: dict[str | None, _StreamedMessage] = {}
-        self._incomplete: set[str | None] = set()
+        streams = streams or StreamState()
+        self._streamed = streams.messages
+        self._incomplete = streams.incomplete
+        composer.continue_texts(streams.sent_texts)
         for call in calls.values():
             composer.continue_tool_call(call.client_id, self._subagents.subagent_of(call.parent))
 
@@ -131,6 +152,22 @@ class Translator:
     def is_streaming(self) -> bool:
         """True while a message is incomplete. The CLI makes the first calls of one while the model still streams the others."""
         return bool(self._incomplete)
+
+    def is_caller_streaming(self, call_id: str) -> bool:
+        """Return True while the message that makes this call is incomplete; for a call that was not reported yet, while any is."""
+        call = self._calls.get(call_id)
+        return self.is_streaming if call is None else call.parent in self._incomplete
+
+    def cut_streamed_calls(self) -> list[Event]:
+        """Return the end of the calls that are still streamed when the run has to end. Once they are whole, they start under another id."""
+        events: list[Event] = []
+        for streamed in self._streamed.values():
+            for index, (kind, key) in list(streamed.open_blocks.items()):
+                if kind == "call":
+                    del streamed.open_blocks[index]
+                    events += self._composer.tool_result(self.client_id_of(key), CUT_OFF, is_error=True)
+                    self._calls.pop(key, None)
+        return events
 
     def emit_requested_call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> list[Event]:
         """Return the events of a call that needs permission, if the CLI asks before it reports the call."""
