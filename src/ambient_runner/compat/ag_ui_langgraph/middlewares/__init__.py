@@ -1,0 +1,1 @@
+"""Middleware of `ag_ui_langgraph` for agents of `create_agent`."""
