@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+from ambient_runner.bridges.demo import COMMANDS
 from tests.machine_speed import HANG_SECONDS
 
 from .talk import TERMINALS, numbers, split_runs, text_of
@@ -27,6 +29,8 @@ PACKAGES = ("ag-ui-client-1.0", "ag-ui-client-0.0.59")
 MODERN = PACKAGES[0]
 OLDER = {"ag-ui-client-0.0.57": "", "ag-ui-client-0.0.55": "", "ag-ui-client-0.0.42": "?protocol=0.0.42"}
 """Clients of earlier CopilotKits, and what the address of the server says for them."""
+WITHOUT_INTERRUPTS = "ag-ui-client-0.0.42"
+"""A client that gets the question of an interrupt and has no way to answer it."""
 
 BACKGROUND = {
     "name": "change_background",
@@ -40,6 +44,7 @@ Result = dict[str, Any]
 
 TALKS: dict[str, Result] = {
     "hello": {"turns": [{"say": "hello"}]},
+    "help": {"turns": [{"say": "help"}]},
     "count": {"turns": [{"say": "count 50"}]},
     "paced": {"turns": [{"say": "count 20 every 5ms"}]},
     "think": {"turns": [{"say": "think"}]},
@@ -137,8 +142,7 @@ def test_older_clients_accept_every_run(package: str, server: Child, long: bool)
     """They abort at the first event they cannot validate: SUBAGENT_* for all of them, REASONING_* for 0.0.42."""
     if not long:
         pytest.skip("older clients decide in the long form: `make test-all`")
-    # They cannot answer an interrupt.
-    talks = {name: talk for name, talk in TALKS.items() if not any("resume" in turn for turn in talk["turns"])}
+    talks = TALKS if package != WITHOUT_INTERRUPTS else {name: unanswered(talk) for name, talk in TALKS.items()}
     results = run_scenarios(installed(package), server, talks, {}, OLDER[package])
     assert list(results) == list(talks)
     for name, result in results.items():
@@ -148,6 +152,16 @@ def test_older_clients_accept_every_run(package: str, server: Child, long: bool)
     assert text_of(results["count"]["turns"][0]["events"]) == numbers(50)
     (subagent,) = results["subagent"]["turns"]
     assert "STEP_STARTED" in [event["type"] for event in subagent["events"]]
+
+
+def unanswered(talk: Result) -> Result:
+    """Return the conversation up to the answer to an interrupt."""
+    return {**talk, "turns": list(takewhile(lambda turn: "resume" not in turn, talk["turns"]))}
+
+
+def test_every_command_of_the_demo_agent_is_tried() -> None:
+    tried = {turn["say"].split()[0] for talk in TALKS.values() for turn in talk["turns"] if "say" in turn}
+    assert set(COMMANDS) <= tried
 
 
 @pytest.mark.parametrize("name", TALKS)
