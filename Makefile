@@ -15,10 +15,10 @@ MINUTES ?= 10
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help run test test-fast test-all coverage fuzz soak check format shape bench clean
+.PHONY: help run test test-fast test-all test-versions test-migrate coverage fuzz soak check format shape features bench clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 run: $(CORE) ## Start the demo agent on http://127.0.0.1:8000 (AMBIENT_PORT=8001 for another port)
 	$(BIN)/ambient serve demo
@@ -35,6 +35,12 @@ test-fast: $(STAMP) ## The tests that need no Node and start no processes, in le
 
 test-all: $(STAMP) $(CLIENTS) $(ADAPTERS) ## All tests, slow ones in their long form, published adapters included
 	$(PYTEST) --long
+
+test-versions: $(STAMP) $(CLIENTS) ## The bridges' tests with the lowest and the newest version of each SDK; writes docs/reference/versions.md
+	$(BIN)/python -m tests.versions --workers $(WORKERS)
+
+test-migrate: $(STAMP) ## Examples of the published packages with only the import changed; writes the table of docs/how-to/migrate.md
+	$(BIN)/python -m tests.migrate
 
 coverage: $(STAMP) $(CLIENTS) ## Branch coverage of the in-process tests; fails below the floor in pyproject.toml
 	$(PYTEST) --ignore=tests/e2e --cov --cov-report=term:skip-covered --cov-report=html:.coverage-html
@@ -57,11 +63,14 @@ format: $(STAMP) ## Format the code
 shape: $(STAMP) ## Figures about names and docstrings (BASE=revision to compare with)
 	$(BIN)/python tests/shape.py $(if $(BASE),--base $(BASE))
 
+features: $(STAMP) $(CLIENTS) ## Try the pages of the AG-UI dojo with every framework; writes docs/agents/features.md
+	$(BIN)/python -m pytest tests/dojo --write-features
+
 bench: $(BENCH) ## Measure side by side with the usual ways; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything the targets made
-	rm -rf .venv .venv-adapters .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
+	rm -rf .venv .venv-adapters .venv-versions .venv-migrate .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
 
 # One environment for one interpreter: with another PYTHON it is made again.
 $(INTERPRETER):
