@@ -33,7 +33,8 @@ def start_api(scripts: Mapping[str, Script]) -> str:
         return StreamingResponse(_frames(reply, body), media_type="text/event-stream")
 
     app = Starlette(routes=[Route("/{name}/v1/messages", answer, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+    # The CLI makes no second attempt, so no connection may be closed just when it is used again.
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_keep_alive=3600))
     threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
     return f"http://127.0.0.1:{listening.getsockname()[1]}"
 

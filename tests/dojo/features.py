@@ -128,7 +128,8 @@ FEATURES = [
         tools=[WRITE_HAIKU],
         turns=[{"say": "Write a haiku"}, {"answer": {"generate_haiku": "Haiku generated!"}, "say": "Thank you"}],
         script={
-            "Write a haiku": [Reply(call=Call(name="generate_haiku", arguments=HAIKU))],
+            # Claude takes up the answer before the next message; the others get both at once.
+            "Write a haiku": [Reply(call=Call(name="generate_haiku", arguments=HAIKU)), Reply(text="It is there.")],
             "Thank you": [Reply(text="You are welcome.", saw="Haiku generated!")],
         },
         check=check_tool_based_generative_ui,

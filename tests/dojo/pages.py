@@ -93,7 +93,7 @@ def check_tool_based_generative_ui(talk: Conversation) -> None:
     asked, thanked = talk.turns
     need(asked.open_calls == [("generate_haiku", HAIKU)], "the card gets all arguments")
     need(thanked.results == {"generate_haiku": "Haiku generated!"}, "the page's answer is kept")
-    need(thanked.text == "You are welcome. I saw it.", "the model gets it with the next message")
+    need(thanked.text.endswith("You are welcome. I saw it."), "the model gets it with the next message")
 
 
 RECIPE = {
