@@ -68,7 +68,7 @@ def _objections(client: str, streams: Streams) -> list[tuple[str, str, list[e.Ev
 
 
 def _downgraded(stream: list[e.Event]) -> list[e.Event]:
-    downgrader = Downgrader(Profile.V0)
+    downgrader = Downgrader(Profile.V0_49)
     return [told for event in stream for told in downgrader.feed(event)]
 
 

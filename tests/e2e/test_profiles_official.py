@@ -55,7 +55,7 @@ def test_every_event_is_valid_for_the_current_client_as_it_is_stored() -> None:
     assert verdicts("1.0", events) == content(events)
 
 
-@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0, Profile.V0_45, Profile.V0_OLD])
+@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0_49, Profile.V0_45, Profile.V0_42])
 def test_every_downgraded_event_is_valid_for_0_0_59(profile: Profile) -> None:
     downgrader = Downgrader(profile)
     events = [sent for event in every_event() for sent in downgrader.feed(event)]
@@ -63,12 +63,12 @@ def test_every_downgraded_event_is_valid_for_0_0_59(profile: Profile) -> None:
 
 
 def test_every_downgraded_event_is_valid_for_0_0_42() -> None:
-    downgrader = Downgrader(Profile.V0_OLD)
+    downgrader = Downgrader(Profile.V0_42)
     events = [sent for event in every_event() for sent in downgrader.feed(event)]
     assert verdicts("0.0.42", events) == content(events)
 
 
-@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0])
+@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0_49])
 def test_every_downgraded_event_is_still_valid_1_0(profile: Profile) -> None:
     downgrader = Downgrader(profile)
     events = [sent for event in every_event() for sent in downgrader.feed(event)]

@@ -63,23 +63,23 @@ def downgraded(profile: Profile, *events: Event) -> list[Event]:
         ("1", Profile.V1),
         ("1.1", Profile.V1),
         ("2.0.3", Profile.V1),
-        (None, Profile.V0),
-        ("", Profile.V0),
-        ("0", Profile.V0),
-        ("0.0", Profile.V0),
+        (None, Profile.V0_49),
+        ("", Profile.V0_49),
+        ("0", Profile.V0_49),
+        ("0.0", Profile.V0_49),
         ("0.0.59", Profile.V0_59),
         ("0.0.60", Profile.V0_59),
         ("0.1.20", Profile.V0_59),
-        ("0.0.58", Profile.V0),
-        ("0.0.49", Profile.V0),
+        ("0.0.58", Profile.V0_49),
+        ("0.0.49", Profile.V0_49),
         ("0.0.48", Profile.V0_45),
         ("0.0.45", Profile.V0_45),
-        ("0.0.44", Profile.V0_OLD),
-        ("0.0.42", Profile.V0_OLD),
-        ("0.0.9", Profile.V0_OLD),
-        ("latest", Profile.V0),
-        ("1.0-beta", Profile.V0),
-        ("9" * 5000, Profile.V0),
+        ("0.0.44", Profile.V0_42),
+        ("0.0.42", Profile.V0_42),
+        ("0.0.9", Profile.V0_42),
+        ("latest", Profile.V0_49),
+        ("1.0-beta", Profile.V0_49),
+        ("9" * 5000, Profile.V0_49),
     ],
 )
 def test_the_declared_version_picks_the_profile(version: str | None, profile: Profile) -> None:
@@ -100,7 +100,7 @@ def test_ordinary_events_need_no_downgrade() -> None:
         "TOOL_CALL_RESULT",
         "MESSAGES_SNAPSHOT",
     }
-    assert not needs_downgrade(encode_event(TextMessageContent(message_id="m", delta="d")), Profile.V0)
+    assert not needs_downgrade(encode_event(TextMessageContent(message_id="m", delta="d")), Profile.V0_49)
     assert not any(needs_downgrade(encode_event(event), Profile.V1) for event in every_event())
 
 
@@ -158,9 +158,9 @@ def test_messages_lose_only_what_cannot_be_read() -> None:
     assert downgraded(Profile.V0_59, started(before)) == [started(after)]
 
 
-@pytest.mark.parametrize("profile", [Profile.V0_45, Profile.V0_OLD])
+@pytest.mark.parametrize("profile", [Profile.V0_45, Profile.V0_42])
 def test_media_are_binary_parts_for_clients_before_0_0_49(profile: Profile) -> None:
-    """Row 2 and the dojo: they rejected the snapshot of a thread with a picture, and with it the run."""
+    """Clients before 0.0.49 rejected the snapshot of a thread with a picture, and with it the run."""
     link = ImagePart(source=UrlSource(value="https://example.com/a.png", mime_type="image/png"))
     unnamed = DocumentPart(source=UrlSource(value="https://example.com/a"))
     message = UserMessage(id="u", content=[*PARTS, link, unnamed])
@@ -177,7 +177,7 @@ def test_media_are_binary_parts_for_clients_before_0_0_49(profile: Profile) -> N
 
 def test_subagents_become_steps_for_older_clients() -> None:
     assert downgraded(
-        Profile.V0,
+        Profile.V0_49,
         SubagentStarted(subagent_run_id="s1", name="research", timestamp=1),
         TextMessageStart(message_id="m", subagent_run_id="s1"),
         SubagentFinished(subagent_run_id="s1", result=4, timestamp=2),
@@ -190,7 +190,7 @@ def test_subagents_become_steps_for_older_clients() -> None:
 
 def test_steps_that_differ_only_in_their_owner_get_different_names() -> None:
     assert downgraded(
-        Profile.V0,
+        Profile.V0_49,
         StepStarted(step_name="plan"),
         SubagentStarted(subagent_run_id="s1", name="plan"),
         SubagentStarted(subagent_run_id="s2", name="plan"),
@@ -214,12 +214,12 @@ def test_steps_that_differ_only_in_their_owner_get_different_names() -> None:
 
 
 def test_an_end_without_a_start_is_not_sent_to_older_clients() -> None:
-    assert downgraded(Profile.V0, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
+    assert downgraded(Profile.V0_49, SubagentFinished(subagent_run_id="s"), StepFinished(step_name="x")) == []
 
 
 def test_a_new_run_begins_with_nothing_open() -> None:
     start = RunStarted(thread_id="t", run_id="r")
-    assert downgraded(Profile.V0, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
+    assert downgraded(Profile.V0_49, start, StepStarted(step_name="x"), start, StepStarted(step_name="x")) == [
         start,
         StepStarted(step_name="x"),
         start,
@@ -239,7 +239,7 @@ def test_owners_are_left_out_everywhere_for_older_clients() -> None:
         return RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[interrupt]))
 
     assert downgraded(
-        Profile.V0,
+        Profile.V0_49,
         started(owned),
         TextMessageContent(message_id="m", delta="d", subagent_run_id="s"),
         MessagesSnapshot(messages=[owned]),
@@ -256,7 +256,7 @@ def test_no_event_for_an_older_client_has_an_owner() -> None:
     events = [
         event for event in every_event() if not isinstance(event, StepFinished | SubagentFinished | SubagentError)
     ]
-    lines = b"".join(encode_event(event) for event in downgraded(Profile.V0, *events))
+    lines = b"".join(encode_event(event) for event in downgraded(Profile.V0_49, *events))
     assert b'"subagentRunId"' not in lines
     assert b"SUBAGENT" not in lines
 
@@ -266,27 +266,26 @@ def test_a_client_without_reasoning_gets_none() -> None:
     answer = AssistantMessage(id="a", content="x")
     reasoning = [event for event in every_event() if type_of(event).startswith("REASONING_")]
     assert len(reasoning) > 5
-    assert downgraded(Profile.V0_OLD, *reasoning) == []
-    assert downgraded(Profile.V0_OLD, MessagesSnapshot(messages=[thought, answer])) == [
+    assert downgraded(Profile.V0_42, *reasoning) == []
+    assert downgraded(Profile.V0_42, MessagesSnapshot(messages=[thought, answer])) == [
         MessagesSnapshot(messages=[answer])
     ]
-    assert downgraded(Profile.V0, MessagesSnapshot(messages=[thought])) == [MessagesSnapshot(messages=[thought])]
+    assert downgraded(Profile.V0_49, MessagesSnapshot(messages=[thought])) == [MessagesSnapshot(messages=[thought])]
 
 
 def test_an_interrupt_of_a_graph_is_also_a_custom_event_for_older_clients() -> None:
-    """Row 13."""
     raised = Interrupt(id="i", reason="q", metadata={"value": {"a": 1}}, subagent_run_id="s")
     other = Interrupt(id="j", reason="tool_call", metadata={"tool": "Bash"})
     end = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[raised, other]))
     custom = Custom(name="on_interrupt", value='{"a":1}', subagent_run_id="s")
     assert downgraded(Profile.V1, end) == [end]
     assert downgraded(Profile.V0_59, end) == [custom, end]
-    assert downgraded(Profile.V0, end)[0] == replace(custom, subagent_run_id=None)
+    assert downgraded(Profile.V0_49, end)[0] == replace(custom, subagent_run_id=None)
 
 
-@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0, Profile.V0_45, Profile.V0_OLD])
+@pytest.mark.parametrize("profile", [Profile.V0_59, Profile.V0_49, Profile.V0_45, Profile.V0_42])
 def test_older_clients_get_an_interrupt_that_is_marked_as_an_event_only(profile: Profile) -> None:
-    """Row 13: with an outcome, CopilotKit ignores the event, and its client refuses to send anything but `resume`."""
+    """If the run has an outcome, CopilotKit ignores the event, and its client refuses to send anything but `resume`."""
     raised = mark_event_only(Interrupt(id="i", reason="q", metadata={"value": "Sure?"}))
     other = Interrupt(id="j", reason="tool_call", metadata={"tool": "Bash"})
     custom = Custom(name="on_interrupt", value="Sure?")

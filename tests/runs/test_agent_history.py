@@ -1,4 +1,4 @@
-"""Row 3: the MESSAGES_SNAPSHOT of an in-process adapter restates the thread, unless its bridge says that its snapshots are partial."""
+"""The MESSAGES_SNAPSHOT of an in-process adapter restates the thread, unless its bridge says that its snapshots are partial."""
 
 from __future__ import annotations
 

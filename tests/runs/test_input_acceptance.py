@@ -203,7 +203,7 @@ def test_a_pending_tool_result_is_accepted_and_any_other_is_not() -> None:
 
 
 def test_results_may_come_one_by_one_and_the_agent_waits_for_the_last() -> None:
-    """Row 19: a request with only some of the results was refused."""
+    """A request with only some of the results was refused."""
     thread = waiting_for_calls("c1", "c2")
     first = accept_input(thread, run_input(result("x1", "c1")), "server", NOW)
     assert (first.accepted, first.awaited_calls, first.buffered) == ((result("x1", "c1"),), ("c2",), ())

@@ -1,4 +1,4 @@
-"""Row 13: answers of pages from before AG-UI 1.0, and a new message while an interrupt is open."""
+"""Answers of clients before AG-UI 1.0, and a new message while an interrupt is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
 from ambient_runner.protocol.events import Interrupt, ResumeEntry, RunAgentInput
 from ambient_runner.runs.input_acceptance import accept_input
-from ambient_runner.runs.interrupt_answers import is_abandoned
+from ambient_runner.runs.interrupt_answers import is_cancelled_by_message
 from tests.runs.test_input_acceptance import EXPIRED, INTERRUPT, NOW, answer, interrupted, one_turn, run_input, user
 
 SECOND = Interrupt(id="i2", reason="confirmation")
@@ -81,7 +81,7 @@ def test_a_new_message_cancels_the_open_interrupts_if_the_policy_is_cancel(histo
         ("i1", "cancelled"),
         ("i2", "cancelled"),
     ]
-    assert all(map(is_abandoned, accepted.answers))
+    assert all(map(is_cancelled_by_message, accepted.answers))
     assert accepted.accepted == (user("u2"),)
 
 

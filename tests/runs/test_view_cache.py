@@ -145,6 +145,18 @@ async def test_with_history_client_an_empty_list_clears_the_conversation() -> No
     assert view.transcript.messages() == [AssistantMessage(id="m-" + started.run, content="hello")]
 
 
+@pytest.mark.parametrize("kept", [["u1", "u2"], ["u1"]], ids=["a message removed", "edited and sent again"])
+async def test_with_history_client_a_replaced_conversation_keeps_the_clients_order(kept: list[str]) -> None:
+    """The new message came first, in the last snapshot and for the next model."""
+    async with runner_of(ScriptedAgent(hello), dataclasses.replace(SETTINGS, history="client")) as runner:
+        for newest in ("u1", "u2"):
+            view = await runner.view_thread(KEY) if newest == "u2" else None
+            await run_once(runner, *(view.transcript.messages() if view else ()), user(newest))
+        await run_once(runner, *(user(each) for each in kept), user("u3"))
+        view = await runner.view_thread(KEY)
+    assert [message.id for message in view.transcript.messages()[:-1]] == [*kept, "u3"]
+
+
 async def test_an_expired_interrupt_is_closed_once_a_later_run_began() -> None:
     async def asking(run: Run) -> AsyncGenerator[Any, None]:
         if run.input.messages[-1].id == "u1":

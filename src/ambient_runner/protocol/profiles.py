@@ -69,11 +69,11 @@ class Profile(Enum):
     V1 = "1.0"
     V0_59 = "0.0.59"
     """Knows subagents."""
-    V0 = "0.0.49"
+    V0_49 = "0.0.49"
     """Knows media parts and reasoning, but no subagents. For clients that declare nothing."""
     V0_45 = "0.0.45"
     """Knows reasoning. Its media parts are `binary`."""
-    V0_OLD = "0.0.42"
+    V0_42 = "0.0.42"
     """Knows no reasoning either."""
 
 
@@ -88,14 +88,14 @@ def profile_for_version(protocol_version: str | None) -> Profile:
     """
     found = _VERSION.fullmatch(protocol_version or "")
     if found is None:
-        return Profile.V0
+        return Profile.V0_49
     major, minor, patch = (int(number) if number else 0 for number in found.groups())
     if major:
         return Profile.V1
     if minor or not found[3]:
-        return Profile.V0_59 if minor else Profile.V0
-    older = Profile.V0_45 if patch >= 45 else Profile.V0_OLD
-    return Profile.V0_59 if patch >= 59 else Profile.V0 if patch >= 49 else older
+        return Profile.V0_59 if minor else Profile.V0_49
+    older = Profile.V0_45 if patch >= 45 else Profile.V0_42
+    return Profile.V0_59 if patch >= 59 else Profile.V0_49 if patch >= 49 else older
 
 
 _V0_59_TYPES = frozenset({"RUN_STARTED", "RUN_FINISHED", "TOOL_CALL_RESULT", "MESSAGES_SNAPSHOT"})
@@ -108,9 +108,9 @@ _REASONING_TYPES = frozenset(
 _DOWNGRADED_TYPES = {
     Profile.V1: frozenset[str](),
     Profile.V0_59: _V0_59_TYPES,
-    Profile.V0: _V0_59_TYPES | _STATEFUL_TYPES,
+    Profile.V0_49: _V0_59_TYPES | _STATEFUL_TYPES,
     Profile.V0_45: _V0_59_TYPES | _STATEFUL_TYPES,
-    Profile.V0_OLD: _V0_59_TYPES | _STATEFUL_TYPES | _REASONING_TYPES,
+    Profile.V0_42: _V0_59_TYPES | _STATEFUL_TYPES | _REASONING_TYPES,
 }
 _EVENT_ONLY = "eventOnly"
 """Member of an interrupt's metadata, see `mark_event_only`."""
@@ -153,11 +153,11 @@ class Downgrader:
         match self._profile:
             case Profile.V1 | Profile.V0_59:
                 return [event]
-            case Profile.V0:
+            case Profile.V0_49:
                 return self._without_subagents(event)
             case Profile.V0_45:
                 return self._without_subagents(_with_binary_parts(event))
-            case Profile.V0_OLD:
+            case Profile.V0_42:
                 readable = _without_reasoning(_with_binary_parts(event))
                 return [] if readable is None else self._without_subagents(readable)
 

@@ -36,7 +36,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.runs.agent_history import MAX_COLLECTED, AgentHistory
-from ambient_runner.runs.reserved_events import drop_reserved_event
+from ambient_runner.runs.reserved_events import replace_reserved_event
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
                         continue
                     known = _coerce_event(coerce, event)
                     if isinstance(known, Custom):
-                        known = drop_reserved_event(known, may_correct=restatement is None)
-                    restated = (*coerce.take_notices(), *(restatement.events_before(known) if restatement else ()))
+                        known = replace_reserved_event(known, may_correct=restatement is None)
+                    outgoing = (*coerce.take_notices(), *(restatement.events_before(known) if restatement else ()))
                     if not ending.absorb(known) and not sent_state.absorb(known):
-                        restated = (*restated, known)
-                    for each in restated:
+                        outgoing = (*outgoing, known)
+                    for each in outgoing:
                         if store_private is not None and isinstance(each, Custom) and is_private(each):
                             store_private(each)
                         yield visible_event(each, agent.hidden_state)

@@ -1,6 +1,6 @@
 """Answers to the open interrupts of a thread. Pure.
 
-A client answers in `resume`, a page from before AG-UI 1.0 in `forwardedProps.command.resume`. A new message without an answer cancels the
+A client answers in `resume`, one from before AG-UI 1.0 in `forwardedProps.command.resume`. A new message without an answer cancels the
 interrupts if the policy allows it.
 """
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread_view import OpenInterrupt, ThreadView
     from ambient_runner.protocol.events import RunAgentInput
 
-__all__ = ["command_resume", "is_abandoned", "match_answers"]
+__all__ = ["command_resume", "is_cancelled_by_message", "match_answers"]
 
-_ABANDONED = {"ambient": {"abandoned": True}}
+_BY_NEW_MESSAGE = {"ambient": {"cancelledBy": "new_message"}}
 
 
 def match_answers(
@@ -41,7 +41,7 @@ def match_answers(
             raise InterruptNotOpen(f"The interrupt {name} has expired. Send status `cancelled` for it.")
     missing = sorted(set(live) - answers.keys())
     if missing and not resume and policy == "cancel" and _has_new_message(view, run_input):
-        return tuple(ResumeEntry(interrupt_id=name, status="cancelled", metadata=_ABANDONED) for name in live)
+        return tuple(ResumeEntry(interrupt_id=name, status="cancelled", metadata=_BY_NEW_MESSAGE) for name in live)
     if missing:
         raise PendingInterrupts(
             f"The last run waits for answers to these interrupts: {', '.join(missing)}. Answer all of them in `resume`."
@@ -49,15 +49,15 @@ def match_answers(
     return tuple(answers.values())
 
 
-def is_abandoned(entry: ResumeEntry) -> bool:
+def is_cancelled_by_message(entry: ResumeEntry) -> bool:
     """Return True if the interrupt was not answered: a new message cancelled it."""
-    return entry.status == "cancelled" and entry.metadata == _ABANDONED
+    return entry.status == "cancelled" and entry.metadata == _BY_NEW_MESSAGE
 
 
 def command_resume(run_input: RunAgentInput) -> tuple[Any] | None:
     """Return the answer in `forwardedProps.command.resume`, in a tuple because it may be any value; None if there is none.
 
-    Text that is JSON is parsed: pages send their answers in that form.
+    Text that is JSON is parsed: clients send their answers in that form.
     """
     props: Any = run_input.forwarded_props
     command: Any = cast("dict[str, Any]", props).get("command") if isinstance(props, dict) else None

@@ -1,4 +1,4 @@
-"""CUSTOM events with reserved names, `ambient:*`: which of them an agent may send. The server and people send the others."""
+"""CUSTOM events with reserved names, `ambient:*`. An agent may send some of them; the server and its users send the others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ambient_runner.protocol.limits import dropped_event
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Custom
 
-__all__ = ["drop_reserved_event", "is_about_work"]
+__all__ = ["may_agent_send", "replace_reserved_event"]
 
-_WORK_EVENTS = frozenset(
+_AGENT_EVENTS = frozenset(
     f"{CUSTOM_PREFIX}{name}"
     for name in (
         *("dropped", "hook_error", "interrupt_lapsed", "setup_error"),
@@ -24,17 +24,17 @@ _MAX_NAME_LENGTH = 64
 """Characters of a name that are reported."""
 
 
-def is_about_work(event: Custom) -> bool:
-    """Return True if the name is not reserved, or is one of those about an agent's work."""
-    return not event.name.startswith(CUSTOM_PREFIX) or event.name in _WORK_EVENTS
+def may_agent_send(event: Custom) -> bool:
+    """Return True if the name is not reserved, or an agent may use it: the events about its work."""
+    return not event.name.startswith(CUSTOM_PREFIX) or event.name in _AGENT_EVENTS
 
 
-def drop_reserved_event(event: Custom, *, may_correct: bool) -> Custom:
+def replace_reserved_event(event: Custom, *, may_correct: bool) -> Custom:
     """Return an event of an agent; `ambient:dropped` in place of one that it may not send.
 
     An adapter may store its memory. It may correct the history only if `may_correct`: if it compares its messages with the thread itself.
     """
     is_private = event.name == MEMORY_EVENT or (may_correct and event.name == HISTORY_EVENT)
-    if is_private or is_about_work(event):
+    if is_private or may_agent_send(event):
         return event
     return dropped_event("CUSTOM", "reserved_name", name=event.name[:_MAX_NAME_LENGTH])

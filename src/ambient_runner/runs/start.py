@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.projections.thread_view import ThreadView
-    from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import Event, RunStarted
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Agent, Announce, StartRequest
 
@@ -76,7 +76,7 @@ def prepare_run(
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
-    first: list[Event] = [run_started(run), *announce(run)]
+    first: list[Event] = [_started_event(run, accepted), *announce(run)]
     if accepted.is_replacement and accepted.conversation:
         first.append(MessagesSnapshot(messages=list(accepted.conversation)))
     if sends_state:
@@ -90,6 +90,16 @@ def prepare_run(
         repairer=repairer,
         redactor=redactor,
         removed_count=accepted.removed_count,
+    )
+
+
+def _started_event(run: Run, accepted: AcceptedInput) -> RunStarted:
+    """Return RUN_STARTED. If the client's messages replace the thread's, it has all of them: their order is the client's."""
+    event = run_started(run)
+    if not accepted.is_replacement or event.input is None:
+        return event
+    return msgspec.structs.replace(
+        event, input=msgspec.structs.replace(event.input, messages=list(accepted.conversation))
     )
 
 

@@ -1,4 +1,4 @@
-"""Row 14: LangChain's HumanInTheLoopMiddleware as approvals, with its real `create_agent`."""
+"""LangChain's HumanInTheLoopMiddleware as approvals, with its real `create_agent`."""
 
 from __future__ import annotations
 

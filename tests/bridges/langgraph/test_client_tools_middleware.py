@@ -1,4 +1,4 @@
-"""Row 15: the client's tools in agents of LangChain's `create_agent`, with the middleware ClientTools and without it."""
+"""The client's tools in agents of LangChain's `create_agent`, with the middleware ClientTools and without it."""
 
 from __future__ import annotations
 

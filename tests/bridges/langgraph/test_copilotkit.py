@@ -1,4 +1,4 @@
-"""Row 12: the conventions of `copilotkit`: hidden output, emitted messages, calls and state. The events are those that it dispatches."""
+"""The conventions of `copilotkit`: hidden output, emitted messages, calls and state. The events are those that it dispatches."""
 
 from __future__ import annotations
 

@@ -184,8 +184,6 @@ async def test_a_bridge_that_was_never_used_closes() -> None:
 
 
 def test_a_checkpointer_without_asynchronous_methods_is_refused_at_start_with_advice() -> None:
-    """Row 16."""
-
     class PostgresSaver(BaseCheckpointSaver[Any]):
         """A saver that inherits the asynchronous methods, which raise."""
 

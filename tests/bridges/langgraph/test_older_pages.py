@@ -1,4 +1,4 @@
-"""Row 13: interrupts for pages from before AG-UI 1.0, over HTTP: CUSTOM `on_interrupt`, `command.resume`, and a message instead."""
+"""Interrupts for clients before AG-UI 1.0, over HTTP: CUSTOM `on_interrupt`, `command.resume`, and a message instead of an answer."""
 
 from __future__ import annotations
 

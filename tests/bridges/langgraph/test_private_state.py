@@ -1,4 +1,4 @@
-"""Row 10: clients see the part of a graph's state that its output schema has, and nothing else, unless the configuration shares more."""
+"""The state that clients see: the keys of the graph's output schema, and more only if the configuration shares it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 9: LangChain's agents with the real packages of model providers. One message, one call, one thought, whatever ids a provider uses."""
+"""LangChain's agents with the real packages of model providers. Each message, call and thought is sent once, whatever its ids."""
 
 from __future__ import annotations
 

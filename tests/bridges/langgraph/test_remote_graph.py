@@ -160,7 +160,7 @@ async def test_a_thread_unknown_to_the_other_server_is_erased_without_an_error()
 
 
 async def test_a_remote_message_whose_chunks_have_several_ids_is_one_message() -> None:
-    """Row 9: a server sends no id of the model call, and OpenAI's Responses API gives a message two ids."""
+    """A LangGraph server sends no id of the model call, and OpenAI's Responses API gives a message two ids."""
     turns = [[AIMessageChunk("", id=f"resp-{turn}"), *says("Su", f"n {turn}.")] for turn in range(3)]
     model = ScriptedModel(*turns)
 
@@ -179,7 +179,6 @@ async def test_a_remote_message_whose_chunks_have_several_ids_is_one_message() -
 
 
 async def test_a_remote_graph_takes_a_message_back() -> None:
-    """Row 11."""
     model = ScriptedModel(says("The code is 1234."))
 
     def guard(state: MessagesState) -> Any:
@@ -206,7 +205,7 @@ class Shown(MessagesState):
 
 @pytest.mark.parametrize("has_output", [True, False], ids=["known", "unknown"])
 async def test_the_output_schema_of_a_remote_graph_decides_what_is_shared(has_output: bool) -> None:
-    """Row 10. A server that does not know the output shares everything."""
+    """If the server does not report the output schema, the whole state is shared."""
     graph = StateGraph(Whole, output_schema=Shown).add_node("plan", lambda state: {"plan": "go", "notes": "secret"})
     compiled = graph.add_edge(START, "plan").compile(checkpointer=InMemorySaver())
     async with remote(compiled, has_output=has_output) as thread:

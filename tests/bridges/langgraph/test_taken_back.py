@@ -207,6 +207,63 @@ async def test_a_graph_that_empties_its_conversation_empties_the_thread(saver: A
         assert await thread.messages() == []
 
 
+@SAVERS
+@pytest.mark.parametrize("with_id", [True, False])
+async def test_a_graph_that_begins_anew_with_another_message_leaves_only_that(saver: Any, with_id: bool) -> None:
+    """Nothing was removed, and the new message was taken back."""
+    model = ScriptedModel(says("One."), says("Two."), says("Three."))
+
+    def reset(state: MessagesState) -> Any:
+        if "reset" not in str(state["messages"][-2].content):
+            return {}
+        cleared = AIMessage("Cleared.", id="cleared" if with_id else None)
+        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), cleared]}
+
+    async with langgraph(in_a_row(answering(model), reset, checkpointer=saver())) as thread:
+        await thread.say("hi")
+        await thread.say("reset")
+        assert await thread.messages() == ["assistant: Cleared."]
+        assert await last_snapshot(thread) == ["Cleared."]
+        await thread.say("and now?")
+        assert await thread.messages() == ["assistant: Cleared.", "user: and now?", "assistant: Three."]
+    assert model.saw[2] == ["ai: Cleared.", "user: and now?"]
+
+
+async def test_an_unkept_call_of_a_run_that_waits_leaves_the_thread_when_the_graph_has_answered() -> None:
+    """It stayed for good without a result: the run had no output yet that showed that the graph keeps its answers."""
+    router = ScriptedModel(*[calls(call(f"r{turn}", "Route", '{"to":"sales"}')) for turn in range(2)])
+    model = ScriptedModel(says("Hello from sales."), says("Again."))
+
+    async def route(state: MessagesState) -> Any:
+        await router.ainvoke(state["messages"])
+
+    def ask(state: MessagesState) -> Any:
+        interrupt("Really?")
+
+    async with langgraph(in_a_row(route, ask, answering(model), checkpointer=InMemorySaver())) as thread:
+        await thread.say("hi")
+        await thread.resume(yes(thread.interrupts[0]))
+        assert await thread.messages() == ["user: hi", "assistant: Hello from sales."]
+        await thread.say("bye")
+        assert (await thread.messages())[-1] == "user: bye"
+        await thread.resume(yes(thread.interrupts[0]))
+        assert (await thread.messages())[-2:] == ["user: bye", "assistant: Again."]
+
+
+@SAVERS
+async def test_messages_in_several_forms_are_stored_in_the_order_of_the_graph(saver: Any) -> None:
+    """Objects are streamed when their node ends, dicts and tuples after them."""
+    model = ScriptedModel(says("two"))
+
+    async def answer(state: MessagesState) -> Any:
+        written = await model.ainvoke(state["messages"])
+        return {"messages": [{"role": "assistant", "content": "one"}, written, ("ai", "three"), AIMessage("four")]}
+
+    async with langgraph(in_a_row(answer, checkpointer=saver())) as thread:
+        await thread.say("count")
+        assert await thread.messages() == ["user: count", *(f"assistant: {n}" for n in ("one", "two", "three", "four"))]
+
+
 async def test_arguments_and_results_that_a_node_changes_change_in_the_thread() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", '{"city":', '"Rome"}')), says("Done."))
 

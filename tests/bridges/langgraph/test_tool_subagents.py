@@ -1,4 +1,4 @@
-"""Row 16: agents that a tool calls are subagents with their own names, each of the call it works for."""
+"""Agents that a tool calls are subagents with their own names, each attributed to its tool call."""
 
 from __future__ import annotations
 

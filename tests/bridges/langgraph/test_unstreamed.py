@@ -189,3 +189,16 @@ async def test_a_graph_made_of_a_function_gets_the_whole_conversation(saver: Any
             await thread.say(word)
             assert thread.text() == "ok"
     assert model.saw[-1] == ["user: one", "ai: ok", "user: two", "ai: ok", "user: three"]
+
+
+@SAVERS
+async def test_the_value_of_an_entrypoint_that_saves_another_is_emitted_and_stored(saver: Any) -> None:
+    """The run succeeded without a message."""
+
+    async def work(values: dict[str, Any], *, previous: Any = None) -> Any:
+        return entrypoint.final(value={"messages": [AIMessage("answer")]}, save={"messages": [AIMessage("answer")]})
+
+    async with langgraph(entrypoint(checkpointer=saver())(work)) as thread:
+        assert await thread.say("hi") == ["TS m1", 'TC m1 "answer"', "TE m1", "MS", "RF success"]
+        await thread.say("again")
+        assert await thread.messages() == ["user: hi", "assistant: answer", "user: again", "assistant: answer"]

@@ -223,7 +223,6 @@ async def test_the_same_graph_says_the_same_as_with_the_published_package() -> N
 
 OURS = {name for name in published.__all__ if hasattr(ours, name)}
 LEFT_OUT = {
-    *("get_a2ui_tools", "A2UIToolParams", "A2UIGuidelines", "A2UI_OPERATIONS_KEY", "BASIC_CATALOG_ID"),
     *(
         "ThinkingProcess",
         "MessageInProgress",
@@ -235,7 +234,18 @@ LEFT_OUT = {
     *("BaseLangGraphPlatformMessage", "LangGraphPlatformResultMessage", "LangGraphPlatformActionExecutionMessage"),
     "LangGraphPlatformMessage",
 }
-"""Names of A2UI, and of the published package's own bookkeeping. `docs/how-to/migrate.md` lists them."""
+"""Names of the published package's own bookkeeping. `docs/how-to/migrate.md` lists them."""
+
+
+async def test_an_agent_with_the_tool_for_a2ui_starts_and_its_model_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The import failed, and with it all agents of the server."""
+    model = ScriptedModel(calls(call("c1", "generate_a2ui", '{"intent": "create"}')), says("In words, then."))
+    tool = ours.get_a2ui_tools({"model": model, "default_catalog_id": ours.BASIC_CATALOG_ID})
+    agent = LangGraphAgent(name="a", graph=create_agent(model, [tool]))
+    said = words(await events_of(agent, run_input()))
+    assert said[-1] == "In words, then."
+    assert said[-2].startswith("c1: A2UI is not supported")
+    assert "generate_a2ui" in caplog.text
 
 
 def test_every_public_name_is_here_or_left_out_on_purpose() -> None:

@@ -97,9 +97,12 @@ class GraphHistory:
         """Apply an event that clients receive."""
         self._transcript.apply(event)
 
-    def add_known(self, messages: Any) -> None:
-        """Record messages that the graph has before the run, or receives."""
-        for message in _comparable_messages(messages) or ():
+    def add_known(self, messages: Any, *, is_stored: bool = False) -> None:
+        """Record messages that the graph receives, or with `is_stored` those it has in its checkpoint."""
+        known = _comparable_messages(messages) or ()
+        if is_stored and self._context.is_reduced:
+            self._has_output = any(isinstance(message, AIMessage | ToolMessage) for message in known)
+        for message in known:
             self._forms[str(message.id)] = self._form_of(message)
             self._seen_ids.add(str(message.id))
 
@@ -118,7 +121,7 @@ class GraphHistory:
         self._has_output = self._has_output or any(_is_new_output(message, self._seen_ids) for message in current)
         self._seen_ids |= forms.keys()
         self._forms = forms
-        return self._build_correction(replaced, removed_ids)
+        return self._build_correction(replaced, removed_ids, self._order_in_graph(current))
 
     def correct_unkept(self, *, is_resuming: bool) -> list[e.Event]:
         """Return the correction of what the graph streamed and never kept, unless it keeps its answers elsewhere.
@@ -135,9 +138,18 @@ class GraphHistory:
         return self._build_correction([], [each for ids in removed for each in self._with_results(ids)])
 
     def attempted_ids(self) -> tuple[str, ...]:
-        """Return the messages without calls of nodes that have not ended: the graph does not have them."""
-        open_messages = [message for message in self._unkept_messages() if self._context.streamed.is_open(message)]
-        return tuple(message.message_id for message in open_messages if message.task and not message.calls)
+        """Return the messages that the graph does not have, and that a later run may take back.
+
+        Those are messages without calls of nodes that have not ended, and all others until it is known that the graph keeps its answers.
+        """
+        is_open, unkept = self._context.streamed.is_open, self._unkept_messages()
+        attempted = [
+            message.message_id for message in unkept if is_open(message) and message.task and not message.calls
+        ]
+        if self._has_output:
+            return tuple(attempted)
+        ended = [message.message_id for message in unkept if not is_open(message)]
+        return tuple(dict.fromkeys([*self._context.attempted, *ended, *attempted]))
 
     def _unkept_messages(self) -> list[StreamedMessage]:
         """Return the agent's own messages of this run that have never been in the graph's conversation."""
@@ -147,9 +159,12 @@ class GraphHistory:
     def _is_conversation(self, current: Sequence[BaseMessage]) -> bool:
         """Return True if the graph keeps the thread's messages under their ids, and all of them."""
         ids, known = {str(message.id) for message in current}, set(self._forms)
-        if not known or not current:
-            return self._context.is_reduced
-        return bool(ids & known) if self._context.is_reduced else known <= ids
+        if not self._context.is_reduced:
+            return bool(known) and known <= ids
+        if not known or not current or ids & known:
+            return True
+        # A reducer that gives all messages new ids keeps their contents. A graph that begins anew does not.
+        return {self._form_of(message) for message in current}.isdisjoint(self._forms.values())
 
     def _may_remove(self, graph_id: str, current: Sequence[BaseMessage]) -> bool:
         """Return False for an earlier message that is replaced by a summary which only the graph has, and which it does not store."""
@@ -237,19 +252,32 @@ class GraphHistory:
             yield [ours.id], replace(ours, content=result_content(_content_of(message)))
 
     def _build_correction(
-        self, replaced: Sequence[tuple[list[str], e.Message]], removed: Iterable[str]
+        self, replaced: Sequence[tuple[list[str], e.Message]], removed: Iterable[str], order: Sequence[str] = ()
     ) -> list[e.Event]:
-        """Return the correction, if there is any. A message that was streamed in parts becomes one."""
+        """Return the correction, if there is any. A message that was streamed in parts becomes one; those in `order` get this order."""
         messages = {message.id: message for _, message in replaced}
         parts = [part_id for ids, message in replaced for part_id in ids if part_id != message.id]
-        known_ids = [message.id for message in self._transcript.messages()]
+        thread = {message.id: message for message in self._transcript.messages()}
         obsolete = {*removed, *parts} - messages.keys()
-        changed = [messages[message_id] for message_id in known_ids if message_id in messages]
-        removed_ids = [message_id for message_id in known_ids if message_id in obsolete]
-        if not messages and not removed_ids:
+        removed_ids = [message_id for message_id in thread if message_id in obsolete]
+        changed_ids = [message_id for message_id in thread if message_id in messages]
+        ordered = [message_id for message_id in order if message_id not in obsolete]
+        if ordered != [message_id for message_id in thread if message_id in ordered]:
+            changed_ids = [*(message_id for message_id in changed_ids if message_id not in ordered), *ordered]
+        changed = [messages.get(message_id, thread[message_id]) for message_id in changed_ids]
+        if not changed and not removed_ids:
             return []
         self._transcript.apply_correction(changed, removed_ids)
         return [correct_history(changed, removed_ids)]
+
+    def _order_in_graph(self, current: Sequence[BaseMessage]) -> list[str]:
+        """Return the ids of this run's messages in the thread, in the graph's order."""
+        graph_ids = [str(message.id) for message in current]
+        added = [
+            graph_id for graph_id in graph_ids if self._message_ids.get(graph_id, graph_id) not in self._initial_ids
+        ]
+        found = dict.fromkeys(each for graph_id in added for each in self._thread_ids(graph_id))
+        return [each for each in found if self._transcript.find_message(each) is not None]
 
     def _thread_ids(self, graph_id: str) -> list[str]:
         """Return the ids of a graph's message in the thread: of its reasoning, its parts, and the messages merged into it."""

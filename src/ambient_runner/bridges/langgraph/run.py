@@ -22,7 +22,8 @@ from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, to_turns, unanswered_tool_calls
-from ambient_runner.protocol.events import Custom, RunError
+from ambient_runner.protocol.events import RunError
+from ambient_runner.protocol.limits import dropped_event
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class LangGraphRun:
             raise InvalidState
         self._translator.is_resuming = plan.is_resuming
         self._translator.mark_known(plan.stored_ids)
-        self._history.add_known(plan.stored_messages)
+        self._history.add_known(plan.stored_messages, is_stored=True)
         self._edits_with_answer = plan.edits_with_answer
         snapshot: list[Event] = [self._state.snapshot()] if self._state.value else []
         return [*snapshot, *interrupt_lapsed_events(plan.lapsed_ids), *self._remember(is_whole=False)]
@@ -222,11 +223,7 @@ class LangGraphRun:
                 self._context.run_input.thread_id,
                 ", ".join(names),
             )
-        return (
-            [Custom(name="ambient:dropped", value={"type": "TOOLS", "reason": "not_offered", "names": names})]
-            if names
-            else []
-        )
+        return [dropped_event("TOOLS", "not_offered", names=names)] if names else []
 
     async def _roll_back_state(self, error: RunnerError) -> list[Event]:
         """Remove the client's changes of the state that the graph could not use: every later run would fail on them.

@@ -36,7 +36,7 @@ from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.turns import find_new_input, missing_result, to_turns
 from ambient_runner.protocol import events
-from ambient_runner.runs.interrupt_answers import command_resume, is_abandoned
+from ambient_runner.runs.interrupt_answers import command_resume, is_cancelled_by_message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -200,7 +200,7 @@ def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], n
 async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
     """Complete the plan by what the run brings: answers to open interrupts, a command, or new messages."""
     resume = thread.new_input.resume
-    if resume and all(map(is_abandoned, resume)):
+    if resume and all(map(is_cancelled_by_message, resume)):
         return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
     answers = _answer_inputs(thread) if resume else await _retry_inputs(graph, thread)
     if answers is not None:

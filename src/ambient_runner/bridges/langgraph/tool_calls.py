@@ -102,7 +102,7 @@ class ToolCalls:
         if not message.shows_call(call):
             return self._predict_hidden_call(call, mappings)
         events: list[Event] = []
-        if not call.client_id and not self._is_repeated_call(message, call, is_resuming=is_resuming):
+        if not call.client_id and not self._reuse_client_id(message, call, is_resuming=is_resuming):
             call.client_id = self._call_ids.allocate_client_id(message.message_id, call.id)
             self._open_calls.setdefault(call.id, []).append(_OpenCall(namespace, message, call))
             events += self._predictions.start_call(call.client_id, call.name, mappings)
@@ -166,8 +166,8 @@ class ToolCalls:
         self._predictions.start_call(call.id, call.name, mappings)
         return self._predictions.add_arguments(call.id, call.arguments)
 
-    def _is_repeated_call(self, message: StreamedMessage, call: StreamedToolCall, *, is_resuming: bool) -> bool:
-        """Return True if clients know the call and give it their id: a resumed node repeats it, or the node emitted it before."""
+    def _reuse_client_id(self, message: StreamedMessage, call: StreamedToolCall, *, is_resuming: bool) -> bool:
+        """Give the call the id that clients know, if a resumed node repeats it or the node emitted it before. Return False if it is new."""
         emitted_id = self.emitted.client_id(call.id)
         if emitted_id is not None:
             call.client_id = emitted_id

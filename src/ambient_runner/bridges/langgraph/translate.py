@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langgraph.constants import END
 
 from ambient_runner.bridges.langgraph.copilotkit import (
     EmittedMessage,
@@ -338,7 +339,16 @@ class Translator:
         interrupts = data.get("interrupts") or ()
         for raised in interrupts:
             self._record_interrupt(raised, namespace, node)
-        return [] if interrupts else self._on_node_end(namespace, name, node, has_failed=bool(data.get("error")))
+        if interrupts:
+            return []
+        returned = self._emit_returned(namespace, data.get("result"))
+        return [*returned, *self._on_node_end(namespace, name, node, has_failed=bool(data.get("error")))]
+
+    def _emit_returned(self, namespace: Namespace, result: Any) -> list[Event]:
+        """Emit the messages of `entrypoint.final`: they have not been streamed, and nothing gives them ids."""
+        value = cast("Mapping[str, Any]", result).get(END) if isinstance(result, Mapping) else None
+        unstreamed = [message for message in model_messages_in(value) if not message.id]
+        return [event for message in unstreamed for event in self._on_whole_message(namespace, message, {})]
 
     def _on_node_start(self, namespace: Namespace, name: str, node: Namespace, node_input: Any) -> list[Event]:
         self._subagents.record_tool_call(node, node_input, partial(self._calls.find_client_id, namespace))

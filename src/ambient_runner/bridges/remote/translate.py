@@ -17,7 +17,7 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.limits import is_dropped_event
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
-from ambient_runner.runs.reserved_events import is_about_work
+from ambient_runner.runs.reserved_events import may_agent_send
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -92,6 +92,6 @@ class Translator:
 
         The others are about the other server, its readers or its users; this server sends its own.
         """
-        is_rubbish = is_dropped_event(event)
-        self._dropped_count += is_rubbish
-        return not is_about_work(event) or (is_rubbish and self._dropped_count > _MAX_DROPPED_NOTICES)
+        is_dropped = is_dropped_event(event)
+        self._dropped_count += is_dropped
+        return not may_agent_send(event) or (is_dropped and self._dropped_count > _MAX_DROPPED_NOTICES)

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ambient_runner.compat.ag_ui_langgraph.a2ui_tool import (
+    A2UI_OPERATIONS_KEY,
+    BASIC_CATALOG_ID,
+    A2UIGuidelines,
+    A2UIToolParams,
+    get_a2ui_tools,
+)
 from ambient_runner.compat.ag_ui_langgraph.agent import (
     SUBAGENT_VISIBILITY_ATTRIBUTED,
     SUBAGENT_VISIBILITY_HIDDEN,
@@ -29,9 +36,13 @@ if TYPE_CHECKING:
     from ambient_runner.compat.ag_ui_langgraph.middlewares.state_streaming import StateItem, StateStreamingMiddleware
 
 __all__ = [
+    "A2UI_OPERATIONS_KEY",
+    "BASIC_CATALOG_ID",
     "SUBAGENT_VISIBILITY_ATTRIBUTED",
     "SUBAGENT_VISIBILITY_HIDDEN",
     "SUBAGENT_VISIBILITY_INLINE",
+    "A2UIGuidelines",
+    "A2UIToolParams",
     "CustomEventNames",
     "LangGraphAgent",
     "LangGraphEventTypes",
@@ -41,6 +52,7 @@ __all__ = [
     "StateItem",
     "StateStreamingMiddleware",
     "add_langgraph_fastapi_endpoint",
+    "get_a2ui_tools",
     "json_safe_stringify",
     "make_json_safe",
 ]
