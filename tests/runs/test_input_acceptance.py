@@ -206,13 +206,13 @@ def test_results_may_come_one_by_one_and_the_agent_waits_for_the_last() -> None:
     """A request with only some of the results was refused."""
     thread = waiting_for_calls("c1", "c2")
     first = accept_input(thread, run_input(result("x1", "c1")), "server", NOW)
-    assert (first.accepted, first.awaited_calls, first.buffered) == ((result("x1", "c1"),), ("c2",), ())
+    assert (first.accepted, first.pending_call_ids, first.buffered_result_ids) == ((result("x1", "c1"),), ("c2",), ())
     thread.apply_event("r2", started(result("x1", "c1")))
     thread.apply_event("r2", finished(Success(pending_tool_call_ids=["c2"])))
     restored = ThreadView.from_checkpoint(thread.seq, thread.to_checkpoint())
     for known in (thread, restored):
         last = accept_input(known, run_input(result("x2", "c2")), "server", NOW)
-        assert (last.accepted, last.awaited_calls, last.buffered) == ((result("x2", "c2"),), (), ("x1",))
+        assert (last.accepted, last.pending_call_ids, last.buffered_result_ids) == ((result("x2", "c2"),), (), ("x1",))
     thread.apply_event("r3", started(result("x2", "c2")))
     assert thread.buffered_results == []
 
@@ -222,7 +222,7 @@ def test_a_new_user_message_uses_the_results_that_are_there() -> None:
     thread.apply_event("r2", started(result("x1", "c1")))
     thread.apply_event("r2", finished(Success(pending_tool_call_ids=["c2"])))
     accepted = accept_input(thread, run_input(user("u2")), "server", NOW)
-    assert (accepted.buffered, accepted.awaited_calls) == (("x1",), ())
+    assert (accepted.buffered_result_ids, accepted.pending_call_ids) == (("x1",), ())
 
 
 def test_a_new_user_message_continues_without_the_results() -> None:

@@ -88,9 +88,9 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
 
     async def handle(run: Run) -> AsyncGenerator[Event, None]:
         yield run_started(run)
-        if run.awaited_calls:
+        if run.pending_call_ids:
             yield _CLOSING
-            yield run_finished(run, Success(pending_tool_call_ids=list(run.awaited_calls)))
+            yield run_finished(run, Success(pending_tool_call_ids=list(run.pending_call_ids)))
             return
         coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
         ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})

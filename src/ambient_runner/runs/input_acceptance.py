@@ -47,9 +47,9 @@ class AcceptedInput:
     """Ids adopted from the client on the first run of an unknown thread."""
     answers: tuple[ResumeEntry, ...] = ()
     """The resume entries for open interrupts this run answers."""
-    buffered: tuple[str, ...] = ()
+    buffered_result_ids: tuple[str, ...] = ()
     """Ids of the tool messages that earlier runs stored and this run uses."""
-    awaited_calls: tuple[str, ...] = ()
+    pending_call_ids: tuple[str, ...] = ()
     """Calls that still wait for the client's result. The agent does not run before it has all of them."""
 
 
@@ -151,13 +151,15 @@ def _accept_new_messages(
             accepted=accepted,
             conversation=_visible_to_agent([*stored, *accepted]),
             answers=answers,
-            buffered=tuple(view.buffered_results),
-            awaited_calls=_awaited_calls(view, results, answers) if results and not users else (),
+            buffered_result_ids=tuple(view.buffered_results),
+            pending_call_ids=_pending_call_ids(view, results, answers) if results and not users else (),
         )
     return _retry_input(stored, run_input, prompt)
 
 
-def _awaited_calls(view: ThreadView, results: list[ToolMessage], answers: tuple[ResumeEntry, ...]) -> tuple[str, ...]:
+def _pending_call_ids(
+    view: ThreadView, results: list[ToolMessage], answers: tuple[ResumeEntry, ...]
+) -> tuple[str, ...]:
     """Return the calls that have no result yet. Raises: InvalidInput if this request also answers interrupts: they cannot wait."""
     answered = {message.tool_call_id for message in results}
     missing = tuple(call for call in view.pending_calls if call not in answered)

@@ -141,9 +141,9 @@ class Run:
     """The thread's random tag, which threads of the same id in another store do not have."""
     accepted: tuple[Message, ...] = ()
     """The messages this run adds to the thread."""
-    buffered: tuple[str, ...] = ()
+    buffered_result_ids: tuple[str, ...] = ()
     """Ids of the client's tool messages that earlier runs stored because other results were missing."""
-    awaited_calls: tuple[str, ...] = ()
+    pending_call_ids: tuple[str, ...] = ()
     """Client tool calls that still have no result. If there are any, this run only stores its messages: the agent does not run."""
     is_continuation: bool = False
     """True if the thread had runs before this one."""
@@ -179,7 +179,7 @@ class Run:
     @property
     def new_ids(self) -> frozenset[str]:
         """The ids of the messages that are new to the agent: those this run adds, and tool results stored since it last ran."""
-        return frozenset([*self.buffered, *(message.id for message in self.accepted)])
+        return frozenset([*self.buffered_result_ids, *(message.id for message in self.accepted)])
 
 
 Announce = Callable[[Run], Iterable["Custom"]]

@@ -20,18 +20,18 @@ __all__ = ["EmittedItems"]
 
 
 class EmittedItems:
-    """The emitted items of one run. `open_calls` has the names of the calls that wait for a result; it is added to."""
+    """The emitted items of one run. `earlier_calls` has the names of the calls that wait for a result; it is added to."""
 
-    def __init__(self, composer: Composer, call_ids: ToolCallIds, open_calls: dict[str, str]) -> None:
+    def __init__(self, composer: Composer, call_ids: ToolCallIds, earlier_calls: dict[str, str]) -> None:
         self._composer = composer
         self._call_ids = call_ids
-        self._open_calls = open_calls
+        self._earlier_calls = earlier_calls
         self._client_ids: dict[str, str] = {}
         self._messages: list[tuple[str, StreamedMessage]] = []
 
     def emit_call(self, call: EmittedToolCall, subagent_id: SubagentId) -> list[Event]:
         call_id = self._client_ids[call.id] = self._call_ids.allocate_client_id("", call.id)
-        self._open_calls[call_id] = call.name
+        self._earlier_calls[call_id] = call.name
         started = self._composer.tool_start(call_id, call.name, subagent_id)
         return [*started, *self._composer.tool_args(call_id, call.arguments), *self._composer.tool_end(call_id)]
 
@@ -39,10 +39,10 @@ class EmittedItems:
         """Return the id of an emitted call for clients, if it is one."""
         return self._client_ids.get(native_id)
 
-    def waiting_calls(self) -> dict[str, str]:
+    def pending_tools(self) -> dict[str, str]:
         """Return the tools of the emitted calls without a result, by the calls' ids."""
         emitted = set(self._client_ids.values())
-        return {call_id: name for call_id, name in self._open_calls.items() if call_id in emitted}
+        return {call_id: name for call_id, name in self._earlier_calls.items() if call_id in emitted}
 
     def add_message(self, text: str, message: StreamedMessage) -> None:
         self._messages.append((text, message))

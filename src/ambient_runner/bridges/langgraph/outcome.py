@@ -42,8 +42,8 @@ def _run_outcome(
 ) -> Outcome:
     seconds, client_call_id = context.config.interrupt_timeout, context.call_ids.latest_client_id
     if translator.interrupts:
-        raised, open_calls = translator.interrupts.values(), translator.open_calls()
-        interrupts = [to_interrupt(interrupt, seconds, client_call_id, open_calls) for interrupt in raised]
+        raised, pending = translator.interrupts.values(), translator.pending_calls()
+        interrupts = [to_interrupt(interrupt, seconds, client_call_id, pending) for interrupt in raised]
         if not context.config.emit_interrupt_outcome:
             interrupts = [mark_event_only(interrupt) for interrupt in interrupts]
         return Interrupted(interrupts=interrupts)

@@ -274,7 +274,7 @@ def _translator_context(context: RunContext) -> TranslatorContext:
     return TranslatorContext(
         client_tools=frozenset(context.client_tools),
         message_ids=frozenset([*(message.id for message in messages), *context.call_ids.message_ids]),
-        open_calls={call.id: call.function.name for call in unanswered_tool_calls(messages)},
+        earlier_calls={call.id: call.function.name for call in unanswered_tool_calls(messages)},
         messages_key=config.messages_key,
         hidden_keys=config.hidden_keys,
         shared_keys=None if context.schema.output_keys is None else {*context.schema.output_keys, *config.shared_state},

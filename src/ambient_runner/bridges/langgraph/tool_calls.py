@@ -66,12 +66,12 @@ class ToolCalls:
         for call_id in earlier_calls:
             composer.continue_tool_call(call_id)
 
-    def waiting_calls(self, stored: Any) -> dict[str, str]:
+    def pending_tools(self, stored: Any) -> dict[str, str]:
         """Return the tools of the calls without a result: of the graph's conversation, also of earlier runs, and emitted ones."""
         tools: dict[str, str] = {call_id: call["name"] for call_id, call in self._unanswered_calls(stored)}
-        return tools | self.emitted.waiting_calls()
+        return tools | self.emitted.pending_tools()
 
-    def open_calls(self, stored: Any) -> list[tuple[str, str, Any]]:
+    def pending_calls(self, stored: Any) -> list[tuple[str, str, Any]]:
         """Return the calls without a result: id, name and arguments. Those of this run first, then those of the graph's conversation."""
         streamed = [open_call.call for open_call in chain.from_iterable(self._open_calls.values())]
         own = {call.client_id: (call.client_id, call.name, parse_json_or_text(call.arguments)) for call in streamed}

@@ -56,7 +56,7 @@ class TranslatorContext:
     """Names of the tools the client executes."""
     message_ids: frozenset[str] = frozenset()
     """Ids of the thread's messages: clients have these already."""
-    open_calls: Mapping[str, str] = field(default_factory=dict[str, str])
+    earlier_calls: Mapping[str, str] = field(default_factory=dict[str, str])
     """Calls of earlier runs that may be answered now: the tool's name by the call's id."""
     messages_key: str = "messages"
     hidden_keys: Collection[str] = ()
@@ -106,7 +106,7 @@ class Translator:
         self._known_ids = set(context.message_ids)
         self._emit_flags: dict[str, Mapping[str, Any]] = {}
         self._calls = ToolCalls(
-            self._composer, self._subagents, call_ids or ToolCallIds(), self._predictions, context.open_calls
+            self._composer, self._subagents, call_ids or ToolCallIds(), self._predictions, context.earlier_calls
         )
         self._emitted = self._calls.emitted
         self._running: Counter[tuple[SubagentId, str]] = Counter()
@@ -167,12 +167,12 @@ class Translator:
 
     def pending_client_calls(self) -> list[str]:
         """Return the client's calls without a result: of the graph's conversation, also of earlier runs, and emitted ones."""
-        waiting = self._calls.waiting_calls(self._stored_messages())
+        waiting = self._calls.pending_tools(self._stored_messages())
         return [call_id for call_id, name in waiting.items() if call_id and name in self._context.client_tools]
 
-    def open_calls(self) -> list[tuple[str, str, Any]]:
+    def pending_calls(self) -> list[tuple[str, str, Any]]:
         """Return the calls without a result: id, name and arguments. Those of this run first, then those of the graph's conversation."""
-        return self._calls.open_calls(self._stored_messages())
+        return self._calls.pending_calls(self._stored_messages())
 
     def _stored_messages(self) -> Any:
         return self.values.get(self._context.messages_key)

@@ -118,7 +118,7 @@ class StrandsRun:
         """Return RUN_FINISHED of a run that only took results of client tools."""
         self.memory = self._stored
         self._drivers.put_back(self._driver)
-        outcome = Success(pending_tool_call_ids=list(self._context.awaited_calls) or None)
+        outcome = Success(pending_tool_call_ids=list(self._context.pending_call_ids) or None)
         return RunFinished(thread_id=self._run_input.thread_id, run_id=self._run_input.run_id, outcome=outcome)
 
     def map_error(self, error: Exception) -> RunnerError:

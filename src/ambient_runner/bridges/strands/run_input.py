@@ -55,7 +55,7 @@ class RunContext:
     """Values for the agent's tools and hooks."""
     allowed_tools: frozenset[str] | None = None
     """Those of the agent's tools that the model may call; None for all."""
-    awaited_calls: tuple[str, ...] = ()
+    pending_call_ids: tuple[str, ...] = ()
     """Client tool calls of the last turn that have no result yet, although others have."""
     is_answered: bool = False
     """True if the input has only results of calls for which the model did not wait: it has answered already."""
@@ -63,7 +63,7 @@ class RunContext:
     @property
     def needs_model(self) -> bool:
         """False if the run only takes results that the client has sent."""
-        return not self.awaited_calls and not self.is_answered
+        return not self.pending_call_ids and not self.is_answered
 
     def call_ids(self) -> set[str]:
         """Return the ids of all tool calls of the thread."""
@@ -99,13 +99,13 @@ async def build_run_context(
         tools=tools,
         config=config,
         memory=memory,
-        awaited_calls=_awaited_calls(conversation, tools, continuing) if has_only_results else (),
+        pending_call_ids=_pending_call_ids(conversation, tools, continuing) if has_only_results else (),
         is_answered=has_only_results and ends_with_answer,
     )
     return context, hook_errors
 
 
-def _awaited_calls(conversation: list[Turn], tools: Toolbox, continuing: Collection[str]) -> tuple[str, ...]:
+def _pending_call_ids(conversation: list[Turn], tools: Toolbox, continuing: Collection[str]) -> tuple[str, ...]:
     """Return the client tool calls of the last turn without a result. A server does not start a run that has some."""
     last = conversation[-1]
     return tuple(
