@@ -171,6 +171,13 @@ async def test_an_approval_is_for_the_arguments_that_were_shown() -> None:
     )
 
 
+@pytest.mark.parametrize("edited", ['{"command": "true"}', ["true"], {}, 5, False], ids=repr)
+async def test_an_approval_with_malformed_edits_declines_the_call(edited: Any) -> None:
+    """The original command was executed."""
+    answer = to_permission_result(permission_request(), entry({"approved": True, "editedArgs": edited}))
+    assert answer == PermissionResultDeny(message=DECLINED)
+
+
 async def test_no_answer_declines_the_call() -> None:
     assert to_permission_result(permission_request(), None) == PermissionResultDeny(message=DECLINED)
 

@@ -15,6 +15,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
+from ambient_runner.bridges.langgraph.graph import StateSchema
+from ambient_runner.bridges.langgraph.state_edits import find_edits
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.event_reader import follow_run
 from tests.bridges.langgraph.remote_server import serving
@@ -212,3 +214,14 @@ async def test_the_output_schema_of_a_remote_graph_decides_what_is_shared(has_ou
         await thread.say("hi")
         state = (await thread.runner.view_thread(KEY)).state.value
     assert state == {"plan": "go"} if has_output else {"plan": "go", "notes": "secret"}
+
+
+@pytest.mark.parametrize(("stored", "sent", "is_valid"), [
+    (["a"], None, False), (["a"], 5, False), (["a"], {}, False), (["a"], ["b"], True), ({"x": 1}, {"x": 2}, True),
+    (1, "one", False), (1, 2.5, True), ("a", None, True), (None, ["b"], True), (True, "x", False),
+])  # fmt: skip
+def test_a_value_that_a_servers_reducer_may_not_combine_is_refused(stored: Any, sent: Any, is_valid: bool) -> None:
+    """The server kept it as a pending write, and every later run of the thread failed."""
+    schema = StateSchema(input_keys=None, is_remote=True)
+    edits = find_edits({"log": sent}, schema, {"log": stored})
+    assert edits.invalid_keys == ([] if is_valid else ["log"])

@@ -1,4 +1,4 @@
-"""Row 11: the graph's own messages are the truth. What it removes, replaces or never keeps leaves the thread, and models do not get it."""
+"""The graph's own messages are authoritative. What it removes, replaces or never keeps leaves the thread, and models do not get it."""
 
 from __future__ import annotations
 

@@ -299,3 +299,19 @@ async def test_a_client_that_keeps_the_history_itself_decides_what_the_model_see
         await thread.run(user("u1", "a"), message, user("u2", "b"))
         await thread.run(user("u1", "a"), e.AssistantMessage(id="other", content="edited"), user("u3", "c"))
     assert model.saw[1:] == [["user: a", "ai: one", "user: b"], ["user: a", "ai: edited", "user: c"]]
+
+
+async def test_a_message_that_comes_with_a_command_reaches_the_graph() -> None:
+    """Clients had it in the thread, and no model ever got it."""
+    model = ScriptedModel(says("One."), says("Two."), says("Three."))
+
+    async def answer(state: MessagesState) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer")
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    async with langgraph(compiled, config=LangGraphConfig(time_travel=True)) as thread:
+        await thread.say("a")
+        await thread.say("b", forwarded_props={"command": {"goto": "answer"}})
+        await thread.say("c")
+    assert model.saw[-1][-3:] == ["user: b", "ai: Two.", "user: c"]

@@ -102,7 +102,7 @@ def to_permission_result(request: PermissionRequest, entry: ResumeEntry | None) 
 
 def _decide_call(request: PermissionRequest, payload: Any) -> PermissionResult:
     decision = as_object(payload)
-    if not is_approved(decision):
+    if not is_approved(decision) or not _has_valid_edit(decision):
         reason = decision.get("message")
         return PermissionResultDeny(message=reason if isinstance(reason, str) and reason else DECLINED)
     edited = decision.get("editedArgs")
@@ -110,6 +110,12 @@ def _decide_call(request: PermissionRequest, payload: Any) -> PermissionResult:
         updated_input=dict(cast("Mapping[str, Any]", edited)) if isinstance(edited, Mapping) else request.input,
         updated_permissions=_session_rules(request.suggestions) if decision.get("always") is True else None,
     )
+
+
+def _has_valid_edit(decision: Mapping[str, Any]) -> bool:
+    """Return False for edited arguments that are not an object with members: the original call was not what the person approved."""
+    edited = decision.get("editedArgs")
+    return edited is None or (isinstance(edited, Mapping) and bool(cast("Mapping[str, Any]", edited)))
 
 
 def _session_rules(suggestions: Sequence[PermissionUpdate]) -> list[PermissionUpdate]:

@@ -133,7 +133,7 @@ def build_launch(
 
 
 def _system_prompt(ctx: PlatformContext) -> SystemPromptPreset:
-    """Return Claude Code's prompt with the platform's. Without `snapshot=False` a conversation keeps its first prompt for ever."""
+    """Return Claude Code's prompt with the platform's. Without `snapshot=False` a conversation keeps its first prompt forever."""
     append = _to_argument(ctx.system_prompt_append)
     return {"type": "preset", "preset": "claude_code", "append": append, "snapshot": False}
 

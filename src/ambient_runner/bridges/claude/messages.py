@@ -18,6 +18,7 @@ __all__ = ["Block", "content_text", "result_content", "text_block", "to_content_
 
 Block = dict[str, Any]
 
+_PDF = "application/pdf"
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
@@ -36,12 +37,18 @@ def _to_block(part: ContentPart) -> Block:
     match part:
         case TextPart(text=text):
             return text_block(text)
-        case ImagePart(source=DataSource(value=data, mime_type=kind)) if kind in _IMAGE_TYPES:
-            return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
-        case DocumentPart(source=DataSource(value=data, mime_type="application/pdf" as kind)):
-            return {"type": "document", "source": {"type": "base64", "media_type": kind, "data": data}}
+        case ImagePart(source=DataSource(value=data, mime_type=kind)) if _media_type(kind) in _IMAGE_TYPES and data:
+            return {"type": "image", "source": {"type": "base64", "media_type": _media_type(kind), "data": data}}
+        case DocumentPart(source=DataSource(value=data, mime_type=kind)) if _media_type(kind) == _PDF and data:
+            return {"type": "document", "source": {"type": "base64", "media_type": _PDF, "data": data}}
         case _:
             return text_block(attachment_placeholder(part))
+
+
+def _media_type(declared: str | None) -> str:
+    """Return the media type as the API spells it."""
+    kind = (declared or "").partition(";")[0].strip().lower()
+    return "image/jpeg" if kind == "image/jpg" else kind
 
 
 def to_mcp_blocks(content: Content) -> list[Block]:

@@ -37,6 +37,8 @@ class StateSchema:
     """Keys whose updates are combined with the stored value, so that replacing it takes an `Overwrite`."""
     initial_types: Mapping[str, type] = field(default_factory=dict[str, type])
     """Types of the initial values of reduced keys: a value of another type cannot be combined with them."""
+    is_remote: bool = False
+    """True if the graph is on a LangGraph server, which does not say how its keys are reduced."""
     has_context: bool = False
     recursion_limit: int | None = None
     """Maximum number of steps per run, if the graph sets it."""

@@ -64,6 +64,7 @@ class RemoteGraph:
             output_keys=output_keys or None,
             private_keys=frozenset(_schema_properties(schemas, "state_schema") if output_keys else ()) - output_keys,
             reduced_keys=frozenset({"messages"}),
+            is_remote=True,
             has_context=bool(_schema_properties(schemas, "context_schema")),
             recursion_limit=config.get("recursion_limit"),
         )

@@ -210,7 +210,9 @@ async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphIn
     command = _requested_command(thread.context)
     if command is not None:
         rejected = await graph.rejected_keys(thread.state, as_object(command.update), _goto_nodes(command))
-        return replace(plan, inputs=[command], undelivered_ids=(), edits=plan.edits.with_invalid(rejected))
+        update = {**_new_messages_input(thread), **as_object(command.update)}
+        inputs = [Command(goto=command.goto, update=update)]
+        return replace(plan, inputs=inputs, undelivered_ids=(), edits=plan.edits.with_invalid(rejected))
     return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
 
 

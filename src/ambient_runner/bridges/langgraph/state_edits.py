@@ -56,8 +56,25 @@ def find_edits(client_state: Mapping[str, Any], schema: StateSchema, stored: Map
     return StateEdits(
         values=values,
         previous={name: stored[name] for name in values if name in stored},
-        invalid_keys=[name for name, item in values.items() if not _is_allowed(schema.initial_types.get(name), item)],
+        invalid_keys=[
+            name
+            for name, item in values.items()
+            if not _is_allowed(schema.initial_types.get(name), item)
+            or (schema.is_remote and not _has_type_of(stored.get(name), item))
+        ],
     )
+
+
+def _has_type_of(stored: Any, item: Any) -> bool:
+    """Return True if the value can replace the stored one whatever its reducer is, which a LangGraph server does not say.
+
+    One that it cannot combine with a list fails this run and, because the server keeps it, every later one.
+    """
+    kinds = (list, dict, str, bool, (int, float))
+    if stored is None or (item is None and not isinstance(stored, list)):
+        return True
+    kind = next((kind for kind in kinds if isinstance(stored, kind)), object)
+    return isinstance(item, kind)
 
 
 def _is_allowed(kind: type | None, item: Any) -> bool:

@@ -7,7 +7,9 @@ import base64
 import binascii
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from strands.types import media
 
 from ambient_runner.bridges.toolkit.content import attachment_placeholder, context_text
 from ambient_runner.bridges.toolkit.json_values import as_object, parse_json_or_text, to_json_text
@@ -48,18 +50,26 @@ _MEDIA_KINDS: dict[type[Any], str] = {
     VideoPart: "video",
     DocumentPart: "document",
 }
-_FORMATS = {
+_AUDIO_SUBTYPES = {"mpeg": "mp3", "wave": "wav", "x-wav": "wav", "vnd.wave": "wav", "x-m4a": "m4a", "x-flac": "flac"}
+_SUBTYPES = {
     "jpg": "jpeg",
     "plain": "txt",
     "markdown": "md",
-    "mpeg": "mp3",
-    "x-wav": "wav",
+    "x-markdown": "md",
+    "3gpp": "three_gp",
     "msword": "doc",
     "vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "vnd.ms-excel": "xls",
     "vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
     "quicktime": "mov",
     "x-matroska": "mkv",
+}
+"""The SDK's names of subtypes that have others."""
+_FORMATS: dict[str, frozenset[str]] = {
+    "image": frozenset(get_args(media.ImageFormat)),
+    "audio": frozenset(get_args(media.AudioFormat)),
+    "video": frozenset(get_args(media.VideoFormat)),
+    "document": frozenset(get_args(media.DocumentFormat)),
 }
 _MIME_TYPES = {
     ("document", "txt"): "text/plain",
@@ -154,10 +164,10 @@ def _content_block(part: ContentPart, index: int) -> Block | None:
     if isinstance(part, TextPart):
         return {"text": part.text} if part.text else None
     kind, source = _MEDIA_KINDS[type(part)], part.source
-    native_source = _media_source(source)
-    if native_source is None:
+    native_source, media_format = _media_source(source), _media_format(kind, source.mime_type or "")
+    if native_source is None or media_format is None:
         return {"text": attachment_placeholder(part)}
-    block: Block = {"format": _media_format(source.mime_type, source.value), "source": native_source}
+    block: Block = {"format": media_format, "source": native_source}
     if kind == "document":
         block["name"] = _document_name(part.metadata, index)
     return {kind: block}
@@ -167,17 +177,20 @@ def _media_source(source: Any) -> Block | None:
     match source:
         case DataSource(value=value):
             try:
-                return {"bytes": base64.b64decode(value, validate=True)}
+                data = base64.b64decode(value, validate=True)
             except binascii.Error:
                 return None
+            return {"bytes": data} if data else None
         case _:
             # A client's URL is neither fetched from inside our network nor read with the server's credentials (`s3://`).
             return None
 
 
-def _media_format(mime_type: str | None, value: str) -> str:
-    subtype = (mime_type or value.rpartition(".")[2] or "txt").rpartition("/")[2].partition(";")[0].lower()
-    return _FORMATS.get(subtype, subtype)
+def _media_format(kind: str, mime_type: str) -> str | None:
+    """Return the SDK's name of a media type; None for one it does not know: a provider would refuse it, in every later run too."""
+    subtype = mime_type.rpartition("/")[2].partition(";")[0].strip().lower()
+    name = (_AUDIO_SUBTYPES if kind == "audio" else _SUBTYPES).get(subtype, subtype)
+    return name if name in _FORMATS[kind] else None
 
 
 def _document_name(metadata: Any, index: int) -> str:
