@@ -318,7 +318,6 @@ def _private_reads(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("bridge", EXTRA_FILES)
 def test_only_sdk_py_reads_private_names_of_a_bridges_sdk(bridge: str) -> None:
-    """Row 25."""
     files = [path for path in (SOURCE / "bridges" / bridge).glob("*.py") if path.stem != "sdk"]
     assert {path.name: names for path in files if (names := _private_reads(path))} == {}
 

@@ -1,5 +1,5 @@
-"""Row 25: the ranges of SDK versions that are declared, documented and tested are the same. `make test-versions` runs the tests at both
-ends of each; this is its short form."""
+"""The ranges of SDK versions that are declared, documented and tested are the same. `make test-versions` runs the tests at both
+ends of each range; this is its short form."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI, Request
 
-from ambient_runner.bridges.strands.bridge import StrandsBridge
+from ambient_runner.bridges.agui import AGUIBridge
+from ambient_runner.bridges.strands.bridge import StrandsBridge, is_strands_agent
 
 from ambient_runner.bridges.strands.agent import StrandsAgent  # isort: skip  after the bridge, whose error names the missing package
 from ambient_runner.bridges.strands.config import (
@@ -29,6 +30,7 @@ from ambient_runner.bridges.strands.config import (
 )
 from ambient_runner.bridges.strands.run_input import INVOCATION_STATE
 from ambient_runner.bridges.strands.url_fetch import UrlFetchPolicy
+from ambient_runner.bridges.toolkit.agent_runs import has_own_run
 from ambient_runner.bridges.toolkit.callbacks import call_hook
 from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError
@@ -38,6 +40,7 @@ from ambient_runner.server.app import add_ambient_endpoints
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.config import Settings
     from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.run import Middleware, RunAttribute
@@ -88,12 +91,12 @@ def add_strands_fastapi_endpoint(
     """
     return add_ambient_endpoints(
         app,
-        agents=strands_agents(agent),
+        agents=build_strands_agents(agent),
         prefix=path,
         settings=_with_origins(settings or read_settings(), origins),
         authorize=authorize,
         middleware=middleware,
-        prepare_run=prepare_invocation_state(invocation_state_provider),
+        prepare_run=invocation_state_hook(invocation_state_provider),
     )
 
 
@@ -135,14 +138,19 @@ def add_ping(app: FastAPI | APIRouter, path: str, **options: Any) -> None:
         return {"status": "healthy"}
 
 
-def strands_agents(agent: Any) -> dict[str, StrandsBridge]:
-    """Return the agent by its name, as `add_ambient_endpoints` takes it, with the client tools of a StrandsAgent. Raises: ConfigError."""
-    strands_agent = agent if isinstance(agent, StrandsAgent) else StrandsAgent(agent)
+def build_strands_agents(agent: Any) -> dict[str, PlatformBridge]:
+    """Return the agent by its name, as `add_ambient_endpoints` takes it, with the client tools of a StrandsAgent.
+
+    An object that has a `run`, but nothing else of a StrandsAgent, is served as any AG-UI agent. Raises: ConfigError.
+    """
+    if not is_strands_agent(agent) and has_own_run(agent, StrandsAgent):
+        return {getattr(agent, "name", "strands"): AGUIBridge(agent)}
+    strands_agent = agent if is_strands_agent(agent) else StrandsAgent(agent)
     rule = strands_agent.config.client_tools
     return {strands_agent.name: StrandsBridge(strands_agent, client_tools="all" if rule is None else rule)}
 
 
-def prepare_invocation_state(provider: InvocationStateProvider | None) -> PrepareRun | None:
+def invocation_state_hook(provider: InvocationStateProvider | None) -> PrepareRun | None:
     """Return the hook that calls the provider for each request; None without a provider."""
     if provider is None:
         return None

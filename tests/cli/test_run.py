@@ -268,7 +268,6 @@ graph = create_agent(model, [send_mail], middleware=[review], checkpointer=InMem
 def test_a_call_reviewed_by_langchains_middleware_is_answered_in_the_terminal(
     ambient: Callable[..., Any], project: Callable[..., None], lines: str, result: str
 ) -> None:
-    """Row 14."""
     project(reviewed=REVIEWED)
     code, out, _ = ambient("run", "mine=reviewed:graph", "hi", stdin=lines)
     assert (code, out.count("[error]")) == (0, 0)

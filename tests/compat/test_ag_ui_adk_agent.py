@@ -32,6 +32,9 @@ from ambient_runner.compat.ag_ui_adk import (
     PredictStateMapping,
     SessionManager,
     adk_events_to_messages,
+    get_a2ui_tool,
+    is_auto_injected_a2ui_tool,
+    plan_a2ui_injection,
 )
 from tests.bridges.adk.scripted import HANG, Scripted, call
 from tests.machine_speed import unless_hung
@@ -300,3 +303,19 @@ async def test_a_predicted_change_is_confirmed_by_the_client(confirms: bool) -> 
     answer = ToolMessage(id="a", tool_call_id=confirmation, content='{"accepted": true}')
     await collect(agent, run_input(UserMessage(id="1", content="Hello!"), asked, answer))
     assert model.saw[2][-1] == ("user", "I accept the changes.")
+
+
+async def test_the_a2ui_tool_tells_the_model_that_a2ui_is_not_supported(caplog: pytest.LogCaptureFixture) -> None:
+    """An import of the A2UI names once failed, and with it every agent of a server."""
+    model = Scripted.of([call("generate_a2ui", "c1")], ["Sorry."])
+    a2ui_tool = get_a2ui_tool({"model": model, "default_catalog_id": "catalog", "recovery": {"maxAttempts": 3}})
+    assert "A2UI" in caplog.text
+    root = LlmAgent(name="a2ui", model=model, tools=[a2ui_tool, AGUIToolset()])
+    events = await collect(ADKAgent(root, app_name="demo", user_id="ada"), run_input())
+    assert types_of(events)[-1] == "RUN_FINISHED"
+    assert model.saw[1][-1] == (
+        "user",
+        ("result", "generate_a2ui", {"result": "A2UI is not supported here. Answer in text."}),
+    )
+    plan = plan_a2ui_injection(model=model, input=run_input(), existing_tool_names=[], config={})
+    assert (plan, is_auto_injected_a2ui_tool(a2ui_tool)) == (None, False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +14,7 @@ from ag_ui.core import AssistantMessage, FunctionCall, RunAgentInput, ToolCall, 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.middleware.cors import CORSMiddleware
 from google.adk.agents import LlmAgent
-from google.adk.tools import ToolContext
+from google.adk.tools import LongRunningFunctionTool, ToolContext
 
 from ambient_runner.compat.ag_ui_adk import (
     ADKAgent,
@@ -204,6 +206,38 @@ async def test_a_client_tool_is_answered_over_http() -> None:
         body = run_body("hi", thread="t", tools=[tool])
         body["messages"] = [{"id": "a", "role": "tool", "toolCallId": "c1", "content": "greeted"}]
         assert text_of(await client.post("/", json=body)) == "done"
+
+
+def approve(item: str) -> dict[str, str]:
+    """Request an approval."""
+    return {"status": "pending"}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_the_client_answers_a_long_running_tool_that_has_returned_a_first_result(
+    is_restarted: bool, tmp_path: Path
+) -> None:
+    """The run once continued with the first result, and the client's was refused with 422."""
+    settings = dataclasses.replace(SETTINGS, store=f"sqlite:///{tmp_path / 'ambient.db'}")
+    model = Scripted.of([call("approve", "c1", item="a")], ["Approved."])
+    answer = run_body("hi")
+    answer["messages"] = [{"id": "r1", "role": "tool", "toolCallId": "c1", "content": '{"status": "approved"}'}]
+
+    def create() -> FastAPI:
+        root = LlmAgent(name="root", model=model, tools=[LongRunningFunctionTool(approve)])
+        return create_adk_app(ADKAgent(root, app_name="demo", user_id="ada"), settings=settings)
+
+    app = create()
+    async with client_of(app) as client:
+        first = await client.post("/", json=run_body("hi"))
+        second = None if is_restarted else await client.post("/", json=answer)
+    if second is None:
+        async with client_of(create()) as client:
+            second = await client.post("/", json=answer)
+    assert "TOOL_CALL_RESULT" not in types_of(first)
+    assert frames(first)[-1][1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
+    assert text_of(second) == "Approved."
+    assert model.saw[1][-1] == ("user", ("result", "approve", {"status": "approved"}))
 
 
 async def test_a_dependency_decides_who_may_use_any_route_of_the_agent() -> None:

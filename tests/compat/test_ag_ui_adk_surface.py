@@ -25,8 +25,12 @@ PUBLISHED = {
     "normalize_predict_state",
     "adk_events_to_messages",
     "AGUIToolset",
+    "get_a2ui_tool",
+    "A2UISubAgentTool",
+    "plan_a2ui_injection",
+    "is_auto_injected_a2ui_tool",
 }
-"""All public names but those of A2UI."""
+"""All public names."""
 
 AGENT = """adk_agent app_name session_timeout_seconds app_name_extractor user_id user_id_extractor session_service session_manager
 artifact_service memory_service credential_service run_config_factory use_in_memory_services execution_timeout_seconds tool_timeout_seconds
@@ -81,6 +85,7 @@ def test_a_toolset_takes_keywords_only() -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
+        ("a2ui_tool", "get_a2ui_tool"),
         ("adk_agent", "ADKAgent"),
         ("agui_toolset", "AGUIToolset"),
         ("config", "PredictStateMapping"),

@@ -39,9 +39,11 @@ StrandsAgent INTERRUPT_CANCELLED CITATIONS_METADATA_KEY create_proxy_tool sync_p
 TemplateToolsSelectionError EXEMPT_EVERY_TEMPLATE_TOOL create_strands_app UrlFetchPolicy UrlFetchPolicyError DEFAULT_URL_FETCH_POLICY
 add_strands_fastapi_endpoint InvocationStateProvider add_ping StrandsAgentConfig ToolBehavior ToolCallContext ToolResultContext
 ToolStreamEventContext PredictStateMapping SessionManagerProvider TemplateToolsProvider ToolStreamEventHandler Interrupt ResumeEntry
-RunFinishedInterruptOutcome RunFinishedSuccessOutcome
+RunFinishedInterruptOutcome RunFinishedSuccessOutcome A2UI_STREAM_KEY A2UI_OPERATIONS_KEY A2UIToolParams A2UIGuidelines BASIC_CATALOG_ID
+get_a2ui_tools is_auto_injected_a2ui_tool plan_a2ui_injection
 """.split()  # noqa: SIM905
 PUBLISHED_MODULES = {
+    "a2ui_tool": ["get_a2ui_tools", "plan_a2ui_injection"],
     "agent": ["StrandsAgent", "INTERRUPT_CANCELLED"],
     "config": ["StrandsAgentConfig", "ToolBehavior", "maybe_await", "normalize_predict_state"],
     "endpoint": ["add_strands_fastapi_endpoint", "add_ping"],
@@ -78,7 +80,7 @@ FIELDS = {
 }
 
 
-def test_every_published_name_exists_except_those_for_a2ui() -> None:
+def test_every_published_name_exists() -> None:
     assert sorted(compat.__all__) == sorted(PUBLISHED_NAMES)
 
 
@@ -519,6 +521,22 @@ async def test_an_endpoint_may_be_on_a_router_and_have_dependencies() -> None:
 def test_an_a2ui_configuration_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     StrandsAgentConfig(a2ui={"inject_a2ui_tool": True})
     assert "A2UI" in caplog.text
+
+
+async def test_the_a2ui_tool_tells_the_model_that_a2ui_is_not_supported(caplog: pytest.LogCaptureFixture) -> None:
+    """An import of the A2UI names once failed, and with it every agent of a server."""
+    model = ScriptedModel(calls(call("c1", "generate_a2ui", '{"intent": "create"}')), says("Sorry."))
+    a2ui_tool = compat.get_a2ui_tools(
+        {"model": model, "default_catalog_id": compat.BASIC_CATALOG_ID, "recovery": {"maxAttempts": 3}}
+    )
+    assert "A2UI" in caplog.text
+    events = await collect(StrandsAgent(agent_of(model, a2ui_tool), "helper"), run_input())
+    assert [event.content for event in events if event.type == ag.EventType.TOOL_CALL_RESULT] == [
+        "A2UI is not supported here. Answer in text."
+    ]
+    assert kinds(events)[-1] == "RUN_FINISHED"
+    plan = compat.plan_a2ui_injection(model=model, input=run_input(), existing_tool_names=[], config={})
+    assert (plan, compat.is_auto_injected_a2ui_tool(a2ui_tool)) == (None, False)
 
 
 def client_tool(name: str) -> ag.Tool:

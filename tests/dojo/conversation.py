@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Conversation", "Missing", "PageTurn", "need"]
+__all__ = ["Conversation", "Missing", "PageTurn", "require"]
 
 Json = dict[str, Any]
 
@@ -15,10 +15,10 @@ class Missing(AssertionError):
     """The page does not get what it reads."""
 
 
-def need(is_there: bool, what: str) -> None:
-    """Raises: Missing, if this is not so: `what` is a sentence about what the page needs."""
-    if not is_there:
-        raise Missing(what)
+def require(condition: bool, description: str) -> None:
+    """Check something that the page needs. `description` says what that is. Raises: Missing."""
+    if not condition:
+        raise Missing(description)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Conversation:
         """Raises: Missing, if the client did not accept a run or a run failed."""
         turns: list[PageTurn] = []
         for seen in report["turns"]:
-            need(seen["error"] is None, f"the client accepts the run: {seen['error']}")
-            need(seen["ending"] == "RUN_FINISHED", f"the run succeeds: {seen['ending']}")
+            require(seen["error"] is None, f"the client accepts the run: {seen['error']}")
+            require(seen["ending"] == "RUN_FINISHED", f"the run succeeds: {seen['ending']}")
             turns.append(PageTurn(seen, seen["before"]))
         return cls(turns)

@@ -1,10 +1,10 @@
-"""Features that do not work yet, or cannot work, by feature and framework, each with its reason for the docs."""
+"""Features that do not work, by feature and framework, each with its reason for the docs."""
 
 from __future__ import annotations
 
 from tests.dojo.features import FEATURES, Feature
 
-__all__ = ["FRAMEWORKS", "LACKS", "NOT_YET", "NO_AGENT", "features_of"]
+__all__ = ["CLIENT_LIMITATIONS", "FRAMEWORKS", "KNOWN_FAILURES", "NO_AGENT", "features_of"]
 
 FRAMEWORKS = {
     "langgraph": "LangGraph",
@@ -26,10 +26,10 @@ NO_AGENT: dict[tuple[str, str], str] = {
 }
 """No agent can be written for the page, and why."""
 
-NOT_YET: dict[tuple[str, str], str] = {}
-"""There is an agent, and the page does not get what it reads. A test fails when that changes."""
+KNOWN_FAILURES: dict[tuple[str, str], str] = {}
+"""Features whose page does not get what it reads from the agent, and why. A test fails when one works."""
 
-LACKS: dict[tuple[str, str], str] = {
+CLIENT_LIMITATIONS: dict[tuple[str, str], str] = {
     ("agentic_chat_reasoning", "ag-ui-client-0.0.42"): "It knows no reasoning.",
 }
 """Features that an older client cannot show, by feature and package."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.dojo.differences import FRAMEWORKS, NO_AGENT, NOT_YET
+from tests.dojo.differences import FRAMEWORKS, KNOWN_FAILURES, NO_AGENT
 from tests.dojo.features import FEATURES
 
 __all__ = ["PAGE", "render_page"]
@@ -17,8 +17,8 @@ _INTRODUCTION = (
     "Each page of the AG-UI dojo shows one feature of the protocol. This table says which of them work with an agent of which framework "
     "behind this server.\n"
     "It is written by `make features`: one server has small agents on the real SDKs, with scripted models; the official clients 1.0.0 "
-    "and 0.0.59 have each page's\n"
-    "conversation with each agent, and a check decides whether the page gets every event and field that it reads. `make test` does the "
+    "and 0.0.59 run each page's\n"
+    "conversation against each agent, and a check decides whether the page gets every event and field that it reads. `make test` does the "
     "same and compares the result\n"
     "with this page; `make test-all` also uses the clients 0.0.57, 0.0.55 and 0.0.42.\n"
 )
@@ -54,7 +54,7 @@ def render_page(works: Mapping[tuple[str, str], bool]) -> str:
 def _cell(cell: tuple[str, str], works: Mapping[tuple[str, str], bool], reasons: list[str]) -> str:
     if works.get(cell):
         return "yes"
-    reason = NO_AGENT.get(cell) or NOT_YET.get(cell) or "The test of this cell fails."
+    reason = NO_AGENT.get(cell) or KNOWN_FAILURES.get(cell) or "The test of this cell fails."
     if reason not in reasons:
         reasons.append(reason)
     return f"no ({reasons.index(reason) + 1})"

@@ -1,6 +1,6 @@
-"""The features of the AG-UI dojo: for each the conversation that its page has, what the page reads, and what the model behind it says.
+"""The features of the AG-UI dojo: for each the conversation of its page, what the page reads, and the replies of the model.
 
-`tests/e2e/clients/dojo.mjs` has the conversation as the page's components have it.
+`tests/e2e/clients/dojo.mjs` runs the conversation as the page's components do.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Feature:
         return self.name.replace("_", " ").capitalize().replace(" ui", " UI")
 
     @property
-    def talk(self) -> Json:
+    def conversation(self) -> Json:
         """The conversation as `dojo.mjs` reads it."""
         return {"tools": self.tools, "context": self.context, "state": self.state, "turns": self.turns}
 

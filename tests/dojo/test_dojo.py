@@ -1,6 +1,6 @@
 """The pages of the AG-UI dojo against agents of every framework, through the official clients.
 
-One server has all agents (`app.py`), and one Node process has all conversations (`tests/e2e/clients/dojo.mjs`).
+One server has all agents (`app.py`), and one Node process runs all conversations (`tests/e2e/clients/dojo.mjs`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from tests.dojo.conversation import Conversation, Missing
-from tests.dojo.differences import FRAMEWORKS, LACKS, NOT_YET, features_of
+from tests.dojo.differences import CLIENT_LIMITATIONS, FRAMEWORKS, KNOWN_FAILURES, features_of
 from tests.dojo.docs_page import PAGE, render_page
 from tests.dojo.features import Feature
 from tests.e2e.leaving import serving
@@ -32,11 +32,13 @@ CELLS = [
 def reports(tmp_path_factory: pytest.TempPathFactory, long: bool) -> Reports:
     """The conversations of each client with each agent."""
     clients = {installed(name): "" for name in PACKAGES} | (OLDER if long else {})
-    talks = {
-        f"{framework}-{feature.name}": feature.talk for framework in FRAMEWORKS for feature in features_of(framework)
+    conversations = {
+        f"{framework}-{feature.name}": feature.conversation
+        for framework in FRAMEWORKS
+        for feature in features_of(framework)
     }
     with serving("tests.dojo.app:app", tmp_path_factory.mktemp("dojo")) as server:
-        job = {"url": server.url, "prefix": uuid4().hex[:8], "clients": clients, "talks": talks}
+        job = {"url": server.url, "prefix": uuid4().hex[:8], "clients": clients, "conversations": conversations}
         done = subprocess.run(
             ["node", str(CLIENTS / "dojo.mjs")],
             input=json.dumps(job),
@@ -64,9 +66,9 @@ def find_missing(reports: Reports, feature: Feature, framework: str) -> dict[str
 @pytest.mark.parametrize(("feature", "framework"), CELLS)
 def test_a_page_gets_what_it_reads(reports: Reports, feature: Feature, framework: str) -> None:
     missing = find_missing(reports, feature, framework)
-    expected = [client for client in reports if (feature.name, client) in LACKS]
-    if (feature.name, framework) in NOT_YET:
-        assert missing, "it works now: take it out of differences.py, and run `make features`"
+    expected = [client for client in reports if (feature.name, client) in CLIENT_LIMITATIONS]
+    if (feature.name, framework) in KNOWN_FAILURES:
+        assert missing, "it works now: remove it from KNOWN_FAILURES and run `make features`"
     else:
         assert missing == {client: missing.get(client, "works now") for client in expected}
 

@@ -54,7 +54,7 @@ async def say(server: Child, thread: str, text: str) -> list[dict[str, Any]]:
 
 
 def shown(events: list[dict[str, Any]]) -> list[str]:
-    """What the agent says it was shown."""
+    """Return the messages that the agent reports it was sent."""
     return json.loads(text_of(events))
 
 
@@ -145,7 +145,7 @@ async def test_an_interrupt_survives_its_server_by_being_raised_again(directory:
                 again = one_run(events_of(await run(gateway.url, answer(asked))))
                 done = one_run(events_of(await run(gateway.url, answer(again))))
     assert [ending(events) for events in (asked, again, done)] == ["interrupt", "interrupt", "success"]
-    # Row 7: the answer that was lost is announced.
+    # The answer that the runner lost is reported.
     assert lapsed(again) == [[interrupt["id"] for interrupt in asked[-1]["outcome"]["interrupts"]]]
     assert lapsed(done) == []
     assert text_of(done) == "Approved: I may the deploy."

@@ -254,7 +254,7 @@ async def test_a_thread_whose_directory_became_a_link_fails_until_it_is_deleted(
 
 
 async def test_facts_since_the_last_run_follow_the_start_of_the_next_one_without_ids(tmp_path: Path) -> None:
-    """Row 6: a client that only posts runs never heard of them."""
+    """A client that only posts runs never received them."""
     url = repository(tmp_path / "origin" / "api", {})
     feedback = {"type": "META", "metaType": "thumbs_up", "threadId": "t", "payload": {}}
     patch = [{"op": "add", "path": "/plan", "value": 1}]

@@ -1,4 +1,4 @@
-"""Row 7: the platform routes of a gateway, answered by the server that runs the agent."""
+"""The platform routes of a gateway, answered by the server that runs the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 11: who reads a run after its agent took content back does not receive that content, whichever way they read it."""
+"""Withdrawn content is not sent to clients that read the run afterwards, through any route."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from fastapi import HTTPException
 
 from ambient_runner.adk.routes import ADKEndpoints, adk_history_routes, adk_routes
 from ambient_runner.bridges.adk.bridge import ADKBridge
+from ambient_runner.bridges.adk.client_toolset import ClientToolset
 from ambient_runner.bridges.adk.config import ConfigContext, RunnerConfig, SessionLockConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, InputInfo, TranslateEvent
 from ambient_runner.bridges.adk.sessions import SessionLocation
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADKBridge",
+    "ClientToolset",
     "ConfigContext",
     "HandlerContext",
     "InputInfo",

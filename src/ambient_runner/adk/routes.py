@@ -42,6 +42,7 @@ from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import Actor, QueueLimits
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.request_parsing import client_profile, read_body
+from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.runs import (
     disconnect_policy,
     parse_run_input,
@@ -279,7 +280,7 @@ def adk_routes(endpoints: ADKEndpoints, path: str = "/", router: APIRouter | Non
 
 def adk_history_routes(endpoints: ADKEndpoints) -> APIRouter:
     """Return the router with the five history and state routes of the ADK AGUI Middleware."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
     @router.get("/thread/list")
     async def list_threads(request: Request) -> Response:

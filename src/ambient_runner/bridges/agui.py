@@ -125,8 +125,9 @@ def _agent_for_thread(agent: Any, ctx: PlatformContext) -> tuple[Any, bool]:
         return agent, False
     if isinstance(agent, type) or not _has_run(agent):
         return agent(*([ctx] if required_parameters(agent) else [])), True
-    clone = getattr(agent, "clone", None)
-    return (clone(), True) if callable(clone) else (agent, False)
+    # A wrapper that passes on the attributes of its agent would be left out: its `clone` returns a clone of that agent.
+    is_cloneable = callable(getattr(agent.__class__, "clone", None))
+    return (agent.clone(), True) if is_cloneable else (agent, False)
 
 
 def is_agui_agent(candidate: object) -> bool:

@@ -265,7 +265,7 @@ def result_of(events: list[e.Event]) -> Any:
     ("output", "shown"), [("Done.", "Done."), ({"sum": 3}, '{"sum":3}'), ([1, 2], "[1,2]"), (0, "0")]
 )
 async def test_the_output_of_a_workflow_is_the_result_of_the_run_and_text(output: Any, shown: str) -> None:
-    """Row 24: it was nowhere. A value of a node inside is not the output."""
+    """The output was neither sent as text nor set as the result. The value of an inner node is not the output."""
 
     def first(node_input: Any) -> str:
         return "inside"
@@ -281,7 +281,6 @@ async def test_the_output_of_a_workflow_is_the_result_of_the_run_and_text(output
 
 
 async def test_a_workflow_that_ends_with_an_agent_has_its_text_once_and_as_the_result() -> None:
-    """Row 24."""
     flow = Workflow(name="flow", edges=[(START, speaker("one", ["A"])[0], speaker("two", ["B", "C"])[0])])
     async with talking(flow) as talk:
         events = await talk.run(user("u1"))
@@ -290,8 +289,6 @@ async def test_a_workflow_that_ends_with_an_agent_has_its_text_once_and_as_the_r
 
 
 async def test_a_workflow_that_ends_with_data_has_it_as_the_result() -> None:
-    """Row 24."""
-
     class City(BaseModel):
         name: str
 

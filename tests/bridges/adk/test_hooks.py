@@ -424,7 +424,7 @@ class Made:
 
 
 async def test_a_handler_class_gets_the_request_if_its_constructor_takes_it() -> None:
-    """Row 21: the classes of the ADK AGUI Middleware have `__init__(self, input_info)`."""
+    """The handler classes of the ADK AGUI Middleware have `__init__(self, input_info)`."""
     handlers = HandlerContext(
         in_out_record_handler=Made.Recorder,
         adk_event_handler=Made.AdkEvents,
@@ -443,7 +443,7 @@ async def test_a_handler_class_gets_the_request_if_its_constructor_takes_it() ->
 
 
 async def test_a_transformer_changes_tools_context_and_state() -> None:
-    """Row 24: all of it was ignored."""
+    """The tools, the context and the state that a transformer returned were ignored."""
 
     def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
         return run_input.model_copy(
@@ -474,8 +474,6 @@ async def test_a_transformer_changes_tools_context_and_state() -> None:
 
 
 async def test_a_transformer_adds_messages_and_changes_results() -> None:
-    """Row 24."""
-
     def convert(run_input: RunAgentInput, pending: dict[str, str]) -> RunAgentInput:
         messages: list[Any] = []
         for message in run_input.messages:

@@ -27,7 +27,7 @@ from tests.machine_speed import unless_hung
 from tests.world import user
 
 STORES = ["memory", "database"]
-"""Where ADK keeps its sessions: in each replica's own memory, or in a database both have."""
+"""The store of ADK's sessions: the memory of each replica, or a database that both share."""
 PAINT = e.Tool(name="paint", description="Paint.", parameters={"type": "object"})
 
 
@@ -41,7 +41,7 @@ def pay(amount: int) -> dict[str, Any]:
 
 
 def answer(llm_request: Any) -> list[Any]:
-    """What the model says: it depends on the last word alone, so it does not matter which replica asks."""
+    """Return the model's answer. It depends on the last word alone, so both replicas get the same one."""
     last = llm_request.contents[-1].parts[-1]
     if last.function_response is not None:
         return [f"Got {last.function_response.response}"]
@@ -117,7 +117,7 @@ async def replica(
 
 
 async def ended(run: Any) -> str:
-    """How a request ended: in its last word, or with the code of the refusal."""
+    """Return the last word of a request's stream, or the code of its refusal."""
     try:
         return str((await run)[-1])
     except RunnerError as error:
@@ -239,7 +239,7 @@ def texts(messages: list[e.Message]) -> list[tuple[str, Any]]:
 
 
 async def test_a_server_with_a_store_of_its_own_adopts_the_turns_of_another(tmp_path: Path) -> None:
-    """Row 23: each rewound the turns of the other."""
+    """Each server rewound the turns of the other."""
     async with apart(tmp_path) as (a, b):
         await a.talk.say("u1", "one")
         assert await b.talk.say("u2", "two") == ["RS", "TS m1", "TC Heard two", "TE", "RF"]
@@ -260,7 +260,7 @@ async def test_a_server_with_a_store_of_its_own_adopts_the_turns_of_another(tmp_
 
 
 async def test_a_client_that_talks_to_both_servers_finds_each_message_once(tmp_path: Path) -> None:
-    """Row 23: a client sends all its messages, also those that the other server answered."""
+    """A client sends all its messages, including those that the other server answered."""
     async with apart(tmp_path) as (a, b):
         await a.talk.run(user("u1", "one"))
         for server, other, number in ((b, a, 2), (a, b, 3), (b, a, 4)):
@@ -274,7 +274,6 @@ async def test_a_client_that_talks_to_both_servers_finds_each_message_once(tmp_p
 
 
 async def test_the_calls_and_the_state_of_another_server_are_adopted(tmp_path: Path) -> None:
-    """Row 23."""
     async with apart(tmp_path) as (a, b):
         await a.talk.say("u1", "one", state={"kept": 1, "changed": 1})
         [question] = questions(await b.talk.run(user("u2", "pay 1"), state={"kept": 1, "changed": 2, "added": 3}))
@@ -301,7 +300,7 @@ async def test_the_calls_and_the_state_of_another_server_are_adopted(tmp_path: P
 
 
 async def test_a_run_during_which_another_server_writes_is_refused_with_a_reason(tmp_path: Path) -> None:
-    """Row 23: at the same time. Nothing of the other server is lost."""
+    """Two servers run the same session at the same time. No message of the other server is lost."""
     async with apart(tmp_path) as (a, b):
         await a.talk.say("u1", "one")
         entered, go_on = asyncio.Event(), asyncio.Event()

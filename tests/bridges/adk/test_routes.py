@@ -148,7 +148,7 @@ def test_a_service_needs_to_know_whose_requests_it_gets() -> None:
 
 
 async def test_the_configurations_may_come_in_either_order_and_plugins_may_be_none() -> None:
-    """Row 24: the package has `(agent, config_context, runner_config)`, its document the other order."""
+    """The ADK AGUI Middleware has `(agent, config_context, runner_config)`; its documentation has the other order."""
     for arguments in (
         (by_header(), RunnerConfig(plugins=None)),
         (by_header(),),
@@ -367,7 +367,7 @@ def waiting_agent(done: anyio.Event) -> tuple[LlmAgent, Scripted]:
 
 
 async def test_fifty_requests_on_one_session_are_all_served_in_their_order() -> None:
-    """Row 22: the configured time is a deadline, not a number of wake-ups."""
+    """The configured waiting time is a deadline, not a number of wake-ups."""
     done = anyio.Event()
     root, model = waiting_agent(done)
     responses: dict[str, httpx.Response] = {}
@@ -391,7 +391,7 @@ async def test_fifty_requests_on_one_session_are_all_served_in_their_order() -> 
 
 
 async def test_a_request_is_refused_only_after_the_whole_time_it_may_wait() -> None:
-    """Row 22: runs that start and end meanwhile do not use up its retries."""
+    """Runs that start and end while a request waits do not use up its retries."""
     root, model = agent([piece(text("One")), HANG])
     impatient = SessionLockConfig(lock_retry_times=3, lock_retry_interval=0.1)
     async with serving(root, by_header(session_lock_config=impatient)) as client:
@@ -466,7 +466,6 @@ async def test_a_lock_handler_is_called_first_and_released_at_the_end() -> None:
 
 
 async def test_handlers_of_the_published_shape_get_the_request_and_the_lock_configuration() -> None:
-    """Row 21."""
     made: dict[str, Any] = {}
 
     class Lock(Turnstile):
@@ -702,7 +701,7 @@ async def test_the_five_helper_functions_return_the_same() -> None:
 
 
 async def test_the_helper_functions_answer_404_for_an_unknown_thread() -> None:
-    """Row 24: in a route of the application they were a 500."""
+    """In a route of the application, an unknown thread was a 500."""
     root, _ = agent()
     app, router = FastAPI(), APIRouter(prefix="/mine")
     service = SSEService(root, RunnerConfig(), by_header(), settings=SETTINGS)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from google.adk.agents import LlmAgent, RunConfig
 from google.adk.events import Event
+from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 from pydantic import BaseModel
 
@@ -75,6 +76,31 @@ async def test_text_before_a_call_is_sent_once() -> None:
     before = ["TS m1", "TC Let me ", "TC check.", "TE"]
     assert stream == ["RS", *before, *TOLD_LOOK, "TS m2", "TC Clear.", "TE", "RF"]
     assert model.saw == [HELLO, [*HELLO, ("model", "Let me check."), *SEEN_LOOK]]
+
+
+def censor(callback_context: Any, llm_response: LlmResponse) -> LlmResponse | None:
+    """Replace a complete response that has a secret, and no partial one."""
+    parts = (llm_response.content.parts if llm_response.content else None) or []
+    if llm_response.partial or not any("secret" in (part.text or "") for part in parts):
+        return None
+    calls = [part for part in parts if part.function_call]
+    return LlmResponse(content=types.Content(role="model", parts=[text("[censored]"), *calls]))
+
+
+async def test_a_text_that_a_callback_replaces_after_it_was_streamed_is_corrected_in_the_thread() -> None:
+    """ADK's session once had the replaced text, and the thread and every later snapshot the streamed one."""
+    turns = (["my ", "secret"], ["no ", "secret ", LOOK], ["Done."])
+    root, model = agent(*turns, tools=[look], after_model_callback=censor)
+    async with talking(root) as talk:
+        assert await talk.say("u1") == ["RS", "TS m1", "TC my ", "TC secret", "TE", "RF"]
+        await talk.say("u2")
+        messages = [message for message in await talk.messages() if isinstance(message, e.AssistantMessage)]
+    assert [(message.content, len(message.tool_calls or ())) for message in messages] == [
+        ("[censored]", 0),
+        ("[censored]", 1),
+        ("Done.", 0),
+    ]
+    assert model.saw[-1] == [*HELLO, ("model", "[censored]"), *HELLO, ("model", "[censored]"), *SEEN_LOOK]
 
 
 async def test_a_call_that_comes_partial_and_whole_is_one_call_under_its_final_id() -> None:

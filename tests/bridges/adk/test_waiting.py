@@ -8,14 +8,15 @@ import pytest
 from google.adk.agents import LoopAgent, SequentialAgent
 from google.adk.apps import App
 from google.adk.apps.app import ResumabilityConfig
-from google.adk.tools import LongRunningFunctionTool, ToolContext
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 from ambient_runner.errors import InvalidInput
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.ids import client_safe_id
 from tests.bridges.adk.scripted import Scripted, call
-from tests.bridges.adk.world import agent, short, talking
+from tests.bridges.adk.world import agent, questions, short, talking, yes
+from tests.world import user
 
 PAINT = e.Tool(
     name="paint",
@@ -193,6 +194,82 @@ async def test_a_long_running_tool_that_gives_a_first_result_does_not_wait() -> 
             "RF",
         ]
     assert model.calls == 2
+
+
+def request_approval(item: str, tool_context: ToolContext) -> dict[str, Any]:
+    """Request an approval."""
+    tool_context.state["ticket"] = f"T-{item}"
+    return {"status": "pending", "ticket": f"T-{item}"}
+
+
+REQUEST = LongRunningFunctionTool(request_approval)
+SEEN_REQUEST = ("model", ("call", "request_approval", {"item": "a"}))
+APPROVED = ("user", ("result", "request_approval", {"status": "approved"}))
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_a_bridge_that_waits_for_long_running_tools_lets_the_client_answer_a_first_result(
+    resumable: bool, restarted: bool
+) -> None:
+    """The run of a canonical long-running tool once continued with its first result, and the client's was refused."""
+    root, model = agent([call("request_approval", "l1", item="a")], ["Done."], tools=[REQUEST])
+    app = App(name="app", root_agent=root, resumability_config=ResumabilityConfig(is_resumable=resumable))
+    options = {"waits_for_long_running_tools": True}
+    async with MemoryLedger() as ledger:
+        async with talking(app, ledger, **options) as talk:
+            assert await talk.say("u1") == [
+                "RS",
+                "CS l1 request_approval",
+                'CA l1 {"item":"a"}',
+                "CE l1",
+                "SD [{'op': 'add', 'path': '/ticket', 'value': 'T-a'}]",
+                "SS {'ticket': 'T-a'}",
+                "RF waits for l1",
+            ]
+            answered = [] if restarted else await talk.answer(("l1", '{"status": "approved"}'))
+        async with talking(app, ledger, **options) as talk:
+            answered = answered or await talk.answer(("l1", '{"status": "approved"}'))
+            shown = [message.content for message in await talk.messages()]
+    assert answered == ["RS", "TS m1", "TC Done.", "TE", "RF"]
+    assert model.saw == [HELLO, [*HELLO, SEEN_REQUEST, APPROVED]]
+    assert shown == ["hi", None, '{"status": "approved"}', "Done."]
+
+
+async def test_two_first_results_wait_for_both_answers() -> None:
+    both = [call("request_approval", f"l{n}", item=item) for n, item in enumerate("ab", 1)]
+    root, model = agent(both, ["Done."], tools=[REQUEST])
+    async with talking(root, waits_for_long_running_tools=True) as talk:
+        assert (await talk.say("u1"))[-1] == "RF waits for l1 l2"
+        assert (await talk.answer(("l1", "yes")))[-1] == "RF waits for l2"
+        assert model.calls == 1
+        assert (await talk.answer(("l2", "no")))[-1] == "RF"
+    results = [("user", ("result", "request_approval", {"result": answer})) for answer in ("yes", "no")]
+    assert model.saw[1][-2:] == results
+
+
+async def test_a_new_message_abandons_a_call_with_a_first_result() -> None:
+    root, model = agent([call("request_approval", "l1", item="a")], ["Fine."], tools=[REQUEST])
+    async with talking(root, waits_for_long_running_tools=True) as talk:
+        assert (await talk.say("u1"))[-1] == "RF waits for l1"
+        assert (await talk.say("u2", "Never mind."))[-1] == "RF"
+    assert model.saw[1] == [
+        *HELLO,
+        SEEN_REQUEST,
+        ("user", ("result", "request_approval", {"error": "This call was cancelled: it was never answered."})),
+        ("user", "Never mind."),
+    ]
+
+
+async def test_a_first_result_after_a_confirmation_waits_too() -> None:
+    tool = FunctionTool(request_approval, require_confirmation=True)
+    tool.is_long_running = True
+    root, model = agent([call("request_approval", "l1", item="a")], ["Done."], tools=[tool])
+    async with talking(root, waits_for_long_running_tools=True) as talk:
+        asked = await talk.run(user("u1", "hi"))
+        assert (await talk.resume(yes(questions(asked)[0])))[-1] == "RF waits for l1"
+        assert (await talk.answer(("l1", '{"status": "approved"}')))[-3:] == ["TC Done.", "TE", "RF"]
+    assert model.saw[-1][-1] == APPROVED
 
 
 @pytest.mark.parametrize("resumable", [False, True], ids=["plain", "resumable"])

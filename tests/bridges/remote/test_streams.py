@@ -1,4 +1,4 @@
-"""What the other server says and what this one makes of it."""
+"""Streams of the other server, and the events that this server stores for them."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def test_a_run_whose_interrupt_is_gone_is_retried_without_the_answer() -> 
 
 
 async def test_an_answer_that_a_restarted_server_cannot_use_is_announced_as_lapsed() -> None:
-    """Row 7: it was dropped silently."""
+    """The answer was dropped silently."""
     async with fronting(asking("q1"), FORGOT, asking("q2")) as thread:
         await thread.run(user("u1"))
         events = await thread.run(resume=[APPROVED])
@@ -238,7 +238,7 @@ async def test_an_answer_that_a_restarted_server_cannot_use_is_announced_as_laps
 
 
 async def test_a_restarted_server_repeats_the_interrupted_turn_and_its_open_call_is_not_taken_for_cancelled() -> None:
-    """Row 7: the agent saw a call without a result, and continued as if the user had cancelled it."""
+    """The agent saw a call without a result, and continued as if the user had cancelled it."""
     result = ToolCallResult(message_id="r1", tool_call_id="c1", content="done")
     async with fronting(
         asking("q1", *said("m0", "let me see"), *calls("c1", "c2"), result), FORGOT, asking("q2")

@@ -1,4 +1,4 @@
-"""Row 18: Amazon Bedrock AgentCore's AG-UI app serves a StrandsAgent as it serves any AG-UI agent."""
+"""Amazon Bedrock AgentCore's AG-UI app serves a StrandsAgent as it serves any AG-UI agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 17: a tool that both the client declares and the agent has. Who executes it, the configuration decides."""
+"""A tool that both the client declares and the agent has. The configuration decides who executes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 20: small promises of the Strands document."""
+"""Smaller behaviours that the documentation of the AWS Strands integration of AG-UI promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 19: what the model sees of a conversation on the next turn, and client tools whose results come late or one by one."""
+"""The messages that the model gets on the next turn, and client tools whose results come late or one by one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_two_continuing_calls_of_two_turns_are_two_messages() -> None:
 
 
 async def test_the_window_of_a_conversation_manager_limits_what_the_model_sees() -> None:
-    """Row 19: with a window of 6 the model saw 23 messages."""
+    """With a window of 6, the model got 23 messages."""
     model = ScriptedModel(script=lambda messages: says("ok"))
     manager = SlidingWindowConversationManager(window_size=6, should_truncate_results=False)
     async with strands(agent_of(model, conversation_manager=manager)) as thread:
@@ -184,7 +184,7 @@ def two_calls() -> ScriptedModel:
 
 
 async def test_results_posted_one_by_one_are_kept_until_all_are_there() -> None:
-    """Row 19: the first of two results was refused with 422."""
+    """The first of two results was refused with 422."""
     model = two_calls()
     async with strands(agent_of(model), tools=[TOOL]) as thread:
         assert (await thread.say("twice"))[-1] == "RF waits for f1 f2"

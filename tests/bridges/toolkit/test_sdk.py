@@ -1,4 +1,4 @@
-"""Row 25: a private name that an SDK has lost is reported in a sentence that says which version to install."""
+"""Errors about a private name that an SDK no longer has: the message says which version to install."""
 
 from __future__ import annotations
 

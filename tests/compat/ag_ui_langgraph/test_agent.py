@@ -1,4 +1,4 @@
-"""Section 2: apps written for `ag_ui_langgraph` run with only the import line changed."""
+"""Apps written for `ag_ui_langgraph` run with only the import line changed."""
 
 from __future__ import annotations
 
@@ -130,12 +130,22 @@ async def test_copilotkits_agent_and_one_with_a_run_of_its_own_are_served() -> N
             async for event in super().run(input):
                 yield event.model_copy(update={"delta": event.delta.upper()}) if hasattr(event, "delta") else event
 
+    class Wrapper:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(Loud(name="wrapped", graph=saying()), name)
+
+        async def run(self, input: RunAgentInput) -> Any:
+            async for event in LangGraphAgent(name="wrapped", graph=saying("Bye.")).run(input):
+                yield event
+
     app = FastAPI()
     add_langgraph_fastapi_endpoint(app, LangGraphAGUIAgent(name="kit", graph=saying(), description=""), "/kit")
     add_langgraph_fastapi_endpoint(app, Loud(name="loud", graph=saying()), "/loud")
+    add_langgraph_fastapi_endpoint(app, Wrapper(), "/wrapped")
     async with client_of(app) as client:
         assert await texts(await client.post("/kit", json=run_body("hi", thread="a"))) == "Hi."
         assert await texts(await client.post("/loud", json=run_body("hi", thread="b"))) == "HI."
+        assert await texts(await client.post("/wrapped", json=run_body("hi", thread="c"))) == "Bye."
 
 
 def test_something_without_a_graph_is_refused() -> None:

@@ -1,7 +1,7 @@
-// Has conversations with agents as the dojo's pages have them, through official @ag-ui/clients, and says what the pages saw.
+// Runs conversations against agents as the dojo's pages do, through official @ag-ui/clients, and reports what the pages saw.
 //
 // usage: node dojo.mjs < job.json > reports.json
-// A job is {url, clients: {package: query}, talks: {agent: {tools, context, state, turns}}}. A turn is {say?, legacy?, state?, answer?: {toolName: content}, choose?}:
+// A job is {url, clients: {package: query}, conversations: {agent: {tools, context, state, turns}}}. A turn is {say?, legacy?, state?, answer?: {toolName: content}, choose?}:
 // the page posts a message (`legacy` instead for a client that does not know its parts), changes the state, answers the open calls of its tools, or chooses an
 // answer to what an interrupt asks. Nothing is judged here: the Python test compares.
 
@@ -92,14 +92,14 @@ async function run(agent, parameters) {
   return { error, events, states };
 }
 
-async function converse(Client, version, url, thread, talk) {
-  const agent = new Client({ url, threadId: thread, initialState: talk.state });
+async function converse(Client, version, url, thread, conversation) {
+  const agent = new Client({ url, threadId: thread, initialState: conversation.state });
   const turns = [];
   let question = null;
-  for (const [index, turn] of talk.turns.entries()) {
+  for (const [index, turn] of conversation.turns.entries()) {
     const more = prepare(agent, turn, index, question, version);
     const before = agent.messages.length;
-    const { error, events, states } = await run(agent, { tools: talk.tools, context: talk.context, ...more });
+    const { error, events, states } = await run(agent, { tools: conversation.tools, context: conversation.context, ...more });
     question = questionOf(events, version === "1.0");
     const textDeltas = events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").length;
     const ending = events.at(-1)?.type + (events.at(-1)?.code ? ` ${events.at(-1).code}` : "");
@@ -111,16 +111,16 @@ async function converse(Client, version, url, thread, talk) {
 
 let input = "";
 for await (const piece of process.stdin) input += piece;
-const { url, prefix, clients, talks } = JSON.parse(input);
+const { url, prefix, clients, conversations } = JSON.parse(input);
 const reports = {};
 const jobs = [];
 for (const [name, query] of Object.entries(clients)) {
   const { HttpAgent } = await import(name);
   reports[name] = {};
-  for (const [agent, talk] of Object.entries(talks)) {
+  for (const [agent, conversation] of Object.entries(conversations)) {
     jobs.push(async () => {
       const version = name.replace("ag-ui-client-", "");
-      reports[name][agent] = await converse(HttpAgent, version, `${url}/agents/${agent}${query}`, `${prefix}-${version}-${agent}`, talk);
+      reports[name][agent] = await converse(HttpAgent, version, `${url}/agents/${agent}${query}`, `${prefix}-${version}-${agent}`, conversation);
     });
   }
 }

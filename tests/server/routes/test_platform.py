@@ -134,7 +134,7 @@ async def test_a_failed_clone_is_reported_and_leaves_nothing(tmp_path: Path) -> 
     assert error_of(failed) == (502, "repo_missing")
     assert [(repo["name"], repo["status"]) for repo in listed] == [("nothing", "failed")]
     assert stored_facts[-1] == ("ambient:setup_error", {"stage": "repos", "message": failed.json()["error"]["message"]})
-    # Row 6: a client that only posts runs hears of it in the next one.
+    # A client that only posts runs gets the event in its next run.
     assert announcements(after)[-1] == "ambient:setup_error"
     assert ending(after) == ("RUN_FINISHED", "success")
 

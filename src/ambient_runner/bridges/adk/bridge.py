@@ -44,9 +44,10 @@ class ADKBridge(PlatformBridge):
     """Serves an agent, an App or a workflow with ADK's own services. The default is an agent with ADK's default model.
 
     `client_tools_for` names the agents that may call the client's tools; by default those with a `ClientToolset`, or every agent
-    if none has one. `predict_state` lists the tool arguments that clients show as state while the model streams them. `locate` maps a
-    thread to its ADK session; by default the app's name, the owner and the thread id. Without a `session_service`, sessions are held in
-    memory and rebuilt from the thread when they are missing.
+    if none has one. `predict_state` lists the tool arguments that clients show as state while the model streams them. With
+    `waits_for_long_running_tools`, the client answers every call of a long-running tool, whatever the tool's function returns; by default
+    only if that returns nothing. `locate` maps a thread to its ADK session; by default the app's name, the owner and the thread id. Without
+    a `session_service`, sessions are held in memory and rebuilt from the thread when they are missing.
     """
 
     hidden_state = HIDDEN
@@ -67,6 +68,7 @@ class ADKBridge(PlatformBridge):
         convert_run_agent_input: InputTransformer | None = None,
         client_tools_for: Collection[str] | None = None,
         predict_state: Sequence[PredictStateMapping] = (),
+        waits_for_long_running_tools: bool = False,
         locate: Callable[[ThreadKey], SessionLocation] | None = None,
     ) -> None:
         self.config = runner_config or RunnerConfig()
@@ -81,6 +83,7 @@ class ADKBridge(PlatformBridge):
         self.client_toolsets = client_toolsets(nodes)
         self.client_tools_for = (() if self.client_toolsets else None) if client_tools_for is None else client_tools_for
         self.predictions = predictions_by_tool(predict_state)
+        self.waits_for_long_running_tools = waits_for_long_running_tools
         self._locate = locate
 
     def capabilities(self) -> FrameworkCapabilities:

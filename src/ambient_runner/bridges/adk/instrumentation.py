@@ -2,7 +2,8 @@
 
 It adds the client's tools and the platform's instructions to model requests. It skips the model call while a tool call waits for the
 client: ADK would call the model with the call unanswered. It gives the parts of a streamed call the id of the complete call, and replaces
-call ids that the thread has already used or that a client could not send back. A result that is nested too deeply becomes an error.
+call ids that the thread has already used or that a client could not send back. A result that is nested too deeply becomes an error. The
+result of a long-running tool is marked if the tool waits for the client.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
 from ambient_runner.bridges.adk.client_tools import create_client_tools, offer_tools
-from ambient_runner.bridges.adk.messages import exceeds_max_depth
+from ambient_runner.bridges.adk.messages import exceeds_max_depth, mark_initial_result
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ PAUSED_KEY = "ambient_paused"
 class RunPlugin(BasePlugin):
     """`is_halted` returns True if an agent on a branch has to wait; `agents` are those that get the client's tools, None for all.
 
-    An agent in `toolsets` gets what its toolsets offer.
+    An agent in `toolsets` gets what its toolsets offer. With `waits_for_long_running_tools`, the result of a long-running tool's function
+    does not answer the call.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class RunPlugin(BasePlugin):
         agents: Collection[str] | None = None,
         toolsets: Mapping[str, Sequence[ClientToolset]] | None = None,
         instructions: Sequence[str] = (),
+        waits_for_long_running_tools: bool = False,
     ) -> None:
         super().__init__(name="ambient_runner")
+        self._waits_for_long_running_tools = waits_for_long_running_tools
         self._tools: list[ClientTool] = []
         self._is_halted = is_halted
         self._session = session
@@ -107,8 +111,20 @@ class RunPlugin(BasePlugin):
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Replace a result that is nested too deeply to be stored and read: it would fail this run and every later one of the thread."""
-        return {"error": "The result of this tool is nested too deeply."} if exceeds_max_depth(result) else None
+        """Replace a result that is nested too deeply to be stored and read: it would fail this run and every later one of the thread.
+
+        Mark the result of a long-running tool for which the run waits.
+        """
+        if exceeds_max_depth(result):
+            return {"error": "The result of this tool is nested too deeply."}
+        return mark_initial_result(result) if result and self._is_initial(tool, tool_context) else None
+
+    def _is_initial(self, tool: BaseTool, context: ToolContext) -> bool:
+        """Return True if the client answers the call. An agent used as a tool has its own session, in which no client can answer."""
+        if not (self._waits_for_long_running_tools and tool.is_long_running and context.session.id == self._session):
+            return False
+        actions, call_id = context.actions, context.function_call_id
+        return call_id not in {*actions.requested_tool_confirmations, *actions.requested_auth_configs}
 
     def _assign_partial_ids(self, begun: list[types.FunctionCall], calls: list[types.FunctionCall]) -> None:
         for call in calls:

@@ -15,6 +15,7 @@ from google.adk.events import Event
 
 from ambient_runner.bridges.adk.config import HIDDEN
 from ambient_runner.bridges.adk.interrupts import CREDENTIAL_CALL, strip_secrets
+from ambient_runner.bridges.adk.messages import is_initial_result
 from ambient_runner.bridges.adk.session_sync import live_events
 from ambient_runner.projections.state import is_hidden
 
@@ -83,7 +84,8 @@ def _paused_invocation(session: Session, user_message_id: str) -> PausedInvocati
     live = live_events(session.events)
     last = [event for event in live if live and event.invocation_id == live[-1].invocation_id]
     calls = {call.id for event in last for call in event.get_function_calls()}
-    answered = {response.id for event in last for response in event.get_function_responses()}
+    responses = [response for event in last for response in event.get_function_responses()]
+    answered = {response.id for response in responses if not is_initial_result(response)}
     if not calls - answered:
         return None
     events = [_serialize_event(event) for event in last]

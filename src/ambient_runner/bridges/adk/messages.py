@@ -33,6 +33,8 @@ __all__ = [
     "call_part",
     "exceeds_max_depth",
     "is_failure",
+    "is_initial_result",
+    "mark_initial_result",
     "response_part",
     "result_content",
     "result_part",
@@ -47,6 +49,8 @@ _MEDIA_PARTS: dict[str, type[ImagePart | AudioPart | VideoPart]] = {
     "video": VideoPart,
 }
 _MAX_DEPTH = 200  # levels of nesting
+_INITIAL_RESULT_KEY = "ambient_initial_result"
+"""Key in the response of a long-running tool whose result comes from the client."""
 _DEFAULT_MIME_TYPES = {
     ImagePart: "image/png",
     AudioPart: "audio/wav",
@@ -97,6 +101,17 @@ def is_failure(response: types.FunctionResponse) -> bool:
     return response.response is not None and response.response.keys() == {"error"}
 
 
+def mark_initial_result(result: Any) -> dict[str, Any]:
+    """Return the result of a long-running tool's function, marked as one that does not answer the call."""
+    members = cast("dict[str, Any]", result) if isinstance(result, dict) else {"result": result}
+    return {**members, _INITIAL_RESULT_KEY: True}
+
+
+def is_initial_result(response: types.FunctionResponse) -> bool:
+    """Return True if the response was marked: the call waits for the client, whose result replaces this one."""
+    return _INITIAL_RESULT_KEY in (response.response or {})
+
+
 def exceeds_max_depth(value: Any) -> bool:
     """Return True if copying or encoding the value could exceed the recursion limit, as with a value that contains itself."""
     layer = [value]
@@ -138,7 +153,7 @@ def _file_part(address: str, mime: str) -> types.Part | None:
 
 def _inline_part(value: str, mime: str) -> types.Part | None:
     data = _decode_base64(value)
-    return None if data is None else types.Part(inline_data=types.Blob(data=data, mime_type=mime))
+    return None if not data else types.Part(inline_data=types.Blob(data=data, mime_type=mime))
 
 
 def _decode_base64(value: str | None) -> bytes | None:

@@ -77,6 +77,7 @@ class ADKRun:
             agents=bridge.client_tools_for,
             toolsets=bridge.client_toolsets,
             instructions=instructions,
+            waits_for_long_running_tools=bridge.waits_for_long_running_tools,
         )
         self._runner = bridge.create_runner(location, self._plugin)
         self._session = ThreadSession(

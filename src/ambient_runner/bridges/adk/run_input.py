@@ -21,6 +21,7 @@ from ambient_runner.bridges.adk.interrupts import (
 )
 from ambient_runner.bridges.adk.messages import (
     is_failure,
+    is_initial_result,
     response_part,
     result_content,
     result_part,
@@ -236,7 +237,8 @@ class _OpenCall:
 def _open_calls(session: Session) -> dict[str, _OpenCall]:
     """Return the long-running calls of the session that have no response, by id."""
     live = live_events(session.events)
-    answered = {response.id for event in live for response in event.get_function_responses()}
+    responses = [response for event in live for response in event.get_function_responses()]
+    answered = {response.id for response in responses if not is_initial_result(response)}
     return {
         call.id: _OpenCall(call, event.invocation_id)
         for event in live

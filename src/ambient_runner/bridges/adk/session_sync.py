@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.adk.interrupts import is_provisional
+from ambient_runner.bridges.adk.messages import is_initial_result
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn, UserTurn
 
 if TYPE_CHECKING:
@@ -133,10 +134,14 @@ def pending_results(events: Sequence[ADKEvent], history: Sequence[Turn]) -> list
 
     Without them the model sees an open call, or a call that waits for confirmation.
     """
-    responses = [(event, response.id or "") for event in events for response in event.get_function_responses()]
-    answered = {call_id for event, call_id in responses if not is_provisional(event, call_id)}
+    responses = [(event, response) for event in events for response in event.get_function_responses()]
+    answered = {
+        response.id
+        for event, response in responses
+        if not is_provisional(event, response.id or "") and not is_initial_result(response)
+    }
     waiting = {call_id for event in events for call_id in event.long_running_tool_ids or ()}
-    waiting |= {call_id for _, call_id in responses}
+    waiting |= {response.id for _, response in responses}
     return [
         result
         for turn in history

@@ -1,8 +1,8 @@
 """Translation of ADK events into AG-UI events. Pure: no await, no I/O; `run.py` drives it.
 
 ADK streams a message as partial events that share one id, then repeats the complete message under the same id; streamed parts are not
-sent again. Message ids are ADK's event ids. Every ADK branch, such as a parallel agent, is a subagent. `pending_calls`
-(tool calls that wait for the client) and `interrupts` determine the outcome of the run.
+sent again. If a callback has replaced the complete text, the thread is corrected. Message ids are ADK's event ids. Every ADK branch, such
+as a parallel agent, is a subagent. `pending_calls` (tool calls that wait for the client) and `interrupts` determine the outcome of the run.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from google.genai import types
+
 from ambient_runner.bridges.adk.interrupts import INTERNAL_TOOLS, INTERRUPT_CALLS, is_provisional
-from ambient_runner.bridges.adk.messages import is_failure, result_content
+from ambient_runner.bridges.adk.messages import is_failure, is_initial_result, result_content
 from ambient_runner.bridges.adk.outcome import is_root_output
 from ambient_runner.bridges.adk.streamed_arguments import StreamedArguments
 from ambient_runner.bridges.adk.subagents import Subagents, is_in_branch
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.json_values import parse_json_or_text, to_jsonable, to_text_or_json
 from ambient_runner.bridges.toolkit.usage import Usage
+from ambient_runner.projections.private_entries import correct_history
+from ambient_runner.protocol.events import AssistantMessage, TextMessageContent, TextMessageStart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from google.adk.events import Event as ADKEvent
-    from google.genai import types
 
     from ambient_runner.bridges.toolkit.state import StateStore
-    from ambient_runner.protocol.events import Event, Terminal
+    from ambient_runner.protocol.events import Custom, Event, Terminal
 
 __all__ = ["Translator"]
 
@@ -88,7 +91,8 @@ class Translator:
         for call_id in known_call_ids:
             self._composer.continue_tool_call(call_id)
         self._subagents = Subagents(self._composer, new_id)
-        self._streamed_ids: set[str] = set()
+        self._streamed_texts: dict[str, list[TextMessageStart | TextMessageContent]] = {}
+        """Text events of messages that are not complete yet, by the id of the ADK event."""
         self._streamed_arguments: dict[str, StreamedArguments] = {}
         self._imitated_ids: set[str] = set()
         """Calls a model made under the name of an interrupt. ADK did not make them, so they are ordinary tool calls."""
@@ -114,10 +118,12 @@ class Translator:
             return []
         events = self._subagents.enter_branch(event.branch, event.author)
         subagent_id, key, author = self._subagents.subagent_of(event.branch), event.id, event.author
-        self._streamed_ids.add(key)
+        streamed = self._streamed_texts.setdefault(key, [])
         for part in parts:
             if part.text is not None:
-                events += self._text_events(part.text, key, author, subagent_id, thought=bool(part.thought))
+                added = self._text_events(part.text, key, author, subagent_id, thought=bool(part.thought))
+                streamed += [event for event in added if isinstance(event, TextMessageStart | TextMessageContent)]
+                events += added
             elif part.function_call is not None:
                 events += self._partial_call_events(key, part.function_call, subagent_id)
         return events
@@ -127,7 +133,7 @@ class Translator:
         parts = (event.content.parts if event.content else None) or []
         events = self._subagents.enter_branch(event.branch, event.author) if parts else []
         subagent_id = self._subagents.subagent_of(event.branch)
-        events += self._unsent_text_events(event, subagent_id) if event.id in self._streamed_ids else []
+        events += self._unsent_text_events(event, subagent_id) if event.id in self._streamed_texts else []
         for part in parts:
             events += self._part_events(event, part, subagent_id)
             events += self._signature_events(event, part, subagent_id) if part.thought_signature else []
@@ -138,7 +144,7 @@ class Translator:
 
     def _part_events(self, event: ADKEvent, part: types.Part, subagent_id: str | None) -> list[Event]:
         if part.text is not None:
-            if event.id in self._streamed_ids:
+            if event.id in self._streamed_texts:
                 return []
             return self._text_events(part.text, event.id, event.author, subagent_id, thought=bool(part.thought))
         if part.function_call is not None:
@@ -164,6 +170,11 @@ class Translator:
         if event.author in self._structured_agents:
             return events
         name = None if event.author == self._root_agent and subagent_id is None else event.author
+        streamed, self._streamed_texts[event.id] = self._streamed_texts[event.id], []
+        correction = _correct_text(streamed, text, name)
+        has_streamed_call = any(call.id in self._streamed_arguments for call in event.get_function_calls())
+        if correction is not None and not has_streamed_call:  # the correction would remove the call from the message
+            return [*events, *self._composer.end_text(subagent_id), correction]
         return events + self._composer.text(
             text, subagent_id=subagent_id, key=event.id, complete=True, name=name, message_id=event.id
         )
@@ -213,7 +224,16 @@ class Translator:
     def _result_events(self, event: ADKEvent, response: types.FunctionResponse, subagent_id: str | None) -> list[Event]:
         name, call_id = response.name or "", response.id or ""
         is_answer = name in INTERRUPT_CALLS and call_id not in self._imitated_ids
-        if is_answer or name in INTERNAL_TOOLS or is_provisional(event, call_id):
+        if is_provisional(event, call_id):
+            self.pending_calls.pop(call_id, None)  # the interrupt waits instead
+            return []
+        if is_answer or name in INTERNAL_TOOLS:
+            return []
+        if is_initial_result(response):
+            # The call is one of an earlier run if that waited for a confirmation.
+            call = types.FunctionCall(id=call_id, name=name)
+            pending = PendingCall(call=call, branch=event.branch, subagent_id=subagent_id)
+            self.pending_calls.setdefault(call_id, pending)
             return []
         self.pending_calls.pop(call_id, None)
         self._held_calls.pop(call_id, None)
@@ -320,6 +340,19 @@ def _is_own_key(key: str) -> bool:
 
 def _has_text(event: ADKEvent) -> bool:
     return any(part.text and not part.thought for part in (event.content.parts if event.content else None) or ())
+
+
+def _correct_text(
+    streamed: Sequence[TextMessageStart | TextMessageContent], text: str, name: str | None
+) -> Custom | None:
+    """Return the correction of a streamed message whose complete text is another one; None if it continues what was streamed."""
+    deltas = [event.delta for event in streamed if isinstance(event, TextMessageContent)]
+    if not text or text.startswith("".join(deltas)):
+        return None
+    message_id, *others = dict.fromkeys(event.message_id for event in streamed)
+    subagent_id = streamed[0].subagent_run_id
+    message = AssistantMessage(id=message_id, name=name, content=text, subagent_run_id=subagent_id)
+    return correct_history([message], others)
 
 
 def _partial_value(piece: types.PartialArg) -> Any:

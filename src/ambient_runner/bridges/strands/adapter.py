@@ -60,7 +60,7 @@ class StrandsAdapter:
         if self.is_running and current is None:
             raise ThreadBusy  # on a server, only a run that did not stop and was abandoned can still be active
         stored = self._memory if current is None else current.memory or {}
-        state = invocation_state if current is None else INVOCATION_STATE.get(current)
+        state = INVOCATION_STATE.get(current) if current is not None and invocation_state is None else invocation_state
         self._run = StrandsRun(agui_input, self._config, self._drivers, stored, state, self._end_run)
         return self._run
 

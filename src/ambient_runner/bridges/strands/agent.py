@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from strands import Agent
@@ -20,11 +18,9 @@ from ambient_runner.bridges.strands.config_check import warn_unknown_tool_names
 from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver
 from ambient_runner.bridges.strands.multi_agent_clone import check_multi_agent, clone_multi_agent
 from ambient_runner.bridges.strands.single_agent import SingleAgentDriver
+from ambient_runner.bridges.toolkit.agent_runs import AgentRuns
 from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
-from ambient_runner.errors import ConfigError, RunnerError
-from ambient_runner.protocol.agui_models import to_agui
-from ambient_runner.protocol.events import PROTOCOL_VERSION, RunError, RunStarted
-from ambient_runner.runs.isolate import isolate
+from ambient_runner.errors import ConfigError
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -72,8 +68,12 @@ class StrandsAgent:
         self._agents_by_thread = agents_by_thread
         self._warn_unused_options()
         self._has_checked_names = False
-        self._max_adapters = threads
-        self._adapters: OrderedDict[str, StrandsAdapter] = OrderedDict()
+        self.agent_runs = AgentRuns(
+            f"Strands agent {name}",
+            lambda _: self.create_adapter(),
+            lambda run_input: run_input.thread_id,
+            max_threads=threads,
+        )
 
     def create_adapter(self, *, instructions: str = "", config: StrandsAgentConfig | None = None) -> StrandsAdapter:
         """Return the adapter of a new thread. `instructions` are appended to the agent's system prompt.
@@ -88,47 +88,26 @@ class StrandsAgent:
 
         return StrandsAdapter(create_driver, config or self.config)
 
-    async def run(
+    def run(
         self, input_data: RunAgentInput, invocation_state: dict[str, Any] | None = None
     ) -> AsyncGenerator[BaseEvent, None]:
         """Yield the events of one run, from RUN_STARTED on, as models of `ag_ui.core`.
 
         `invocation_state` is passed to the agent, whose tools and hooks can read it. A failure is logged and ends the run with RUN_ERROR.
         """
-        thread_id, run_id = input_data.thread_id, input_data.run_id
-        yield to_agui(RunStarted(thread_id=thread_id, run_id=run_id, protocol_version=PROTOCOL_VERSION))
-        try:
-            adapter = await self._adapter_for(thread_id)
-            async with aclosing(adapter.run(input_data, invocation_state)) as events:
-                async for event in events:
-                    yield event
-        except RunnerError as error:
-            logger.exception("Run %s on thread %s of a Strands agent failed", run_id, thread_id)
-            yield to_agui(RunError(message=error.message, code=error.code))
+
+        def start(adapter: StrandsAdapter) -> AsyncGenerator[Any, None]:
+            return adapter.run(input_data, invocation_state)
+
+        return self.agent_runs.stream(input_data, start)
 
     async def interrupt(self, thread_id: str) -> None:
         """Stop the thread's active run, if there is one."""
-        if thread_id in self._adapters:
-            await self._adapters[thread_id].interrupt()
+        await self.agent_runs.interrupt(thread_id)
 
     async def aclose(self) -> None:
         """Close the agents of all threads."""
-        for thread_id in list(self._adapters):
-            await self._evict_adapter(thread_id)
-
-    async def _adapter_for(self, thread_id: str) -> StrandsAdapter:
-        """Return the thread's adapter. The least recently used idle adapters beyond the limit are closed."""
-        adapter = self._adapters.get(thread_id) or self.create_adapter()
-        self._adapters[thread_id] = adapter
-        self._adapters.move_to_end(thread_id)
-        idle = [key for key, other in self._adapters.items() if not other.is_running and key != thread_id]
-        for key in idle[: max(len(self._adapters) - self._max_adapters, 0)]:
-            await self._evict_adapter(key)
-        return adapter
-
-    async def _evict_adapter(self, thread_id: str) -> None:
-        with isolate(f"closing the Strands agent of thread {thread_id}"):
-            await self._adapters.pop(thread_id).aclose()
+        await self.agent_runs.aclose()
 
     def _check_tool_names(self, driver: Driver, run_input: RunAgentInput) -> None:
         """Log unknown tool names of the configuration, once: the tools are known only when the first run starts."""

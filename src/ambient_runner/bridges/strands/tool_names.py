@@ -66,6 +66,6 @@ def _tool_name(item: Any) -> str:
     name = item if isinstance(item, str) else getattr(item, "tool_name", None) or getattr(item, "__name__", None)
     if not isinstance(name, str):
         raise TemplateToolsSelectionError(
-            f"A template_tools_provider returned a {type(item).__name__}, which is no tool."
+            f"A template_tools_provider returned a {type(item).__name__}. Return tools or their names."
         )
     return name

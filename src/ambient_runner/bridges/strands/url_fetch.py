@@ -221,5 +221,6 @@ def _allowed_address(host: str, port: int, policy: UrlFetchPolicy) -> str:
     addresses = [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
     is_allowed = is_contactable_address if policy.allow_private_networks else is_public_address
     if not all(map(is_allowed, addresses)):
-        raise UrlFetchPolicyError("The URL leads to an address that is not public.")
+        hint = "" if policy.allow_private_networks else " Set allow_private_networks=True to allow it."
+        raise UrlFetchPolicyError(f"The URL leads to an address that is not public.{hint}")
     return str(addresses[0])

@@ -5,7 +5,13 @@
 
 from ambient_runner.errors import optional_dependency
 
-with optional_dependency("google", install="ambient-runner[adk]"):
+with optional_dependency("google.adk", "google.genai", install="ambient-runner[adk]"):
+    from ambient_runner.compat.ag_ui_adk.a2ui_tool import (
+        A2UISubAgentTool,
+        get_a2ui_tool,
+        is_auto_injected_a2ui_tool,
+        plan_a2ui_injection,
+    )
     from ambient_runner.compat.ag_ui_adk.adk_agent import ADKAgent
     from ambient_runner.compat.ag_ui_adk.agui_toolset import AGUIToolset
     from ambient_runner.compat.ag_ui_adk.config import PredictStateMapping, normalize_predict_state
@@ -25,6 +31,7 @@ with optional_dependency("google", install="ambient-runner[adk]"):
 __all__ = [
     "CONTEXT_STATE_KEY",
     "INVOCATION_ID_STATE_KEY",
+    "A2UISubAgentTool",
     "ADKAgent",
     "AGUIToolset",
     "AgentResolver",
@@ -34,6 +41,9 @@ __all__ = [
     "add_adk_fastapi_endpoint",
     "adk_events_to_messages",
     "create_adk_app",
+    "get_a2ui_tool",
+    "is_auto_injected_a2ui_tool",
     "normalize_predict_state",
+    "plan_a2ui_injection",
     "resolve_agent_from_message_history",
 ]

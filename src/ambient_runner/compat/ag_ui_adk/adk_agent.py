@@ -6,20 +6,19 @@ import copy
 import json
 import logging
 import time
-from collections import OrderedDict
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from ag_ui.core import PROTOCOL_VERSION, RunErrorEvent, RunStartedEvent
 
 from ambient_runner.bridges.adk.config import RunnerConfig
 from ambient_runner.bridges.adk.sessions import SessionLocation
 from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.toolkit.agent_runs import AgentRuns, OwnRunAdapter, has_own_run
 from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping as BridgeMapping
 from ambient_runner.compat.ag_ui_adk.config import normalize_predict_state
 from ambient_runner.compat.ag_ui_adk.run_bridge import AgUiBridge
-from ambient_runner.errors import BridgeTimeout, RunnerError, ThreadBusy
+from ambient_runner.errors import BridgeTimeout, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -32,14 +31,11 @@ if TYPE_CHECKING:
     from google.adk.memory import BaseMemoryService
     from google.adk.sessions import BaseSessionService
 
-    from ambient_runner.bridges.adk.adapter import ADKAdapter
     from ambient_runner.compat.ag_ui_adk.config import PredictStateMapping
     from ambient_runner.compat.ag_ui_adk.session_manager import SessionManager
 
-__all__ = ["ADKAgent"]
+__all__ = ["ADKAgent", "check_adk_agent", "create_agent_adapter"]
 
-_MAX_THREADS = 256
-"""Number of threads whose sessions are kept between runs without a server."""
 _TIMED_OUT: Any = object()
 _ENDED: Any = object()
 
@@ -87,8 +83,8 @@ class ADKAgent:
         emit_interrupt_outcome: bool = False,
         seed_first_run_history: bool = True,
     ) -> None:
-        _require_one("app_name", app_name, app_name_extractor)
-        _require_one("user_id", user_id, user_id_extractor)
+        _refuse_both("app_name", app_name, app_name_extractor)
+        _refuse_both("user_id", user_id, user_id_extractor)
         if session_manager is not None and session_service is not None:
             raise ValueError("Pass session_manager or session_service, not both: a manager has a session service.")
         if a2ui is not None:
@@ -99,8 +95,7 @@ class ADKAgent:
         self._default_app_name = getattr(adk_agent, "name", "")
         self.execution_timeout = execution_timeout_seconds
         self.allow_scoped_state_keys = allow_scoped_state_keys
-        self._adapters: OrderedDict[SessionLocation, ADKAdapter] = OrderedDict()
-        self._running: set[SessionLocation] = set()
+        self.agent_runs = AgentRuns(f"ADK agent {self._default_app_name}", self._create_adapter, self.locate_input)
         mappings = normalize_predict_state(predict_state)
         self.bridge = AgUiBridge(
             adk_agent,
@@ -197,57 +192,49 @@ class ADKAgent:
             app=self.app_name_of(run_input), user=self.user_id_of(run_input), session=run_input.thread_id
         )
 
-    async def run(self, input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the published name
-        """Yield the events of one run as models of `ag_ui.core`, from RUN_STARTED to RUN_FINISHED or RUN_ERROR."""
-        yield RunStartedEvent(thread_id=input.thread_id, run_id=input.run_id, protocol_version=PROTOCOL_VERSION)
-        try:
-            async with aclosing(self._run_located(input, self.locate_input(input))) as events:
-                async for event in events:
-                    yield event
-        except RunnerError as error:
-            yield RunErrorEvent(message=error.message, code=error.code)
+    def run(self, input: RunAgentInput) -> AsyncGenerator[BaseEvent, None]:  # noqa: A002  the published name
+        """Yield the events of one run as models of `ag_ui.core`, from RUN_STARTED to RUN_FINISHED or RUN_ERROR. A failure is logged."""
+
+        def start(adapter: Any) -> AsyncGenerator[Any, None]:
+            return _with_timeout(adapter.run(input), self.execution_timeout)
+
+        return self.agent_runs.stream(input, start)
 
     async def close(self) -> None:
         """Close the sessions that are held in memory, the toolsets and the plugins."""
-        for adapter in self._adapters.values():
-            await adapter.aclose()
-        self._adapters.clear()
+        await self.agent_runs.aclose()
         await self.bridge.aclose()
 
-    async def _run_located(
-        self, run_input: RunAgentInput, location: SessionLocation
-    ) -> AsyncGenerator[BaseEvent, None]:
-        if location in self._running:
-            raise ThreadBusy
-        self._running.add(location)
-        try:
-            async with aclosing(self._adapter_of(location).run(run_input)) as events:
-                async for event in _with_timeout(events, self.execution_timeout):
-                    yield event
-        finally:
-            self._running.discard(location)
+    def _create_adapter(self, run_input: RunAgentInput) -> Any:
+        return self.bridge.create_adapter(PlatformContext(session_id=run_input.thread_id))
 
-    def _adapter_of(self, location: SessionLocation) -> ADKAdapter:
-        """Return the adapter of a thread, and forget that of the thread that has been idle for longest if there are too many."""
-        if location not in self._adapters:
-            self._adapters[location] = self.bridge.create_adapter(PlatformContext(session_id=location.session))
-        self._adapters.move_to_end(location)
-        idle = next((key for key in self._adapters if key not in self._running), None)
-        if len(self._adapters) > _MAX_THREADS and idle is not None:
-            del self._adapters[idle]
-        return self._adapters[location]
+
+def check_adk_agent(agent: Any) -> ADKAgent:
+    """Return the ADKAgent, or the wrapper with a `run` of its own and the attributes of the ADKAgent inside. Raises: ConfigError."""
+    if not isinstance(agent, ADKAgent) and not isinstance(getattr(agent, "bridge", None), AgUiBridge):
+        raise ConfigError(
+            f"{type(agent).__name__} is not an ADKAgent. Pass one, or a wrapper with `run` and the attributes of one."
+        )
+    return agent
+
+
+def create_agent_adapter(agent: ADKAgent, ctx: PlatformContext) -> Any:
+    """Return the adapter of one thread. An agent with a `run` of its own is served by that."""
+    adapter = agent.bridge.create_adapter(ctx)
+    return OwnRunAdapter(agent.run, agent.agent_runs, adapter) if has_own_run(agent, ADKAgent) else adapter
 
 
 async def _with_timeout(events: AsyncGenerator[Any, None], seconds: float) -> AsyncGenerator[Any, None]:
     """Yield the events. Raises: BridgeTimeout when they take longer than `seconds` in all."""
     deadline = time.monotonic() + seconds
-    while True:
-        event = await _next_event(events, deadline - time.monotonic())
-        if event is _TIMED_OUT:
-            raise BridgeTimeout
-        if event is _ENDED:
-            return
-        yield event
+    async with aclosing(events):
+        while True:
+            event = await _next_event(events, deadline - time.monotonic())
+            if event is _TIMED_OUT:
+                raise BridgeTimeout
+            if event is _ENDED:
+                return
+            yield event
 
 
 async def _next_event(events: AsyncGenerator[Any, None], seconds: float) -> Any:
@@ -264,7 +251,7 @@ def _check_app(app: Any) -> Any:
     return app
 
 
-def _require_one(name: str, value: object, extractor: object) -> None:
+def _refuse_both(name: str, value: object, extractor: object) -> None:
     if value and extractor:
         raise ValueError(f"Pass {name} or {name}_extractor, not both.")
 
@@ -273,7 +260,7 @@ def _check_capabilities(capabilities: Any) -> dict[str, Any] | None:
     if capabilities is None:
         return None
     if not isinstance(capabilities, dict):
-        raise TypeError(f"capabilities are a dict, not {type(capabilities).__name__}.")
+        raise TypeError(f"Pass capabilities as a dict, not {type(capabilities).__name__}.")
     try:
         json.dumps(capabilities)
     except (TypeError, ValueError) as error:

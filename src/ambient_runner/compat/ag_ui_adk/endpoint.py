@@ -15,8 +15,9 @@ from pydantic import BaseModel
 from ambient_runner.adk.routes import ADKEndpoints
 from ambient_runner.bridges.adk.config import HIDDEN, ConfigContext
 from ambient_runner.bridges.adk.hooks import HandlerContext
+from ambient_runner.bridges.toolkit.agent_runs import has_own_run
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.compat.ag_ui_adk.adk_agent import ADKAgent
+from ambient_runner.compat.ag_ui_adk.adk_agent import ADKAgent, check_adk_agent
 from ambient_runner.compat.ag_ui_adk.routed_bridge import RoutedBridge
 from ambient_runner.compat.ag_ui_adk.run_bridge import PreparedRequest, current_request
 from ambient_runner.config import Timeouts, read_settings
@@ -29,6 +30,7 @@ from ambient_runner.runs.run import Actor
 from ambient_runner.server.app import build_runtime, include_routers
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.guard import Guard
+from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
     from ag_ui.core import Message
@@ -80,15 +82,11 @@ class RequestIdentity:
         return ConfigContext(app_name=self._app_name, user_id=self._user_id, extract_initial_state=self._visible_state)
 
     async def prepare(self, run_input: RunAgentInput, request: Request) -> PreparedRequest:
-        """Return the request with its agent and the extracted state. Raises: TypeError if the resolver returns no ADKAgent."""
+        """Return the request with its agent and the extracted state. Raises: ConfigError if the resolver returns no ADKAgent."""
         extracted = (await self._extract(request, run_input) if self._extract else None) or {}
         state = _visible_part(as_object(run_input.state)) | extracted
         merged = run_input.model_copy(update={"state": state})
-        agent: Any = (await self._resolver(request, merged) if self._resolver else None) or self._agent
-        if not isinstance(agent, ADKAgent):
-            raise TypeError(
-                f"agent_resolver returned {type(agent).__name__}. Return an ADKAgent, or None for the default."
-            )
+        agent = check_adk_agent((await self._resolver(request, merged) if self._resolver else None) or self._agent)
         hidden = {key: value for key, value in extracted.items() if is_hidden(key, HIDDEN)}
         if not agent.allow_scoped_state_keys:
             hidden = {key: value for key, value in hidden.items() if not key.startswith(_SCOPED_KEYS)}
@@ -129,16 +127,18 @@ def add_adk_fastapi_endpoint(
 ) -> ServerRuntime:
     """Serve the agent at `POST path`, with `GET path/capabilities` and `POST /agents/state`.
 
+    An ADKAgent with a `run` of its own, or a wrapper with a `run` and the attributes of the ADKAgent inside, is served by that `run`.
     `extract_state_from_request` returns state of the server for a request; `agent_resolver` chooses the agent. `route_options`, such as
     `tags`, are those of `app.post`; `dependencies` apply to all three routes. Without `authorize`, `dependencies`, or
     `extract_state_from_request` and an agent with a `user_id_extractor`, only requests from this machine are served. `settings` default to
     those of `ambient.toml` and `AMBIENT_*`.
     Raises: ConfigError, ValueError.
     """
+    check_adk_agent(agent)
     extract = _choose_extractor(extract_headers, extract_state_from_request)
     settings = settings or read_settings()
-    settings = dataclasses.replace(settings, timeouts=_limited(settings.timeouts, agent.execution_timeout))
-    bridge = RoutedBridge(agent) if agent_resolver else agent.bridge
+    settings = dataclasses.replace(settings, timeouts=_limit_timeouts(settings.timeouts, agent.execution_timeout))
+    bridge = RoutedBridge(agent) if agent_resolver or has_own_run(agent, ADKAgent) else agent.bridge
     runtime = build_runtime(settings, {_AGENT_NAME: bridge})
     dependencies = route_options.pop("dependencies", None) or ()
     identifies = agent.has_user_id_extractor or agent_resolver is not None
@@ -205,11 +205,12 @@ def resolve_agent_from_message_history(
 def _run_routes(
     endpoints: ADKEndpoints, identity: RequestIdentity, guard: Guard, path: str, options: Mapping[str, Any]
 ) -> APIRouter:
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
-    @router.post(path, **options)
     async def run_agent(request: Request) -> Response:
         return await endpoints.start_run(request)
+
+    router.add_api_route(path, run_agent, methods=["POST"], route_class_override=AmbientRoute, **options)
 
     @router.get(f"{path.rstrip('/')}/capabilities")
     async def capabilities(request: Request) -> Response:
@@ -221,7 +222,7 @@ def _run_routes(
 
 
 def _state_routes(runtime: ServerRuntime, identity: RequestIdentity, guard: Guard) -> APIRouter:
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
     @router.post("/agents/state")
     async def agent_state(body: AgentStateRequest, request: Request) -> Response:
@@ -275,7 +276,7 @@ def _empty_input(thread_id: str) -> RunAgentInput:
     )
 
 
-def _limited(timeouts: Timeouts, seconds: float) -> Timeouts:
+def _limit_timeouts(timeouts: Timeouts, seconds: float) -> Timeouts:
     return dataclasses.replace(timeouts, idle=min(timeouts.idle, seconds), total=min(timeouts.total, seconds))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ag_ui.core import AssistantMessage, FunctionCall, Message, ReasoningMessage, ToolCall, ToolMessage, UserMessage
 
-from ambient_runner.bridges.adk.messages import result_content
+from ambient_runner.bridges.adk.messages import is_initial_result, result_content
 from ambient_runner.bridges.adk.session_sync import live_events
 from ambient_runner.bridges.adk.translate import Translator
 from ambient_runner.bridges.toolkit.json_values import to_json_text
@@ -75,7 +75,7 @@ def adk_events_to_messages(events: Sequence[ADKEvent]) -> list[Message]:
 def _event_messages(event: ADKEvent) -> list[Message]:
     responses = event.get_function_responses()
     if responses:
-        return [_tool_message(event, response) for response in responses]
+        return [_tool_message(event, response) for response in responses if not is_initial_result(response)]
     parts = (event.content.parts if event.content else None) or []
     text = "".join(part.text for part in parts if part.text and not part.thought)
     if event.author == "user":

@@ -1,11 +1,12 @@
-"""RoutedBridge: serves the agent that an `agent_resolver` has chosen for each request."""
+"""RoutedBridge: serves the agent that an `agent_resolver` has chosen for each request, by its own `run` if it has one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import PlatformBridge
-from ambient_runner.compat.ag_ui_adk.run_bridge import current_request
+from ambient_runner.compat.ag_ui_adk.adk_agent import create_agent_adapter
+from ambient_runner.compat.ag_ui_adk.run_bridge import AgUiBridge, current_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -22,9 +23,11 @@ __all__ = ["RoutedBridge"]
 class RoutedBridge(PlatformBridge):
     """The agents of an endpoint; `agent` is the default one."""
 
+    restates_messages = AgUiBridge.restates_messages
+    hidden_state = AgUiBridge.hidden_state
+
     def __init__(self, agent: ADKAgent) -> None:
         self._agent = agent
-        self.hidden_state = agent.bridge.hidden_state
 
     def capabilities(self) -> FrameworkCapabilities:
         return self._agent.bridge.capabilities()
@@ -52,7 +55,7 @@ class RoutedAdapter:
         request = current_request.get()
         agent = request.agent if request else self._agent
         if agent not in self._adapters:
-            self._adapters[agent] = agent.bridge.create_adapter(self._ctx)
+            self._adapters[agent] = create_agent_adapter(agent, self._ctx)
         self._active = self._adapters[agent]
         return self._active.run(input)
 

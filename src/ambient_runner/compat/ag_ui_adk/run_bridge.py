@@ -56,7 +56,13 @@ class AgUiBridge(ADKBridge):
         reports_interrupts: bool,
         **options: Any,
     ) -> None:
-        super().__init__(agent, locate=_locate_thread, client_tools_for=(), **options)  # only for agents with a toolset
+        super().__init__(
+            agent,
+            locate=_locate_thread,
+            client_tools_for=(),  # only for agents with a toolset
+            waits_for_long_running_tools=True,
+            **options,
+        )
         self._locate_input = locate_input
         self._run_config_factory = run_config_factory
         self._confirmed_tools = frozenset(mapping.tool for mapping in mappings if mapping.emit_confirm_tool)

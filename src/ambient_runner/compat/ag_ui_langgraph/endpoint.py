@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, FastAPI
 
 from ambient_runner.bridges.agui import AGUIBridge
+from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
+from ambient_runner.bridges.toolkit.agent_runs import has_own_run
 from ambient_runner.compat.ag_ui_langgraph.agent import LangGraphAgent, create_bridge
 from ambient_runner.errors import ConfigError
 from ambient_runner.server.app import add_ambient_endpoints
@@ -56,8 +58,10 @@ def add_langgraph_fastapi_endpoint(
 
 def _bridge_for(agent: Any) -> PlatformBridge:
     """Return the bridge of the agent's graph. An agent with a `run` of its own is served by that."""
-    if isinstance(agent, LangGraphAgent):
-        return agent.bridge if type(agent).run is LangGraphAgent.run else AGUIBridge(agent)
+    if isinstance(
+        getattr(agent, "bridge", None), LangGraphBridge
+    ):  # a LangGraphAgent, or a wrapper with its attributes
+        return AGUIBridge(agent) if has_own_run(agent, LangGraphAgent) else agent.bridge
     if getattr(agent, "graph", None) is None:
         raise ConfigError(f"{type(agent).__name__} is not a LangGraphAgent: it has no compiled `graph`.")
     return create_bridge(

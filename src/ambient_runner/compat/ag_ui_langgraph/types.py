@@ -25,7 +25,7 @@ class LangGraphEventTypes(StrEnum):
 
 
 class CustomEventNames(StrEnum):
-    """Events that a node dispatches with `adispatch_custom_event`, for an effect beyond CUSTOM."""
+    """Names of events that a node dispatches with `adispatch_custom_event`. All but `Exit` are sent as something else than CUSTOM."""
 
     ManuallyEmitMessage = "manually_emit_message"
     ManuallyEmitToolCall = "manually_emit_tool_call"

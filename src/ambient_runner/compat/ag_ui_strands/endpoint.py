@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from ambient_runner.errors import RunnerError
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.app import add_ambient_endpoints
-from ambient_runner.strands import add_ping, prepare_invocation_state, strands_agents
+from ambient_runner.strands import add_ping, build_strands_agents, invocation_state_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,11 +74,11 @@ def serve_agent(
     checks = [] if auth is None else [Depends(_keep_result(auth))]
     return add_ambient_endpoints(
         app,
-        agents=strands_agents(agent),
+        agents=build_strands_agents(agent),
         prefix=path if path.startswith("/") else f"/{path}",
         settings=settings,
         authorize=None if auth is None else _actor_of,
-        prepare_run=prepare_invocation_state(invocation_state_provider),
+        prepare_run=invocation_state_hook(invocation_state_provider),
         dependencies=[*checks, *dependencies],
         cors="auto",
         cors_headers=cors_headers,
@@ -114,12 +114,12 @@ def _actor_of(request: Request) -> Actor:
 
 def _user_id(user: Any) -> str:
     """Return the user's id, empty if it has none: the string itself, else the first id among its attributes or members."""
-    values = [user] if isinstance(user, str) else [_member(user, name) for name in _USER_IDS]
+    values = [user] if isinstance(user, str) else [_read_member(user, name) for name in _USER_IDS]
     ids = [str(value) for value in values if isinstance(value, str | int | UUID) and not isinstance(value, bool)]
     return next(filter(None, ids), "")
 
 
-def _member(user: Any, name: str) -> Any:
+def _read_member(user: Any, name: str) -> Any:
     return cast("Mapping[str, Any]", user).get(name) if isinstance(user, Mapping) else getattr(user, name, None)
 
 

@@ -11,9 +11,10 @@ from fastapi import APIRouter, Request, Response
 
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import RunnerError
-from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.remote_platform import agent_of_thread, forward_to_agent
 from ambient_runner.server.request_parsing import forwarded_headers, parse_thread_id, read_body
+from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.services.credentials import RequestScope
 from ambient_runner.services.feedback import MAX_FEEDBACK, TIMEOUT, LangfuseScores, read_feedback, record_feedback
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 def feedback_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the route `POST /feedback`. Scores are sent to Langfuse if runs are traced there."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
     scores = _langfuse_scores(runtime.settings)
 
     @router.post("/feedback")

@@ -13,8 +13,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import InvalidInput, UnsupportedMediaType
-from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import request_scope
+from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -31,7 +32,7 @@ _BYTES_TYPE = "application/octet-stream"
 
 def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) -> APIRouter:
     """Return `POST /files`, `GET /files`, `GET /files/{name}`, `DELETE /files/{name}`, `GET /artifacts` and `GET /artifacts/{path}`."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
     files = services.files
 
     @router.post("/files")

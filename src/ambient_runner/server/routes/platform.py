@@ -15,9 +15,10 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from ambient_runner.errors import InvalidInput
-from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.remote_platform import forward_request, has_remote_agents
 from ambient_runner.server.request_parsing import read_object, read_text, request_git_tokens, request_scope
+from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.server.routes.files import file_routes
 from ambient_runner.services.platform_facts import (
     repo_added,
@@ -64,7 +65,7 @@ def platform_routes(runtime: ServerRuntime, guard: Guard) -> list[APIRouter]:
 
 def _repo_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the routes `POST /repos/add`, `POST /repos/remove` and `GET /repos/status`."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
     platform = runtime.platform
 
     @router.post("/repos/add")
@@ -112,7 +113,7 @@ def _file_services(runtime: ServerRuntime) -> FileServices:
 
 def _workflow_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the route `POST /workflow`."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
     @router.post("/workflow")
     async def change_workflow(request: Request) -> Response:
@@ -134,7 +135,7 @@ def _workflow_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
 
 def _mcp_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the route `GET /mcp/status`."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
     @router.get("/mcp/status")
     async def mcp_status(request: Request) -> Response:

@@ -34,6 +34,7 @@ from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import client_profile, forwarded_headers, read_body
+from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -78,10 +79,10 @@ def run_routes(
         agent = runtime.default_agent if name == "default" else name
         return await _start_run(runtime, request, await guard(request), agent, prepare_run)
 
-    @router.post("/interrupt")
     async def interrupt_run(request: Request) -> Response:
         return await _interrupt_run(runtime, request, await guard(request))
 
+    router.add_api_route("/interrupt", interrupt_run, methods=["POST"], route_class_override=YieldingRoute)
     return router
 
 

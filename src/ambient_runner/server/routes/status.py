@@ -11,7 +11,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.errors import UnknownAgent
 from ambient_runner.protocol.capabilities import agent_capabilities
-from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.error_responses import JsonResponse
+from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
     from ambient_runner.server.guard import Guard
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the routes `GET /health`, `/ready`, `/capabilities` and `/metrics`."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
     @router.get("/health")
     async def check_health() -> Response:

@@ -21,9 +21,10 @@ from ambient_runner.runs.reattach import gap_events, reopen_events
 from ambient_runner.runs.view_cache import ThreadEpoch, load_view
 from ambient_runner.server import metrics
 from ambient_runner.server.end_conditions import NoEnd, UntilIdle
-from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
+from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.event_stream import EventStream
 from ambient_runner.server.request_parsing import client_profile, read_body
+from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadInfo, ThreadKey
@@ -42,7 +43,7 @@ _MAX_ATTEMPTS = 10
 def thread_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     """Return the routes `/threads/{id}/events`, `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`, `/state_snapshot/{id}`,
     `/state/{id}`."""
-    router = APIRouter(route_class=AmbientRoute)
+    router = APIRouter(route_class=YieldingRoute)
 
     @router.get("/threads/{id:path}/events")
     async def stream_events(request: Request, id: str) -> Response:  # noqa: A002  the route's name
