@@ -1,35 +1,35 @@
 """The messages of a run before middleware, repair and redaction: the agent's own MESSAGES_SNAPSHOT is compared with them.
 
 So a snapshot that repeats what the agent streamed changes nothing, even if middleware has changed the text on its way to the ledger.
-Nearly all agents send no snapshot, so the events are only collected, and folded when one comes.
+Nearly all agents send no snapshot, so the events are only collected, and folded when one comes. Of a delta only the text is kept: hundreds
+of thousands of event objects would make the garbage collector stop the server for a third of a second.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeGuard
 
 from msgspec.structs import replace
 
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.events import MessagesSnapshot, TextMessageContent, UserMessage
+from ambient_runner.protocol.events import MessagesSnapshot, TextMessageContent, ToolCallArgs, UserMessage
 from ambient_runner.protocol.repair import Repairer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ambient_runner.protocol.events import Custom, Event
     from ambient_runner.runs.run import Run
 
 __all__ = ["MAX_COLLECTED", "AgentHistory"]
 
 MAX_COLLECTED = 4096
-"""Events that are collected before they are folded."""
+"""Events or consecutive deltas that are collected before they are folded."""
+
+_Delta = TextMessageContent | ToolCallArgs
 
 
 class AgentHistory:
-    """The history of one run. Every event of the agent is appended to `collected`; `fold` them when there are MAX_COLLECTED."""
+    """The history of one run. `add_event` gets every event of the agent, in order."""
 
     def __init__(self, run: Run) -> None:
         messages = run.input.messages
@@ -39,7 +39,25 @@ class AgentHistory:
             run.input.thread_id, run.input.run_id, Transcript(messages).all_ids(), user_message_ids=users
         )
         self._merge = HistoryMerge(messages, run.new_ids, may_edit_input=False)
-        self.collected: list[Event] = []
+        self._collected: list[Event | tuple[_Delta, list[str]]] = []
+        """Events, and deltas with the texts of those that continue them."""
+        self._last_delta: _Delta | None = None
+        self._texts: list[str] = []
+        """The texts that continue `_last_delta`."""
+
+    def add_event(self, event: Event) -> None:
+        """Collect one event."""
+        last = self._last_delta
+        if last is not None and _continues(event, last):
+            self._texts.append(event.delta)
+        elif isinstance(event, _Delta) and type(event.delta) is str and event.metadata is None:
+            self._last_delta, self._texts = event, [event.delta]
+            self._collected.append((event, self._texts))
+        else:
+            self._last_delta = None
+            self._collected.append(event)
+        if len(self._texts) >= MAX_COLLECTED or len(self._collected) >= MAX_COLLECTED:
+            self.fold()
 
     def merge_snapshot(self, snapshot: MessagesSnapshot) -> Custom | None:
         """Return the correction that makes the thread match the agent's snapshot; None if it does already."""
@@ -50,24 +68,22 @@ class AgentHistory:
 
     def fold(self) -> None:
         """Apply the collected events, and forget them."""
-        for event in _join_deltas(self.collected):
+        for item in self._collected:
+            event = replace(item[0], delta="".join(item[1])) if isinstance(item, tuple) else item
             for legal in self._repairer.feed(event):
                 self._merge.apply_event(legal)
-        self.collected.clear()
+        self._collected.clear()
+        self._last_delta, self._texts = None, []
 
 
-def _join_deltas(events: list[Event]) -> Iterator[Event]:
-    """Yield the events with consecutive text deltas of a message joined: repairing each of them would cost more than streaming it."""
-    for key, group in groupby(events, _delta_key):
-        if key is None:
-            yield from group
-        else:
-            deltas = cast("list[TextMessageContent]", list(group))
-            yield replace(deltas[0], delta="".join([event.delta for event in deltas]))
-
-
-def _delta_key(event: Event) -> tuple[str, str | None] | None:
-    """Return the message of a text delta without metadata; None for other events."""
-    if type(event) is TextMessageContent and event.metadata is None:
-        return event.message_id, event.subagent_run_id
-    return None
+def _continues(event: Event, last: _Delta) -> TypeGuard[_Delta]:
+    """Return True if the event is one more delta of the same message or call, with no other fields than its text."""
+    match event:
+        case TextMessageContent():
+            is_same = type(last) is TextMessageContent and event.message_id == last.message_id
+        case ToolCallArgs():
+            is_same = type(last) is ToolCallArgs and event.tool_call_id == last.tool_call_id
+        case _:
+            return False
+    is_plain = event.metadata is None and type(event.delta) is str
+    return is_same and is_plain and event.subagent_run_id == last.subagent_run_id

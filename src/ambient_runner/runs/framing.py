@@ -35,7 +35,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
 )
 from ambient_runner.protocol.ids import client_safe_id
-from ambient_runner.runs.agent_history import MAX_COLLECTED, AgentHistory
+from ambient_runner.runs.agent_history import AgentHistory
 from ambient_runner.runs.reserved_events import replace_reserved_event
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
@@ -95,15 +95,13 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
         coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
         ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})
         restatement = _ThreadRestatement(run) if agent.restates_messages else None
-        collected = restatement.history.collected if restatement else None
+        collect = restatement.history.add_event if restatement else None
         try:
             async with agent.open_run(run) as events:
                 async for event in events:
                     if type(event) in _DELTAS and not (restatement and restatement.is_due):
-                        if collected is not None and restatement is not None:
-                            collected.append(event)
-                            if len(collected) >= MAX_COLLECTED:
-                                restatement.history.fold()
+                        if collect is not None:
+                            collect(event)
                         yield event
                         continue
                     known = _coerce_event(coerce, event)
@@ -213,7 +211,7 @@ class _ThreadRestatement:
             correction = self.history.merge_snapshot(event) if event is not SNAPSHOT_MARKER else None
             self.is_due = event is not SNAPSHOT_MARKER and (self.is_due or correction is not None)
             return () if correction is None else (correction,)
-        self.history.collected.append(event)
+        self.history.add_event(event)
         is_due, self.is_due = self.is_due, False
         return (SNAPSHOT_MARKER,) if is_due else ()
 
