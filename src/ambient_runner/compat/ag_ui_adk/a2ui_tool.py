@@ -1,14 +1,16 @@
-"""The A2UI names of `ag_ui_adk`. A2UI is not supported: the names are there so that a server with one such agent starts."""
+"""The A2UI names of `ag_ui_adk`. `compat/a2ui.py` says what they do."""
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from google.adk.tools import BaseTool
 from google.genai import types
 
+from ambient_runner.compat.a2ui import INPUT_SCHEMA, NOT_SUPPORTED, name_tool
+
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping
 
     from ag_ui.core import RunAgentInput
@@ -16,39 +18,26 @@ if TYPE_CHECKING:
 
 __all__ = ["A2UISubAgentTool", "get_a2ui_tool", "is_auto_injected_a2ui_tool", "plan_a2ui_injection"]
 
-logger = logging.getLogger(__name__)
-
-_TOOL_NAME = "generate_a2ui"
-_DESCRIPTION = "Generate or edit an A2UI surface. It is not available at the moment."
-_NOT_SUPPORTED = "A2UI is not supported here. Answer in text."
-_SCHEMA = {
-    "type": "object",
-    "properties": {name: {"type": "string"} for name in ("intent", "target_surface_id", "changes")},
-}
-
 
 class A2UISubAgentTool(BaseTool):
     """A tool that tells the model that A2UI is not supported. Of `cfg` only `tool_name` and `tool_description` are used."""
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        super().__init__(
-            name=cfg.get("tool_name") or _TOOL_NAME, description=cfg.get("tool_description") or _DESCRIPTION
-        )
+        name, description = name_tool(cfg)
+        super().__init__(name=name, description=description)
 
     def _get_declaration(self) -> types.FunctionDeclaration:
-        return types.FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=_SCHEMA)
+        return types.FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=INPUT_SCHEMA
+        )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> str:
-        return _NOT_SUPPORTED
+        return NOT_SUPPORTED
 
 
 def get_a2ui_tool(params: Mapping[str, Any]) -> BaseTool:
     """Return a tool that tells the model that A2UI is not supported."""
-    tool = A2UISubAgentTool(params)
-    logger.warning(
-        "A2UI is not supported: the agent runs without surfaces, and its tool %s says so to the model.", tool.name
-    )
-    return tool
+    return A2UISubAgentTool(params)
 
 
 def plan_a2ui_injection(

@@ -1,19 +1,14 @@
-"""The A2UI names of `ag_ui_langgraph`. A2UI is not supported: the names are there so that a server with one such agent starts."""
+"""The A2UI names of `ag_ui_langgraph`. `compat/a2ui.py` says what they do."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any, TypedDict
 
 from langchain_core.tools import BaseTool, StructuredTool
 
+from ambient_runner.compat.a2ui import A2UI_OPERATIONS_KEY, BASIC_CATALOG_ID, NOT_SUPPORTED, name_tool
+
 __all__ = ["A2UI_OPERATIONS_KEY", "BASIC_CATALOG_ID", "A2UIGuidelines", "A2UIToolParams", "get_a2ui_tools"]
-
-logger = logging.getLogger(__name__)
-
-A2UI_OPERATIONS_KEY = "a2ui_operations"
-BASIC_CATALOG_ID = "https://a2ui.org/specification/v0_9/basic_catalog.json"
-_NOT_SUPPORTED = "A2UI is not supported here. Answer in text."
 
 
 class A2UIGuidelines(TypedDict, total=False):
@@ -40,17 +35,11 @@ class A2UIToolParams(TypedDict, total=False):
 
 def get_a2ui_tools(params: A2UIToolParams) -> BaseTool:
     """Return a tool that tells the model that A2UI is not supported."""
-    name = params.get("tool_name") or "generate_a2ui"
-    logger.warning(
-        "A2UI is not supported: the agent runs without surfaces, and its tool %s says so to the model.", name
-    )
-    description = (
-        params.get("tool_description") or "Generate or edit an A2UI surface. It is not available at the moment."
-    )
+    name, description = name_tool(params)
     return StructuredTool.from_function(coroutine=_report_unsupported, name=name, description=description)
 
 
 async def _report_unsupported(
     intent: str = "create", target_surface_id: str | None = None, changes: str | None = None
 ) -> str:
-    return _NOT_SUPPORTED
+    return NOT_SUPPORTED
