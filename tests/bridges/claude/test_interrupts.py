@@ -190,6 +190,7 @@ async def test_an_interrupt_lapses_with_its_process_and_claude_asks_again(tmp_pa
         thread = world.thread()
         again = await thread.resume(yes(lost, {"approved": True}))
         assert again[0] == f'CUSTOM ambient:interrupt_lapsed {{"interruptIds": ["{lost.id}"]}}'
+        assert again[1].startswith("CR ")  # The call that lapsed has a result: clients show that it is over.
         assert not (tmp_path / "work" / "t" / "ran.txt").exists()
         assert again[-1] == "RF asks tool_call"
         done = await thread.resume(yes(thread.interrupts[0], {"approved": True}))

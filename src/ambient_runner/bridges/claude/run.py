@@ -29,6 +29,7 @@ from ambient_runner.bridges.claude.translate import Translator
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
 from ambient_runner.bridges.toolkit.state import StateStore
+from ambient_runner.bridges.toolkit.turns import MISSING_RESULT, unanswered_tool_calls
 from ambient_runner.errors import BridgeError, BridgeTimeout, RunnerError
 from ambient_runner.protocol.events import RunError
 
@@ -89,6 +90,8 @@ class ClaudeRun:
         is_answer = session is not None and session.waits_for(new_input)
         if session is None or not is_answer:
             for event in interrupt_lapsed_events(resolved_interrupt_ids(new_input.resume)):
+                yield event
+            for event in self._close_unanswered_calls():
                 yield event
             session = await self._acquire_session()
         self._attach_run(session)
@@ -156,6 +159,14 @@ class ClaudeRun:
                 await self._has_ended.wait()
             if not self._has_ended.is_set():
                 session.kill()
+
+    def _close_unanswered_calls(self) -> list[Event]:
+        """Return results for the calls of earlier runs that nothing will answer: their process is gone, or gives them up."""
+        events: list[Event] = []
+        for call in unanswered_tool_calls(self._context.run_input.messages):
+            self._composer.continue_tool_call(call.id)
+            events += self._composer.tool_result(call.id, MISSING_RESULT, is_error=True)
+        return events
 
     def _attach_run(self, session: Session) -> None:
         """Make this the run of the process: its tools use it, and its secrets are redacted here."""

@@ -1,7 +1,7 @@
 """Data kept with a thread between two runs: the calls whose id on the other server is not their id here. Pure.
 
-An id that the thread already has is replaced (`protocol/ids.py`). The other server knows only its own: a call under another id would be a
-call of somebody else to it.
+An id that the thread already has is replaced (`protocol/ids.py`). The other server knows only its own and
+would not recognize a call under another id.
 """
 
 from __future__ import annotations
