@@ -9,7 +9,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import PIIMiddleware, SummarizationMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import MessagesState
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
@@ -21,7 +21,7 @@ from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.runs.view_cache import load_view
 from tests.bridges.langgraph.scripted import ScriptedModel, blocks, call, calls, says
-from tests.bridges.langgraph.world import Thread, agent_graph, get_weather, langgraph, yes
+from tests.bridges.langgraph.world import Thread, agent_graph, get_weather, in_a_row, langgraph, yes
 from tests.world import KEY, structs_of, user
 
 SAVERS = pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["stored", "not stored"])
@@ -34,14 +34,6 @@ def copy_all(old: Any, new: Any) -> Any:
 
 class CopiedState(TypedDict):
     messages: Annotated[list[AnyMessage], copy_all]
-
-
-def in_a_row(*nodes: Any, schema: Any = MessagesState, **options: Any) -> Any:
-    graph = StateGraph(schema)
-    for at, node in enumerate(nodes):
-        graph.add_node(f"n{at}", node)
-        graph.add_edge(f"n{at - 1}" if at else START, f"n{at}")
-    return graph.compile(**options)
 
 
 def answering(model: Any) -> Any:

@@ -15,17 +15,9 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import CachePolicy, Command
 
 from tests.bridges.langgraph.scripted import ScriptedModel, atomic, call, calls, says, text
-from tests.bridges.langgraph.world import TOOL, langgraph
+from tests.bridges.langgraph.world import TOOL, in_a_row, langgraph
 
 SAVERS = pytest.mark.parametrize("saver", [InMemorySaver, lambda: None], ids=["stored", "not stored"])
-
-
-def in_a_row(*nodes: Any, **options: Any) -> Any:
-    graph = StateGraph(MessagesState)
-    for at, node in enumerate(nodes):
-        graph.add_node(f"n{at}", node)
-        graph.add_edge(f"n{at - 1}" if at else START, f"n{at}")
-    return graph.compile(**options)
 
 
 def speaking(model: Any) -> Any:

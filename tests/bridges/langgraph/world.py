@@ -39,6 +39,7 @@ __all__ = [
     "agent_graph",
     "five_places",
     "get_weather",
+    "in_a_row",
     "langgraph",
     "no",
     "react_agent",
@@ -57,6 +58,15 @@ STREAMS: list[list[e.Event]] = []
 def get_weather(city: str) -> str:
     """The weather of a city."""
     return f"sunny in {city}"
+
+
+def in_a_row(*nodes: Any, schema: Any = MessagesState, **options: Any) -> Any:
+    """A graph of these nodes, one after the other."""
+    graph = StateGraph(schema)
+    for at, node in enumerate(nodes):
+        graph.add_node(f"n{at}", node)
+        graph.add_edge(f"n{at - 1}" if at else START, f"n{at}")
+    return graph.compile(**options)
 
 
 def agent_graph(model: ScriptedModel, *tools: Any, **compiled: Any) -> Any:
