@@ -110,10 +110,11 @@ async def test_the_queue_for_a_slow_receiver_is_bounded_and_lost_spans_are_count
         async with tracing.run_exporters(), runner_of(agent, middleware=[tracing.middleware]) as runner:
             with unless_hung():
                 events = await run_once(runner, user("u1"))
+            sent = len(hole.posts)
             hole.release()
     assert isinstance(events[-1], RunFinished)
-    # The queue, and the batch that was on its way when it filled.
-    assert 2048 <= len(hole.spans()) <= 2048 + 256
+    # The queue, and the batches that were on their way when it filled: one, or more where the run took longer than a batch may.
+    assert 2048 <= len(hole.spans()) <= 2048 + 256 * sent
     assert hole.spans()[0].name == "invoke_agent agent"
     assert lost("otlp") - before == 2600 + 1 - len(hole.spans())
     assert [record for record in caplog.records if record.name.startswith("opentelemetry")] == []
