@@ -85,8 +85,8 @@ FAULTS: dict[str, Fault] = {
         what="Secrets stayed in snapshots, reasoning, state and results, across deltas, and when a token was refreshed.",
         tests=(
             f"{_SETUP_CREDENTIALS}::test_each_run_has_its_own_token_and_all_of_them_are_redacted",
-            "tests/projections/test_redaction.py::test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent",
-            "tests/projections/test_redaction.py::test_every_string_of_an_event_is_searched_names_and_pointers_included",
+            "tests/projections/redaction/test_redactor.py::test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent",
+            "tests/projections/redaction/test_redactor.py::test_every_string_of_an_event_is_searched_names_and_pointers_included",
             "tests/telemetry/test_safety.py::test_a_secret_added_during_a_run_is_redacted_too",
         ),
     ),

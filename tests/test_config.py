@@ -6,6 +6,7 @@ import pytest
 
 from ambient_runner.config import (
     OPTIONS,
+    SECRET_PATTERNS,
     LangfuseSettings,
     OtlpSettings,
     Settings,
@@ -15,6 +16,7 @@ from ambient_runner.config import (
     is_loopback,
     read_settings,
 )
+from ambient_runner.config.secret_patterns import compile_pattern
 from ambient_runner.errors import ConfigError
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference" / "config.md"
@@ -109,6 +111,8 @@ def test_every_option_can_be_written_in_the_file() -> None:
 
         [secrets]
         names = ["PIN"]
+        patterns = ["acme-[0-9]{8}"]
+        strict = true
         """,
         "other.toml",
     )
@@ -153,6 +157,8 @@ def test_every_option_can_be_written_in_the_file() -> None:
         credentials_url="https://backend.example.com/credentials",
         credentials_token="bearer-of-the-server",
         tracing=TracingSettings(langfuse=langfuse, content=False),
+        secrets_strict=True,
+        secret_patterns=(*SECRET_PATTERNS, compile_pattern("acme-[0-9]{8}")),
         secrets=(
             "bearer-of-the-server",
             langfuse.authorization,
@@ -205,6 +211,8 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "credentials_url": "http://127.0.0.1:9/credentials",
         "credentials_token": "bearer",
         "secret_names": "PIN",
+        "secret_patterns": "acme-[0-9]{8} x[0-9]{9}",
+        "secrets_strict": "yes",
         "tracing": "OTLP",
         "trace_content": "yes",
         "otlp_endpoint": "http://collector:4318/",
@@ -251,6 +259,8 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         mcp_project=False,
         credentials_url="http://127.0.0.1:9/credentials",
         credentials_token="bearer",
+        secrets_strict=True,
+        secret_patterns=(*SECRET_PATTERNS, *map(compile_pattern, ("acme-[0-9]{8}", "x[0-9]{9}"))),
         secrets=("abcdefgh",),
         tracing=TracingSettings(otlp=OtlpSettings(endpoint="http://collector:4318/v1/traces"), content=True),
     )
@@ -327,13 +337,13 @@ def test_a_value_of_the_wrong_type_in_the_file_is_refused(text: str) -> None:
 
 def test_secrets_are_found_by_the_names_of_their_variables_longest_first() -> None:
     environ = {
-        "OPENAI_API_KEY": "sk-12345678",
+        "OPENAI_API_KEY": "sk-9fK2qLw7",
         "db_password": "a-longer-secret-value",
-        "GITHUB_TOKEN": "sk-12345678",
+        "GITHUB_TOKEN": "sk-9fK2qLw7",
         "SHORT_KEY": "1234567",
         "HOME": "/home/user",
     }
-    assert read_settings(environ=environ).secrets == ("a-longer-secret-value", "sk-12345678")
+    assert read_settings(environ=environ).secrets == ("a-longer-secret-value", "sk-9fK2qLw7")
 
 
 def test_a_named_secret_too_short_to_be_redacted_is_refused() -> None:
@@ -352,7 +362,7 @@ def test_the_password_of_the_store_is_a_secret_and_is_never_shown() -> None:
 
 
 def test_the_representation_shows_no_secret() -> None:
-    assert "sk-12345678" not in repr(read_settings(environ={"API_KEY": "sk-12345678"}))
+    assert "sk-9fK2qLw7" not in repr(read_settings(environ={"API_KEY": "sk-9fK2qLw7"}))
 
 
 def test_history_is_the_servers_where_threads_are_stored() -> None:

@@ -39,7 +39,7 @@ async def fails(input):
     helper()
 
 def helper():
-    raise ValueError("no such customer: hunter2-hunter2")
+    raise ValueError("no such customer: hunter2-9fK2qLw7")
 
 async def fails_as_known(input):
     try:
@@ -60,7 +60,7 @@ LINE = next(at for at, line in enumerate(AGENT.splitlines(), 1) if "no such cust
 @pytest.fixture(autouse=True)
 def agent(project: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     project(failing_agent=AGENT)
-    monkeypatch.setenv("CUSTOMER_PASSWORD", "hunter2-hunter2")
+    monkeypatch.setenv("CUSTOMER_PASSWORD", "hunter2-9fK2qLw7")
 
 
 def child(tmp_path: Path, *arguments: str, **settings: str) -> tuple[int, str, str]:

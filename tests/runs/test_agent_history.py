@@ -146,7 +146,7 @@ async def test_a_correction_stores_only_what_differs() -> None:
 
 
 async def test_a_snapshot_in_the_middle_keeps_its_position_and_the_open_message() -> None:
-    parts = [TextMessageContent(message_id="m1", delta=delta) for delta in ("a", "b")]
+    parts = [TextMessageContent(message_id="m1", delta=delta) for delta in ("a ", "b")]
     script = [
         *said("m0", "hm"),
         TextMessageStart(message_id="m1", role="assistant"),
@@ -157,7 +157,7 @@ async def test_a_snapshot_in_the_middle_keeps_its_position_and_the_open_message(
     ]
     async with runner_of(playing(script)) as runner:
         events = await run_once(runner, U1)
-        assert await messages_of(runner) == [U1, says("m1", "ab")]
+        assert await messages_of(runner) == [U1, says("m1", "a b")]
     names = [type(event).__name__ for event in events]
     assert names[-7:] == [
         "TextMessageStart",

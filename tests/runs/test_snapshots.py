@@ -50,7 +50,7 @@ def contents(messages: list[Message]) -> list[Any]:
 
 
 async def test_each_snapshot_has_its_position_and_contains_the_messages_until_then() -> None:
-    first, *rest = said("m1", "a", "b")
+    first, *rest = said("m1", "a ", "b")
     call = [
         ToolCallStart(tool_call_id="c", tool_call_name="look", parent_message_id="m1"),
         ToolCallArgs(tool_call_id="c", delta="{}"),
@@ -64,7 +64,7 @@ async def test_each_snapshot_has_its_position_and_contains_the_messages_until_th
     for event in events:
         verifier.check(event)
     verifier.finish()
-    assert [contents(messages) for messages in shown] == [["hi", ""], ["hi", "a"], ["hi", "ab"], ["hi", "ab"]]
+    assert [contents(messages) for messages in shown] == [["hi", ""], ["hi", "a "], ["hi", "a b"], ["hi", "a b"]]
     assert [type_of(event) for event in events].count("MESSAGES_SNAPSHOT") == 4
 
 
@@ -91,9 +91,9 @@ async def test_middleware_cannot_bring_messages_in_by_a_snapshot() -> None:
 
 
 async def test_a_secret_split_by_a_snapshot_is_redacted() -> None:
-    start, head, tail, end = said("m1", "so " + SECRET[:9], SECRET[9:])
+    start, word, head, tail, end = said("m1", "so ", SECRET[:9], SECRET[9:])
     async with runner_of(
-        saying(start, head, SNAPSHOT_MARKER, tail, end), dataclasses.replace(SETTINGS, secrets=(SECRET,))
+        saying(start, word, head, SNAPSHOT_MARKER, tail, end), dataclasses.replace(SETTINGS, secrets=(SECRET,))
     ) as runner:
         await run_once(runner, user("u1"))
         shown = await snapshots(runner)
@@ -101,11 +101,11 @@ async def test_a_secret_split_by_a_snapshot_is_redacted() -> None:
 
 
 async def test_a_message_streamed_in_chunks_continues_after_a_snapshot() -> None:
-    chunks = [TextMessageChunk(message_id="m1", role="assistant", delta="a"), TextMessageChunk(delta="b")]
+    chunks = [TextMessageChunk(message_id="m1", role="assistant", delta="a "), TextMessageChunk(delta="b")]
     async with runner_of(saying(chunks[0], SNAPSHOT_MARKER, chunks[1])) as runner:
         await run_once(runner, user("u1"))
         shown = await snapshots(runner)
-    assert [contents(messages) for messages in shown] == [["hi", "a"], ["hi", "ab"]]
+    assert [contents(messages) for messages in shown] == [["hi", "a "], ["hi", "a b"]]
 
 
 async def test_an_adapter_may_restate_the_conversation_and_clients_get_it_in_the_next_snapshot() -> None:

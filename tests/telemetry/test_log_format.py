@@ -39,7 +39,7 @@ from tests.machine_speed import HANG_SECONDS
 from tests.world import KEY, SETTINGS, ScriptedAgent, run_once, runner_of, said, user
 
 FORMATTERS: list[type[RedactingFormatter]] = [TextFormatter, JsonFormatter]
-SECRET = "hunter2-hunter2"
+SECRET = "hunter2-9fK2qLw7"
 agent_log = logging.getLogger("some_framework.agent")
 
 
@@ -384,8 +384,8 @@ def test_added_secrets_are_redacted_and_the_oldest_is_dropped(kind: type[Redacti
 CONFIGURE = """
 import logging, sys
 from ambient_runner.logging import configure_logging
-configure_logging(format=sys.argv[1], level=sys.argv[2], secrets=["hunter2-hunter2"])
-logging.getLogger("mine").warning("the key is %s\\nforged", "hunter2-hunter2")
+configure_logging(format=sys.argv[1], level=sys.argv[2], secrets=["hunter2-9fK2qLw7"])
+logging.getLogger("mine").warning("the key is %s\\nforged", "hunter2-9fK2qLw7")
 logging.getLogger("httpx").info("chatter")
 logging.getLogger("mine").debug("detail")
 """
@@ -415,28 +415,28 @@ from ambient_runner.logging import configure_logging
 
 class Unprintable:
     def __str__(self):
-        raise RuntimeError("hunter2-hunter2")
+        raise RuntimeError("hunter2-9fK2qLw7")
 
 class UnprintableText(str):
     __repr__ = __str__ = Unprintable.__str__
 
 class Undeletable:
     def __del__(self):
-        raise ValueError("in del: hunter2-hunter2")
+        raise ValueError("in del: hunter2-9fK2qLw7")
 
 def fail(*args):
-    raise ValueError("in a thread: hunter2-hunter2")
+    raise ValueError("in a thread: hunter2-9fK2qLw7")
 
-configure_logging(format=sys.argv[1], secrets=["hunter2-hunter2"])
-thread = threading.Thread(target=fail, name="worker-hunter2-hunter2")
+configure_logging(format=sys.argv[1], secrets=["hunter2-9fK2qLw7"])
+thread = threading.Thread(target=fail, name="worker-hunter2-9fK2qLw7")
 thread.start()
 thread.join()
 quiet = threading.Thread(target=sys.exit)
 quiet.start()
 quiet.join()
-warnings.warn("warned: hunter2-hunter2")
+warnings.warn("warned: hunter2-9fK2qLw7")
 log = logging.getLogger("mine")
-log.info("bad hunter2-hunter2 %d", "hunter2-hunter2")
+log.info("bad hunter2-9fK2qLw7 %d", "hunter2-9fK2qLw7")
 log.info("too few: %s %s", "x")
 log.info("%s", Unprintable())
 log.info(Unprintable())

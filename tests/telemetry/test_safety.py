@@ -81,10 +81,10 @@ def test_a_long_text_is_cut_and_a_secret_at_the_cut_is_not_halved() -> None:
     room = 2 * MAX_TEXT
     for hidden in range(1, len(SECRET)):
         words = BoundedText()
-        for piece in ("x" * (room - hidden), SECRET, "y" * 100):
+        for piece in ("x" * (room - hidden - 1) + " ", SECRET, "y" * 100):
             words.append(piece)
         text = redact_and_truncate(str(words), Secrets([SECRET]), limit=3 * MAX_TEXT)
-        assert text == "x" * (room - hidden) + "…"
+        assert text == "x" * (room - hidden - 1) + " …"
 
 
 def test_a_text_is_bounded_after_redaction_and_marked_where_it_was_cut() -> None:

@@ -62,6 +62,7 @@ def run_checks(settings: Settings) -> int:
         check_node(),
         *(check_agent(agent) for agent in settings.agents),
         *(check_middleware(entry) for entry in settings.middleware),
+        *check_secrets(settings),
         check_store(settings),
         check_port(settings),
     ]
@@ -126,6 +127,14 @@ def check_claude_key(variables: Mapping[str, str]) -> list[Finding]:
         return [Finding("claude key", True, ", ".join(variables), is_optional=True)]
     hint = f"export {_CLAUDE_KEYS[0]}=… unless its CLI is signed in on this machine"
     return [Finding("claude key", False, hint, is_optional=True)]
+
+
+def check_secrets(settings: Settings) -> list[Finding]:
+    """Return the secret variables whose values are too easy to guess, or are not found word by word."""
+    guessable = "too easy to guess, so it is not redacted: choose a longer random value"
+    split = "not redacted if an agent streams it word by word: choose a value without spaces"
+    weak = {**dict.fromkeys(settings.split_secrets, split), **dict.fromkeys(settings.guessable_secrets, guessable)}
+    return [Finding(f"secret {name}", False, detail, is_optional=True) for name, detail in sorted(weak.items())]
 
 
 def check_git() -> Finding:

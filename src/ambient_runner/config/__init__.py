@@ -4,16 +4,13 @@ part of it they need.
 `settings.py` has the data, `options.py` the name and key of each setting, `parsers.py` the allowed values; `loader.py` reads them.
 """
 
-from ambient_runner.config.environment import (
-    MIN_SECRET_LENGTH,
-    base_environment,
-    git_environment,
-    is_secret_name,
-    named_environment,
-)
+from ambient_runner.config.environment import base_environment, git_environment, named_environment
+from ambient_runner.config.guessability import estimate_bits, is_guessable
 from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
+from ambient_runner.config.secret_patterns import SECRET_PATTERNS, PatternMatch, SecretPattern, find_pattern_values
+from ambient_runner.config.secret_values import MIN_SECRET_LENGTH, TOKEN_CHARS, TOKEN_RUN, is_secret_name
 from ambient_runner.config.settings import (
     AgentSettings,
     History,
@@ -33,6 +30,9 @@ __all__ = [
     "CONFIG_FILE",
     "MIN_SECRET_LENGTH",
     "OPTIONS",
+    "SECRET_PATTERNS",
+    "TOKEN_CHARS",
+    "TOKEN_RUN",
     "AgentSettings",
     "History",
     "LangfuseSettings",
@@ -42,11 +42,16 @@ __all__ = [
     "OnDisconnect",
     "OnPendingInterrupt",
     "OtlpSettings",
+    "PatternMatch",
+    "SecretPattern",
     "Settings",
     "Timeouts",
     "TracingSettings",
     "base_environment",
+    "estimate_bits",
+    "find_pattern_values",
     "git_environment",
+    "is_guessable",
     "is_loopback",
     "is_secret_name",
     "named_environment",

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from ambient_runner.config.environment import with_secrets
 from ambient_runner.config.options import ENV_PREFIX, OPTIONS
 from ambient_runner.config.parsers import parse_seconds, parse_text, parse_version, parse_web_url
+from ambient_runner.config.secret_values import with_secrets
 from ambient_runner.config.settings import (
     AgentSettings,
     LangfuseSettings,

@@ -74,6 +74,8 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("credentials_url", parsers.parse_https_or_local_url, "credentials", "url"),
     _make_option("credentials_token", parsers.parse_text, "credentials", "token"),
     _make_option("secret_names", parsers.parse_names, "secrets", "names"),
+    _make_option("secret_patterns", parsers.parse_secret_patterns, "secrets", "patterns"),
+    _make_option("secrets_strict", parsers.parse_bool, "secrets", "strict"),
     _make_option("tracing", parsers.parse_trace_targets, "tracing", "to"),
     _make_option("trace_content", parsers.parse_bool, "tracing", "content"),
     _make_option("otlp_endpoint", parsers.parse_web_url, "tracing", "otlp_endpoint"),

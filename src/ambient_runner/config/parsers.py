@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import cast
 from urllib.parse import urlsplit
 
+from ambient_runner.config.secret_patterns import SECRET_PATTERNS, SecretPattern, compile_pattern
 from ambient_runner.config.settings import AgentSettings
 
 Parser = Callable[[object], object]
@@ -125,6 +126,15 @@ def parse_names(value: object) -> tuple[str, ...]:
         if all(isinstance(name, str) for name in names):
             return tuple(name.strip() for name in cast("list[str]", names) if name.strip())
     raise ValueError("a list of names, in a variable separated by commas")
+
+
+def parse_secret_patterns(value: object) -> tuple[SecretPattern, ...]:
+    """Return the known patterns and those of a TOML array of regular expressions, or of one string with spaces between them."""
+    items = value.split() if isinstance(value, str) else value
+    if isinstance(items, (list, tuple)):
+        with suppress(ValueError, TypeError):
+            return (*SECRET_PATTERNS, *map(compile_pattern, cast("list[str]", items)))
+    raise ValueError("a list of regular expressions as RE2 accepts them, in a variable separated by spaces")
 
 
 def parse_agents(value: object) -> tuple[str | AgentSettings, ...]:

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from ambient_runner.config.secret_patterns import SECRET_PATTERNS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ambient_runner.config.secret_patterns import SecretPattern
 
 OnBusy = Literal["reject", "queue", "supersede", "join"]
 OnDisconnect = Literal["continue", "stop"]
@@ -147,6 +151,14 @@ class Settings:
     """Bearer token for `credentials_url`."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Exact values that must never leave the process, longest first."""
+    secrets_strict: bool = False
+    """True if the server does not start while a secret variable has a guessable value."""
+    secret_patterns: tuple[SecretPattern, ...] = field(default=SECRET_PATTERNS, repr=False)
+    """Shapes of credentials that are redacted although their values are not known."""
+    guessable_secrets: tuple[str, ...] = ()
+    """Names of variables that are not redacted, because their values are guessable."""
+    split_secrets: tuple[str, ...] = ()
+    """Names of variables that are redacted as a whole, but not if their words come in several deltas."""
 
     @property
     def history_mode(self) -> History:

@@ -127,11 +127,7 @@ class Pipeline:
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for legal in self._repair(event):
-            if type(legal) not in UNSTAMPED_TYPES or legal.metadata is not None:
-                self._write_redacted(legal)
-                continue
-            for clean in self._redact(legal):
-                self._write(encode_unstamped(clean))
+            self._write_redacted(legal)
             if legal is event and type(legal) is TextMessageContent and legal.subagent_run_id is None:
                 self._open_text_id = legal.message_id
         self.last_event_at = time.monotonic()
@@ -152,27 +148,20 @@ class Pipeline:
     def _encode_deferred_deltas(self) -> Encoded:
         """Encode the deferred deltas: the `DeferredEncoder` that the writer calls back, before its next append or when the agent pauses.
 
-        Those that may contain a secret, or the beginning of one, pass the redactor one by one. They are too short for one of them to
-        exceed the size limit.
+        The redactor holds back the last of them, and releases those it held before. They are too short for one to exceed the size limit.
         """
         deltas, self._deferred_deltas = self._deferred_deltas, []
         if not deltas:
             return Encoded([])
         self.last_event_at = time.monotonic()
-        text = "".join([delta.delta for delta in deltas])
-        safe = self._redactor.safe_prefix_length(deltas[0].message_id, text)
-        plain, size = len(deltas), len(text)
-        while size > safe:
-            plain -= 1
-            size -= len(deltas[plain].delta)
-        redacted = [encode_unstamped(clean) for delta in deltas[plain:] for clean in self._redact(delta)]
+        released = self._redactor.feed_deltas(deltas)
         try:
-            lines = [encode_event(delta) for delta in deltas[:plain]]
+            lines = [encode_event(delta) for delta in released]
         except ValueError:
-            return Encoded([*map(encode_storable, deltas[:plain]), *redacted])
-        if redacted:
-            return Encoded(lines + redacted)
-        return Encoded(lines, TextRun(deltas[0].message_id, text[:size]))
+            return Encoded([encode_storable(delta) for delta in released])
+        if not released:
+            return Encoded([])
+        return Encoded(lines, TextRun(released[0].message_id, "".join([delta.delta for delta in released])))
 
     def store_private(self, event: Custom) -> None:
         """Store a private entry of the adapter (`projections.private_entries`).
@@ -226,8 +215,12 @@ class Pipeline:
         except RecursionError:
             clean = self._redact(drop_deep_values(event))
         for item in clean:
-            is_state = type(item) in _STATE_TYPES
-            self._write(self._encode_state_event(item) if is_state else encode_within_message_depth(item))
+            self._write(self._encode(item))
+
+    def _encode(self, event: Event) -> bytes:
+        if type(event) in UNSTAMPED_TYPES and event.metadata is None:
+            return encode_unstamped(event)
+        return self._encode_state_event(event) if type(event) in _STATE_TYPES else encode_within_message_depth(event)
 
     def _encode_state_event(self, event: Event) -> bytes:
         """Encode a state event; encode `ambient:dropped` if the state would exceed its limits."""

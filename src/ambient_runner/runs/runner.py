@@ -96,7 +96,7 @@ class Runner:
         """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
         self.is_draining = False
         self._middleware = tuple(middleware)
-        self._secrets = secrets or Secrets(settings.secrets)
+        self._secrets = secrets or Secrets(settings.secrets, patterns=settings.secret_patterns)
         self._on_erase = tuple(on_erase)
         self._announce = announce
         self.uncancellable_tasks: UncancellableTasks = set()

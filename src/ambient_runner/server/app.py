@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from ambient_runner.services.mcp.config import ThreadServers
 
 __all__ = ["add_ambient_endpoints", "build_runtime", "create_app", "include_routers"]
+
+logger = logging.getLogger(__name__)
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -123,10 +126,11 @@ def build_runtime(
     secrets: Secrets | None = None,
 ) -> ServerRuntime:
     """Return a server without routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError."""
+    _log_weak_secrets(settings)
     platform = Platform(
         settings,
         {name: bridge.capabilities() for name, bridge in bridges.items()},
-        secrets or Secrets(settings.secrets),
+        secrets or Secrets(settings.secrets, patterns=settings.secret_patterns),
         credentials=credentials,
         mcp=mcp,
         custom_tools=custom_tools,
@@ -144,6 +148,20 @@ def build_runtime(
         platform=platform,
         tracing=tracing_from_settings(settings.tracing),
     )
+
+
+def _log_weak_secrets(settings: Settings) -> None:
+    """Warn about secret variables that redaction cannot protect, or not in every stream."""
+    if settings.guessable_secrets:
+        logger.warning(
+            "Not redacted, because their values are too easy to guess: %s. Choose longer random values.",
+            ", ".join(settings.guessable_secrets),
+        )
+    if settings.split_secrets:
+        logger.warning(
+            "Redacted as a whole, but not if an agent streams them word by word: %s. Choose values without spaces.",
+            ", ".join(settings.split_secrets),
+        )
 
 
 def _check_prefix(prefix: str) -> str:

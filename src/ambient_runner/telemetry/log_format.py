@@ -96,7 +96,7 @@ class RedactingFormatter(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self._secrets = tuple(secrets)
+        self._secrets = Secrets(secrets)
         self._added: dict[str, None] = {}
         self._redactor: Redactor | None = None
         self._lock = threading.Lock()
@@ -111,10 +111,15 @@ class RedactingFormatter(logging.Formatter):
 
     def _redact(self, text: str, record: logging.LogRecord) -> str:
         with self._lock:
-            redactor = self._redactor = self._redactor or Redactor([*self._secrets, *self._added])
+            redactor = self._redactor = self._redactor or self._new_redactor()
         redacted = redactor.redact_text(text)
         of_run = _run_redactor(record)
         return of_run.redact_text(redacted) if of_run else redacted
+
+    def _new_redactor(self) -> Redactor:
+        secrets = self._secrets.copy_for_run()
+        secrets.add(self._added)
+        return Redactor(secrets)
 
     def _traceback(self, record: logging.LogRecord) -> str:
         """Return the record's traceback and stack; empty if it has none."""
@@ -198,7 +203,7 @@ def log_to_stderr(settings: Settings) -> Secrets:
     """Set up the log of this process. Return the secrets for its runs: values added to them are redacted on every line."""
     formatter = _make_formatter(settings.log_format, settings.secrets)
     _install_handler(formatter, settings.log_level, force=False)
-    return Secrets(settings.secrets, formatter.add_secrets)
+    return Secrets(settings.secrets, formatter.add_secrets, patterns=settings.secret_patterns)
 
 
 def _make_formatter(format: LogFormat, secrets: Iterable[str]) -> RedactingFormatter:  # noqa: A002

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ambient_runner.projections.redaction import Redactor
+from ambient_runner.projections.redaction import Redactor, held_start
 
 if TYPE_CHECKING:
     from ambient_runner.projections.redaction import Secrets
@@ -45,7 +45,7 @@ def redact_and_truncate(text: str, secrets: Secrets, limit: int = MAX_TEXT) -> s
     bounded = text
     if len(text) > _BUFFER_SIZE:
         bounded = text[:_BUFFER_SIZE]
-        bounded = bounded[: secrets.safe_length(bounded)]
+        bounded = bounded[: held_start(bounded)]
     clean = replace_surrogates(Redactor(secrets).redact_text(bounded))
     return clean[: limit - 1] + _ELLIPSIS if len(clean) > limit or bounded is not text else clean
 

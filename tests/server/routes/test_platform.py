@@ -83,7 +83,7 @@ async def test_a_body_without_a_required_member_is_refused(tmp_path: Path, body:
 @pytest.mark.parametrize(
     ("order", "status"),
     [
-        ({"url": "https://user:hunter2-hunter2@git.example/x.git"}, 422),
+        ({"url": "https://user:hunter2-9fK2qLw7@git.example/x.git"}, 422),
         ({"url": "ext::sh -c true"}, 422),
         ({"url": "--upload-pack=true"}, 422),
         ({"url": "ftp://git.example/x"}, 403),

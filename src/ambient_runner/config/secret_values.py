@@ -1,0 +1,124 @@
+"""The values that are secrets of this server: in its environment and in its settings.
+
+A variable is secret by its name, unless its value is guessable: then replacing it would hide ordinary words and protect nothing. Of any
+other variable, what a pattern knows is secret, such as the password of a URL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
+
+from ambient_runner.config.guessability import is_guessable
+from ambient_runner.config.secret_patterns import find_pattern_values
+from ambient_runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from ambient_runner.config.settings import Settings, TracingSettings
+
+__all__ = ["MIN_SECRET_LENGTH", "TOKEN_CHARS", "TOKEN_RUN", "is_secret_name", "with_secrets"]
+
+MIN_SECRET_LENGTH = 8
+TOKEN_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&*+-./:=?@\\^_~"  # noqa: S105
+"""The characters that tokens, URLs, paths and escapes consist of."""
+TOKEN_RUN = re.compile(rf"[{re.escape(TOKEN_CHARS)}]{{{MIN_SECRET_LENGTH},}}+")
+"""A run that is found in a stream however its text is split into deltas."""
+_SECRET_SUFFIXES = (
+    *("_KEY", "_TOKEN", "_SECRET", "_CREDENTIALS", "_PAT", "_DSN", "_ACCESS_KEY_ID"),
+    *("PASSWORD", "PASSWD", "PWD", "APIKEY"),
+)
+_WORKING_DIRECTORIES = frozenset({"PWD", "OLDPWD"})
+_CREDENTIAL_NAME = re.compile(r"auth|cookie|credential|key$|password|secret|token", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return True if the name of a variable suggests that its value is a secret."""
+    upper = name.upper()
+    return upper.endswith(_SECRET_SUFFIXES) and upper not in _WORKING_DIRECTORIES
+
+
+def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:
+    """Return the settings with all known secret values, and with the names of variables that are too easy to guess.
+
+    Raises: ConfigError if a variable in `names` is too short to be redacted, or if one is guessable and `secrets.strict` is set.
+    """
+    for name in names:
+        if 0 < len(environ.get(name, "")) < MIN_SECRET_LENGTH:
+            raise ConfigError(f"{name} is named as a secret but is shorter than {MIN_SECRET_LENGTH} characters.")
+    guessable = sorted(_guessable_variables(environ, names))
+    if guessable and settings.secrets_strict:
+        raise ConfigError(
+            f"Too easy to guess to be redacted: {', '.join(guessable)}. Choose longer random values, or unset secrets.strict."
+        )
+    found = {
+        *_variable_secrets(environ, names),
+        *_store_passwords(settings.store),
+        *_tracing_secrets(settings.tracing),
+        settings.credentials_token,
+        *_agent_secrets(settings),
+    }
+    secrets = sorted(
+        (value for value in found if len(value) >= MIN_SECRET_LENGTH), key=lambda value: (-len(value), value)
+    )
+    return replace(
+        settings,
+        secrets=tuple(secrets),
+        guessable_secrets=tuple(guessable),
+        split_secrets=tuple(sorted(_variables_without_token_run(environ, names))),
+    )
+
+
+def _guessable_variables(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
+    """Yield the variables that are secret by name alone, although their values are guessable."""
+    for name, value in environ.items():
+        if is_secret_name(name) and name not in names and len(value) >= MIN_SECRET_LENGTH and is_guessable(value):
+            yield name
+
+
+def _variables_without_token_run(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
+    """Yield the secret variables that consist of short words: an agent that streams one word by word sends it."""
+    for name, value in environ.items():
+        is_secret = name in names or (is_secret_name(name) and not is_guessable(value))
+        runs: list[str] = TOKEN_RUN.findall(value)
+        if is_secret and len(value) >= MIN_SECRET_LENGTH and all(run != value and is_guessable(run) for run in runs):
+            yield name
+
+
+def _variable_secrets(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if name in names or (is_secret_name(name) and not is_guessable(value)):
+            yield value
+        else:
+            for found in find_pattern_values(value):
+                yield from (found, unquote(found))
+
+
+def _store_passwords(store: str) -> set[str]:
+    password = urlsplit(store).password
+    return {password, unquote(password)} if password else set()
+
+
+def _agent_secrets(settings: Settings) -> set[str]:
+    """Return the secrets in the tables of agents: strings at any level whose name suggests a credential."""
+    agents = (*settings.agents, *settings.configured_agents)
+    tables: list[Mapping[str, object]] = [agent.options for agent in agents if not isinstance(agent, str)]
+    found: set[str] = set()
+    while tables:
+        for name, value in tables.pop().items():
+            if isinstance(value, dict):
+                tables.append(cast("dict[str, object]", value))
+            elif isinstance(value, str) and _CREDENTIAL_NAME.search(name):
+                found |= {value, value.partition(" ")[2]}
+    return found
+
+
+def _tracing_secrets(tracing: TracingSettings) -> set[str]:
+    """Return the values that allow writing traces, in every form in which they are sent."""
+    headers = {value for _, value in tracing.otlp.headers} if tracing.otlp else set[str]()
+    keys = {tracing.langfuse.secret_key, tracing.langfuse.authorization} if tracing.langfuse else set[str]()
+    values = headers | keys
+    return values | {value.partition(" ")[2] for value in values if " " in value}

@@ -1,0 +1,87 @@
+"""The parts of a credential that are secret by themselves: members of JSON, values of dotenv lines, lines of a key, the token of a header.
+
+An agent that was granted a service account prints its `private_key`, not the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+from ambient_runner.config import MIN_SECRET_LENGTH, find_pattern_values, is_guessable, is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["secret_parts"]
+
+_MAX_DEPTH = 16
+_SCHEME = re.compile(r"(?:bearer|basic|token)\s+(\S+)", re.IGNORECASE)
+_DOTENV = re.compile(
+    r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\n#]*))", re.MULTILINE
+)
+_PEM_BODY = re.compile(r"-----BEGIN [A-Z0-9 ]+-----\s*([A-Za-z0-9+/=\s]+)-----END")
+_PUBLIC = re.compile(r"[a-z][a-z0-9+.-]*://\S*|[^@\s]+@[^@\s]+\.[a-z]{2,}", re.IGNORECASE)
+"""URLs and addresses: a credential file names its server and its account."""
+
+
+def secret_parts(value: str) -> set[str]:
+    """Return the values to search for instead of a credential: itself, or its parts if it is JSON or dotenv lines."""
+    value = value.strip()
+    parts = set(_split_credential(value, 0))
+    return {part for part in parts if len(part) >= MIN_SECRET_LENGTH}
+
+
+def _split_credential(value: str, depth: int) -> Iterator[str]:
+    members = _json_members(value) if depth < _MAX_DEPTH else None
+    if members is None and "\n" in value and "-----BEGIN" not in value:
+        members = _dotenv_values(value)
+    if members:
+        for name, member in members:
+            if is_secret_name(name) or not (is_guessable(member) or _PUBLIC.fullmatch(member)):
+                yield from _split_credential(member, depth + 1)
+            else:
+                yield from find_pattern_values(member)
+        return
+    yield value
+    if "-----BEGIN" in value:
+        yield from ("".join(body.split()) for body in _PEM_BODY.findall(value))
+        return
+    for found in find_pattern_values(value):
+        yield from (found, unquote(found))
+    yield from (match[1] for match in [_SCHEME.fullmatch(value)] if match)
+
+
+def _json_members(value: str) -> list[tuple[str, str]] | None:
+    """Return the strings of a JSON object or list with the names of their members; None if the value is neither."""
+    if value[:1] not in {"{", "["}:
+        return None
+    try:
+        return list(_walk_json("", json.loads(value)))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _walk_json(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case str():
+            yield name, value
+        case dict():
+            for key, item in cast("dict[str, Any]", value).items():
+                yield from _walk_json(key, item)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from _walk_json(name, item)
+        case _:
+            return
+
+
+def _dotenv_values(value: str) -> list[tuple[str, str]]:
+    """Return names and values if every line that is not empty or a comment assigns one."""
+    lines = [line for line in value.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found = [match for line in lines if (match := _DOTENV.match(line))]
+    if len(found) < len(lines):
+        return []
+    return [(match[1], (match[2] or match[3] or match[4] or "").strip()) for match in found]

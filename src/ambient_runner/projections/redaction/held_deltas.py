@@ -1,0 +1,155 @@
+"""The deltas of one open message or call, of which the last ones are held back until no text that follows can make them part of a secret.
+
+What is held depends on the shape of the text alone, never on a secret: otherwise a client whose agent repeats its words could find a secret
+out character by character. A run of token characters at the end is held until it ends, up to a window of 4 KiB. Deltas are released whole,
+as they came, because clients show them as they come; of a long delta, the part before its last run is released at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from ambient_runner.config import TOKEN_CHARS
+from ambient_runner.projections.redaction.spans import REDACTED, Span, merge_spans
+from ambient_runner.protocol.events import ReasoningMessageContent, TextMessageContent, ToolCallArgs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ambient_runner.config import SecretPattern
+    from ambient_runner.projections.redaction.secrets import Secrets
+
+__all__ = ["HELD_CHARS", "Delta", "HeldDeltas", "held_start"]
+
+HELD_CHARS = 4096
+"""Characters of one token run that are held."""
+_CUT_CHARS = 64
+"""Characters before the last run of a delta from which the delta is cut there. With fewer it is held whole."""
+_CONTEXT_CHARS = 256
+"""Characters before the held text that patterns look at: the name of a header, the first line of a key."""
+
+Delta = TextMessageContent | ReasoningMessageContent | ToolCallArgs
+_D = TypeVar("_D", bound=Delta)
+
+
+class _Covered(NamedTuple):
+    """A part of the text that belongs to a secret."""
+
+    start: int
+    stop: int
+    is_continued: bool
+    """True if its replacement was sent before."""
+
+
+def held_start(text: str) -> int:
+    """Return the position from which a text is held: the start of the token run at its end."""
+    return max(len(text.rstrip(TOKEN_CHARS)), len(text) - HELD_CHARS)
+
+
+class HeldDeltas(Generic[_D]):
+    """The deltas of one message or call that were not released, and what is known of the text before them."""
+
+    __slots__ = ("_context", "_covered", "_deltas", "_open_pattern", "_text", "replacement_count")
+
+    def __init__(self) -> None:
+        self._deltas: deque[_D] = deque()
+        self._text = ""
+        """The text of the held deltas."""
+        self._context = ""
+        """The last text before them."""
+        self._covered = 0
+        """Characters at the start of the held text that belong to a secret whose replacement was sent."""
+        self._open_pattern: SecretPattern | None = None
+        """The pattern of the secret that the released text ends in, if more text may belong to it."""
+        self.replacement_count = 0
+
+    def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
+        """Add deltas. Return those that may be sent now, with secrets replaced."""
+        self._text += "".join([delta.delta for delta in deltas])
+        self._deltas.extend(deltas)
+        return self._release(list(self._take_until(held_start(self._text))), secrets)
+
+    def flush(self, secrets: Secrets) -> list[_D]:
+        """Return all held deltas: the message has ended."""
+        deltas = list(self._deltas)
+        self._deltas.clear()
+        return self._release(deltas, secrets)
+
+    def _take_until(self, cut: int) -> Iterator[_D]:
+        """Remove and yield the deltas before `cut`, and the part before it of the delta that contains it, if that part is long."""
+        while self._deltas and len(self._deltas[0].delta) <= cut:
+            cut -= len(self._deltas[0].delta)
+            yield self._deltas.popleft()
+        if cut >= _CUT_CHARS:
+            long = self._deltas[0]
+            self._deltas[0] = replace(long, delta=long.delta[cut:], metadata=None, raw_event=None)
+            yield replace(long, delta=long.delta[:cut])
+
+    def _release(self, deltas: list[_D], secrets: Secrets) -> list[_D]:
+        """Return the first deltas of the held text with secrets replaced. A delta that is part of one keeps no text."""
+        if not deltas:
+            return deltas
+        text, stop = self._text, sum([len(delta.delta) for delta in deltas])
+        covered = self._find_covered(text, stop, secrets)
+        self._context = (self._context + text[max(0, stop - _CONTEXT_CHARS) : stop])[-_CONTEXT_CHARS:]
+        self._text = text[stop:]
+        if not covered:
+            return deltas
+        self.replacement_count += sum(not part.is_continued for part in covered)
+        texts = _render([len(delta.delta) for delta in deltas], text, covered)
+        return [
+            delta if clean == delta.delta else replace(delta, delta=clean)
+            for delta, clean in zip(deltas, texts, strict=True)
+        ]
+
+    def _find_covered(self, text: str, stop: int, secrets: Secrets) -> list[_Covered]:
+        """Return the parts of the released text that belong to secrets. Remember how far the last one reaches into the held text."""
+        continued, pattern = self._continue_secret(text)
+        covered = [_Covered(0, continued, is_continued=True)] if continued else []
+        for span in merge_spans(self._find_spans(text, secrets)):
+            if covered and span.start < covered[-1].stop:
+                covered[-1] = covered[-1]._replace(stop=max(covered[-1].stop, span.stop))
+            elif span.start < stop:
+                covered.append(_Covered(span.start, span.stop, is_continued=False))
+            else:
+                break
+            pattern = span.pattern or pattern
+        reach = covered[-1].stop if covered else 0
+        self._covered = max(0, reach - stop)
+        self._open_pattern = pattern if reach == len(text) else None
+        return covered
+
+    def _continue_secret(self, text: str) -> tuple[int, SecretPattern | None]:
+        """Return how much of the text continues the secret that was sent before, and its pattern if it may go on."""
+        pattern = self._open_pattern
+        rest = pattern.rest.match(text) if pattern else None
+        reach = rest.end() if rest else 0
+        return max(self._covered, reach), pattern if reach == len(text) else None
+
+    def _find_spans(self, text: str, secrets: Secrets) -> Iterator[Span]:
+        before = len(self._context)
+        for start, stop, pattern in secrets.find_spans(self._context + text):
+            if stop > before:
+                yield Span(max(0, start - before), stop - before, pattern)
+
+
+def _render(lengths: Sequence[int], text: str, covered: Sequence[_Covered]) -> Iterator[str]:
+    """Yield the texts of deltas of these lengths, with what is covered replaced where it starts."""
+    first, begin = 0, 0
+    for length in lengths:
+        end, at = begin + length, begin
+        out: list[str] = []
+        while first < len(covered) and covered[first].start < end:
+            part = covered[first]
+            out.append(text[at : max(at, part.start)])
+            if part.start >= begin and not part.is_continued:
+                out.append(REDACTED)
+            at = max(at, min(part.stop, end))
+            if part.stop > end:
+                break
+            first += 1
+        yield "".join((*out, text[at:end]))
+        begin = end

@@ -1,0 +1,71 @@
+"""Needles: the short strings that are searched for, and the longer text around each that is secret with it.
+
+A form of up to 64 characters is a needle itself. Of a longer one, a piece every 256 characters is, and a match is extended as far as the
+text equals the form: a key file of 100 KB costs no more than its pieces. Deltas are cut between tokens (`held_deltas.py`), so of a form
+with other characters the token runs are needles too: they are found in a stream however it is split.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ambient_runner.config import TOKEN_RUN, estimate_bits, is_guessable
+from ambient_runner.projections.redaction.credential_parts import secret_parts
+from ambient_runner.projections.redaction.encodings import encoded_forms
+from ambient_runner.projections.redaction.spans import REDACTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["MAX_NEEDLE_LENGTH", "Needle", "build_needles"]
+
+MAX_NEEDLE_LENGTH = 64
+_PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
+_LONG_VALUE = 512
+"""Characters from which a value is searched for only once escaped: it is a file, not a token."""
+_MAX_CHECKED_RUN = 32
+_MIN_BITS = 10
+"""Bits below which no value is searched for: one character repeated, or a sequence such as 12345678."""
+
+
+class Needle(NamedTuple):
+    """A string to search for: the part of `form` that begins at `offset`."""
+
+    text: str
+    form: str
+    offset: int
+
+
+def build_needles(values: Iterable[str]) -> dict[str, list[Needle]]:
+    """Return the needles of these credentials by their text."""
+    found: dict[str, list[Needle]] = {}
+    parts = {part for value in values for part in secret_parts(value)}
+    for part in parts:
+        if part in REDACTED or estimate_bits(part) < _MIN_BITS:
+            continue
+        is_long = len(part) > _LONG_VALUE
+        for form in encoded_forms(part, is_long=is_long):
+            for needle in _needles_of(form, _LONG_DISTANCE if is_long and form != part else 0):
+                found.setdefault(needle.text, []).append(needle)
+    return found
+
+
+def _needles_of(form: str, distance: int) -> Iterator[Needle]:
+    """Yield the needles of a form. Runs that begin less than `distance` after the last needle have none of their own."""
+    runs = [match for match in TOKEN_RUN.finditer(form) if not _is_ordinary(match[0], form)]
+    if len(form) <= MAX_NEEDLE_LENGTH:
+        yield Needle(form, form, 0)
+        runs = [match for match in runs if match[0] != form]
+    elif not runs:
+        yield Needle(form[:MAX_NEEDLE_LENGTH], form, 0)
+    next_start = 0
+    for run in runs:
+        for start in range(max(run.start(), next_start), run.end(), distance or _PIECE_DISTANCE):
+            first = max(run.start(), min(start, run.end() - _PIECE_LENGTH))
+            next_start = first + distance
+            yield Needle(form[first : min(first + _PIECE_LENGTH, run.end())], form, first)
+
+
+def _is_ordinary(run: str, form: str) -> bool:
+    """Return True for a run that may stand in any text, such as a word of a passphrase."""
+    return run != form and len(run) <= _MAX_CHECKED_RUN and is_guessable(run)

@@ -1,0 +1,127 @@
+"""The search for secrets in a text: one automaton for the needles of all values and the literals of all patterns.
+
+An automaton is immutable and shared. A run that learns values has a small one of its own (`secrets.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
+
+from ambient_runner.projections.redaction.encoded_patterns import EncodedLiteral, encoded_literals
+from ambient_runner.projections.redaction.needles import MAX_NEEDLE_LENGTH, Needle, build_needles
+from ambient_runner.projections.redaction.spans import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ambient_runner.config import PatternMatch, SecretPattern
+
+__all__ = ["SecretSearch"]
+
+_CHUNK_CHARS = 1 << 18
+"""Characters that are searched at once: every match of a chunk is an object."""
+_COMPARED_CHARS = 64
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class SecretSearch:
+    """Finds values in all their forms, and what patterns match."""
+
+    def __init__(self, values: Iterable[str], patterns: Sequence[SecretPattern] = ()) -> None:
+        needles = build_needles(values)
+        literals: dict[str, list[SecretPattern | EncodedLiteral]] = {}
+        for pattern in patterns:
+            for literal in pattern.literals:
+                literals.setdefault(literal, []).append(pattern)
+            for encoded in encoded_literals(pattern):
+                literals.setdefault(encoded.text, []).append(encoded)
+        self._without_literals = [pattern for pattern in patterns if not pattern.literals]
+        texts = [_replace_surrogates(text) for text in {**needles, **literals}]
+        self._needles = list(needles.values())
+        self._literals = [literals.get(text, []) for text in texts]
+        self._automaton = AhoCorasick(texts, store_patterns=False, implementation=Implementation.ContiguousNFA)
+        self._encoded = BytesAhoCorasick(_encode_texts(texts), implementation=Implementation.ContiguousNFA)
+        self.is_empty = not texts and not self._without_literals
+
+    def find_spans(self, text: str) -> list[Span]:
+        """Return every secret of the text, in no order; some overlap."""
+        spans: list[Span] = []
+        literal_starts: dict[int, list[int]] = {}
+        covered: dict[str, int] = {}
+        for base, matches in self._find_matches(text):
+            for index, start, stop in [match for match in matches if match[0] < len(self._needles)]:
+                for needle in self._needles[index]:
+                    spans += _extend_match(text, base + start, base + stop, needle, covered)
+            for index in {match[0] for match in matches}:
+                if self._literals[index]:
+                    literal_starts.setdefault(index, []).extend(
+                        [base + match[1] for match in matches if match[0] == index]
+                    )
+        for index, starts in literal_starts.items():
+            for literal in self._literals[index]:
+                spans += _find_pattern(text, literal, starts)
+        for pattern in self._without_literals:
+            spans += _pattern_spans(pattern, pattern.find_from(text))
+        return spans
+
+    def may_contain_secret(self, line: bytes) -> bool:
+        """Return True if an encoded event may contain a secret. May return True for a clean line, never False for one with a secret."""
+        return bool(self._without_literals or self._encoded.find_matches_as_indexes(line))
+
+    def _find_matches(self, text: str) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+        """Yield the matches of each chunk of the text, as index, start and end, with the position of the chunk."""
+        for base in range(0, len(text), _CHUNK_CHARS):
+            chunk = text[base : base + _CHUNK_CHARS + MAX_NEEDLE_LENGTH - 1] if len(text) > _CHUNK_CHARS else text
+            try:
+                matches = self._automaton.find_matches_as_indexes(chunk, overlapping=True)
+            except UnicodeEncodeError:
+                matches = self._automaton.find_matches_as_indexes(_replace_surrogates(chunk), overlapping=True)
+            if matches:
+                yield base, [match for match in matches if match[1] < _CHUNK_CHARS]
+
+
+def _find_pattern(text: str, literal: SecretPattern | EncodedLiteral, starts: Sequence[int]) -> Iterator[Span]:
+    if isinstance(literal, EncodedLiteral):
+        return literal.find_at(text, starts)
+    return _pattern_spans(literal, literal.find_at(text, starts))
+
+
+def _pattern_spans(pattern: SecretPattern, matches: Iterable[PatternMatch]) -> Iterator[Span]:
+    return (Span(start, stop, pattern if is_open else None) for start, stop, is_open in matches)
+
+
+def _extend_match(text: str, start: int, stop: int, needle: Needle, covered: dict[str, int]) -> Iterator[Span]:
+    """Yield the match of a needle, extended as far as the text equals the form that the needle is a part of.
+
+    `covered` has the end of the last match of each form: text before it is not compared again.
+    """
+    form, offset = needle.form, needle.offset
+    done = covered.get(form, 0)
+    if stop <= done:
+        return
+    after = offset + stop - start
+    while stop < len(text) and after < len(form):
+        step = min(_COMPARED_CHARS, len(text) - stop, len(form) - after)
+        if text[stop : stop + step] != form[after : after + step]:
+            if text[stop] != form[after]:
+                break
+            step = 1
+        stop, after = stop + step, after + step
+    while start > done and offset > 0 and text[start - 1] == form[offset - 1]:
+        start, offset = start - 1, offset - 1
+    covered[form] = stop
+    yield Span(start, stop)
+
+
+def _replace_surrogates(text: str) -> str:
+    """Return the text with lone surrogates replaced, character by character: an automaton works on UTF-8."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _encode_texts(texts: Iterable[str]) -> list[bytes]:
+    """Return the texts as they appear in an encoded event."""
+    return list({msgspec.json.encode(text)[1:-1] for text in texts})

@@ -1,0 +1,74 @@
+"""The parts of a structured credential are secrets by themselves; what it names in public is not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+
+import pytest
+
+from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
+from ambient_runner.projections.redaction.credential_parts import secret_parts
+
+
+def random_text(length: int, alphabet: str = string.ascii_letters + string.digits + "+/") -> str:
+    return "".join(random.Random(length).choices(alphabet, k=length))
+
+
+LINES = [random_text(64)[at:] + random_text(64)[:at] for at in range(8)]
+PEM = "\n".join(["-----BEGIN PRIVATE KEY-----", *LINES, "bQ9==", "-----END PRIVATE KEY-----", ""])
+ACCOUNT = json.dumps(
+    {
+        "type": "service_account",
+        "project_id": "weather",
+        "private_key_id": "3f9c1a77be02d4",
+        "private_key": PEM,
+        "client_email": "weather@example.iam.gserviceaccount.com",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+)
+
+
+@pytest.mark.parametrize("part", [PEM, json.dumps(PEM)[1:-1], LINES[3], "".join(LINES), "3f9c1a77be02d4"])
+def test_the_members_of_a_granted_service_account_are_found_alone(part: str) -> None:
+    redacted = Redactor([ACCOUNT]).redact_text(f"the key is {part} .")
+    assert redacted.startswith("the key is ")
+    assert not any(line in redacted for line in (*LINES, "3f9c1a77be02d4"))
+
+
+def test_what_a_credential_names_in_public_is_not_redacted() -> None:
+    public = "service_account weather weather@example.iam.gserviceaccount.com https://oauth2.googleapis.com/token private_key"
+    assert Redactor([ACCOUNT]).redact_text(public) == public
+
+
+def test_the_values_of_dotenv_lines_are_found_alone() -> None:
+    credential = "# of staging\nexport API_KEY='9fK2qLw7-xYz'\nHOST=example\nDB_PASSWORD=\"tR8mN3vB q1\"\n"
+    assert secret_parts(credential) == {"9fK2qLw7-xYz", "tR8mN3vB q1"}
+
+
+@pytest.mark.parametrize(
+    ("credential", "part"),
+    [
+        ("Bearer 9fK2qLw7xYzT5", "9fK2qLw7xYzT5"),
+        ("Basic " + base64.b64encode(b"app:9fK2qLw7").decode(), base64.b64encode(b"app:9fK2qLw7").decode()),
+        ("postgresql://app:9fK2qLw7%40xYz@db.example/app", "9fK2qLw7@xYz"),
+    ],
+)
+def test_the_token_of_a_header_and_the_password_of_a_url_are_found_alone(credential: str, part: str) -> None:
+    assert Redactor([credential]).redact_text(f"{part}, {credential}") == f"{REDACTED}, {REDACTED}"
+
+
+@pytest.mark.parametrize("value", ["aaaaaaaaaaaa", "--------", "1234567890", "abababababab"])
+def test_a_repeated_character_or_a_sequence_is_never_replaced(value: str) -> None:
+    assert Redactor([value]).redact_text(f"| {value} |") == f"| {value} |"
+
+
+def test_a_value_learned_in_a_run_is_searched_for_in_all_forms() -> None:
+    secrets = Secrets([]).copy_for_run()
+    secrets.add([ACCOUNT])
+    assert LINES[0] not in Redactor(secrets).redact_text(PEM)
+    assert base64.b64encode(PEM.encode()).decode()[400:500] not in Redactor(secrets).redact_text(
+        base64.b64encode(PEM.encode()).decode()
+    )

@@ -1,0 +1,108 @@
+"""What is held back depends on the shape of the text alone, and nothing that follows can complete a secret."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+
+from ambient_runner.projections.redaction import HELD_CHARS, REDACTED, Redactor
+from ambient_runner.protocol.events import TextMessageContent, TextMessageEnd, ToolCallArgs, ToolCallEnd
+
+SECRET = "s3cr3t-Zq8-value"
+_RANDOM = random.Random(5)
+JWT = ".".join(
+    "eyJ" + "".join(_RANDOM.choices(string.ascii_letters + string.digits, k=length)) for length in (40, 9000, 60)
+)
+PEM_LINES = ["".join(_RANDOM.choices(string.ascii_letters + string.digits, k=64)) for _ in range(30)]
+
+
+def released(redactor: Redactor, *deltas: str) -> list[str]:
+    """Return the texts that may be sent after each delta."""
+    out = [redactor.feed(TextMessageContent(message_id="m", delta=delta)) for delta in deltas]
+    return [event.delta for events in out for event in events if isinstance(event, TextMessageContent)]
+
+
+def streamed(redactor: Redactor, *deltas: str) -> list[str]:
+    end = redactor.feed
+    out = released(redactor, *deltas)
+    return out + [event.delta for event in end(TextMessageEnd(message_id="m")) if isinstance(event, TextMessageContent)]
+
+
+def split(text: str, length: int) -> list[str]:
+    return [text[at : at + length] for at in range(0, len(text), length)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_prefix_of_a_secret_and_a_wrong_guess_leave_at_the_same_moment_in_the_same_pieces(size: int) -> None:
+    for length in range(1, len(SECRET)):
+        guess = SECRET[:length]
+        wrong = guess[:-1] + ("x" if guess[-1] != "x" else "y")
+        texts = [f"x {word} and more {word}" for word in (guess, wrong)]
+        moments = [
+            [released(redactor, part) for part in split(text, size)]
+            for text in texts
+            for redactor in [Redactor([SECRET])]
+        ]
+        shapes = [[[len(piece) for piece in pieces] for pieces in moment] for moment in moments]
+        assert shapes[0] == shapes[1]
+        assert "".join(streamed(Redactor([SECRET]), *split(texts[0], size))) == texts[0]
+
+
+def test_words_leave_as_they_come() -> None:
+    redactor = Redactor([SECRET])
+    assert [released(redactor, word) for word in ("Hello", " world", ",", " how", " are you")] == [
+        [],
+        ["Hello"],
+        [" world", ","],
+        [],
+        [" how"],
+    ]
+
+
+def test_the_part_of_a_long_delta_before_its_last_word_leaves_at_once() -> None:
+    sentence = "Redaction must not delay a whole paragraph because of the word it ends with"
+    redactor = Redactor([SECRET])
+    assert released(redactor, sentence) == [sentence.removesuffix("with")]
+    assert streamed(redactor) == ["with"]
+
+
+def test_no_more_than_the_window_is_held() -> None:
+    text = "a1B2" * 5000
+    out = released(Redactor([SECRET]), *split(text, 50))
+    assert 0 <= len(text) - HELD_CHARS - len("".join(out)) < 50
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 5000, 20_000])
+def test_a_token_longer_than_the_window_is_replaced_to_its_end(size: int) -> None:
+    assert "".join(streamed(Redactor([]), *split(f"token {JWT} ok", size))) == f"token {REDACTED} ok"
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\\n", "\\\\n"])
+@pytest.mark.parametrize("size", [1, 13, 200, 10_000])
+def test_the_lines_of_a_private_key_are_replaced_however_they_come(size: int, line_break: str) -> None:
+    begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+    text = f"here: {line_break.join([begin, *PEM_LINES, 'aB3==', end])} - done"
+    out = "".join(streamed(Redactor([]), *split(text, size)))
+    assert out.replace(f"{begin}{line_break}", begin) == f"here: {begin}{REDACTED}{end} - done"
+
+
+def test_text_about_private_keys_stays() -> None:
+    text = "A key starts with -----BEGIN PRIVATE KEY----- and ends with -----END PRIVATE KEY----- always."
+    assert "".join(streamed(Redactor([]), *split(text, 4))) == text
+
+
+@pytest.mark.parametrize("size", [1, 9, 1000])
+def test_the_token_of_a_header_is_replaced_although_its_name_was_sent(size: int) -> None:
+    text = 'curl -H "Authorization: Bearer tG7xW2pQ9vLk4Rm8" https://example.com'
+    expected = f'curl -H "Authorization: Bearer {REDACTED}" https://example.com'
+    assert "".join(streamed(Redactor([]), *split(text, size))) == expected
+
+
+def test_arguments_of_a_call_are_held_like_text() -> None:
+    redactor = Redactor([SECRET])
+    deltas = [ToolCallArgs(tool_call_id="c", delta=delta) for delta in ('{"key": "', SECRET[:9], SECRET[9:], '"}')]
+    out = [event for delta in deltas for event in redactor.feed(delta)]
+    out += redactor.feed(ToolCallEnd(tool_call_id="c"))
+    assert "".join(event.delta for event in out if isinstance(event, ToolCallArgs)) == f'{{"key": "{REDACTED}"}}'

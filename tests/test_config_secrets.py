@@ -1,0 +1,108 @@
+"""Which variables are secrets, which values are too easy to guess, and which shapes are known."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from ambient_runner.config import SECRET_PATTERNS, SecretPattern, estimate_bits, is_guessable, read_settings
+from ambient_runner.config.secret_values import is_secret_name
+from ambient_runner.errors import ConfigError
+from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
+
+STRONG = "9fK2qLw7-xYz41"
+EXAMPLES = [(pattern, example) for pattern in SECRET_PATTERNS for example in pattern.examples]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PGPASSWORD", "MYSQL_PWD", "DB_PASSWD", "GITHUB_PAT", "OPENAI_APIKEY", "SENTRY_DSN", "AWS_ACCESS_KEY_ID"),
+        *("API_KEY", "github_token", "CLIENT_SECRET", "APP_CREDENTIALS"),
+    ],
+)
+def test_a_variable_is_a_secret_by_its_name(name: str) -> None:
+    assert is_secret_name(name)
+    assert read_settings(environ={name: STRONG}).secrets == (STRONG,)
+
+
+@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "HOME", "MONKEY", "TOKENS"])
+def test_other_variables_are_no_secrets(name: str) -> None:
+    assert read_settings(environ={name: STRONG}).secrets == ()
+
+
+def test_the_password_of_a_url_in_any_variable_is_a_secret() -> None:
+    environ = {"DATABASE_URL": "postgresql://app:tR8mN3vB%40q1Z@db.example/app"}
+    assert read_settings(environ=environ).secrets == ("tR8mN3vB%40q1Z", "tR8mN3vB@q1Z")
+
+
+@pytest.mark.parametrize(
+    "value", ["password", "--------", "aaaaaaaaaa", "summer2026", "Summer2026!", "letmein123", "12345678"]
+)
+def test_a_guessable_value_is_no_secret_by_name_alone_and_is_reported(value: str) -> None:
+    settings = read_settings(environ={"DB_PASSWORD": value, "API_KEY": STRONG})
+    assert is_guessable(value)
+    assert (settings.secrets, settings.guessable_secrets) == ((STRONG,), ("DB_PASSWORD",))
+
+
+def test_strict_secrets_refuse_a_guessable_value_and_name_its_variable() -> None:
+    with pytest.raises(ConfigError, match="DB_PASSWORD"):
+        read_settings(environ={"DB_PASSWORD": "summer2026", "AMBIENT_SECRETS_STRICT": "on"})
+
+
+def test_a_variable_named_as_a_secret_is_one_even_if_it_is_guessable() -> None:
+    settings = read_settings(environ={"DB_PASSWORD": "summer2026", "AMBIENT_SECRET_NAMES": "DB_PASSWORD"})
+    assert (settings.secrets, settings.guessable_secrets) == (("summer2026",), ())
+
+
+def test_a_secret_of_short_words_is_reported_as_not_found_word_by_word() -> None:
+    settings = read_settings(environ={"DB_PASSWORD": "zebra lamp onyx quill", "API_KEY": STRONG})
+    assert settings.split_secrets == ("DB_PASSWORD",)
+
+
+@pytest.mark.parametrize("value", [STRONG, "deadbeefcafe1234", "kT9#pL2$wQ", "xkqjzpvwmrtb", "sk-test-of-many-words"])
+def test_random_values_are_not_guessable(value: str) -> None:
+    assert estimate_bits(value) >= 32
+
+
+@pytest.mark.parametrize(("pattern", "example"), EXAMPLES, ids=[f"{pattern.name}" for pattern, _ in EXAMPLES])
+def test_a_credential_of_a_known_shape_is_replaced_in_text_and_in_json(pattern: SecretPattern, example: str) -> None:
+    redactor = Redactor([])
+    secret = next(example[start:stop] for start, stop, _ in pattern.find_from(example))
+    for text in (example, f"see {example} .", json.dumps({"k": f"a\n{example}"}), json.dumps(json.dumps([example]))):
+        assert secret not in redactor.redact_text(text)
+        assert REDACTED in redactor.redact_text(text)
+
+
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("pattern", [one for one in SECRET_PATTERNS if one.has_fixed_start], ids=lambda one: one.name)
+def test_a_credential_with_a_known_start_is_replaced_inside_base64_and_hex(pattern: SecretPattern, before: int) -> None:
+    data = b"x: "[before:] + pattern.examples[0].encode() + b" ..."
+    for encoded in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(), data.hex()):
+        redacted = Redactor([]).redact_text(encoded)
+        assert REDACTED in redacted
+        assert len(redacted) < len(encoded) - len(pattern.examples[0]) + 30
+
+
+@pytest.mark.parametrize("pattern", SECRET_PATTERNS, ids=lambda one: one.name)
+def test_what_only_resembles_a_credential_stays(pattern: SecretPattern) -> None:
+    for text in pattern.counterexamples:
+        assert Redactor([]).redact_text(text) == text
+
+
+def test_an_operators_own_patterns_are_searched_for_too() -> None:
+    settings = read_settings(environ={"AMBIENT_SECRET_PATTERNS": r"acme-[0-9a-f]{12} (?:EMP)\d{6}"})
+    redactor = Redactor(Secrets([], patterns=settings.secret_patterns))
+    assert (
+        redactor.redact_text("acme-0123456789ab of EMP123456 or AKIAB3DE5GH7B3DE5GH7")
+        == f"{REDACTED} of {REDACTED} or {REDACTED}"
+    )
+    assert redactor.redact_value({"k": ["acme-0123456789ab"]}) == {"k": [REDACTED]}
+
+
+@pytest.mark.parametrize("expression", ["(", r"(a)\1", "a*", "(?=x)"])
+def test_a_pattern_that_re2_refuses_or_that_matches_nothing_is_refused(expression: str) -> None:
+    with pytest.raises(ConfigError, match="AMBIENT_SECRET_PATTERNS"):
+        read_settings(environ={"AMBIENT_SECRET_PATTERNS": expression})
