@@ -182,6 +182,10 @@ class Pipeline:
 
     def _write_private(self, event: Custom) -> None:
         self._write_deferred_deltas()
+        if event.name == HISTORY_EVENT:
+            # A correction states the text until now, what is held back of it included.
+            for held in self._redactor.flush():
+                self._write(self._encode(held))
         if self.terminal_event is None:
             self._write(self._encode_private(Custom(name=event.name, value=event.value)))
 

@@ -101,15 +101,15 @@ async def test_an_unknown_tool_is_answered_and_the_model_continues() -> None:
     assert (role, kind, name, list(received)) == ("user", "result", "nothing", ["error"])
 
 
-@pytest.mark.parametrize("script", [[HANG], [piece(text("One")), HANG]], ids=["silent", "talking"])
+@pytest.mark.parametrize("script", [[HANG], [piece(text("One ")), HANG]], ids=["silent", "talking"])
 async def test_a_stop_ends_a_model_that_hangs_and_the_thread_continues(script: list[object]) -> None:
     root, model = agent(script, ["Fine."])
     async with talking(root) as talk:
         started = await talk.begin(user("u1"), until=e.TextMessageContent if len(script) > 1 else None)
         await model.wait_for_calls()
         events = await talk.stop(started)
-        expected = ["TS m1", "TC One", "TE"] if len(script) > 1 else []
+        expected = ["TS m1", "TC One ", "TE"] if len(script) > 1 else []
         assert short(events) == ["RS", *expected, "RF cancelled"]
         assert await talk.say("u2", "again") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
-    words = [("model", "One")] if expected else []
+    words = [("model", "One ")] if expected else []
     assert model.saw == [[("user", "hi")], [("user", "hi"), *words, ("user", "again")]]

@@ -161,7 +161,7 @@ async def test_a_translate_handler_may_add_retune_and_replace() -> None:
     class Handler:
         async def translate(self, event: Event) -> Any:
             words = event.content.parts[0].text if event.content and event.content.parts else ""
-            if words == "A":
+            if words == "A ":
                 yield TranslateEvent(agui_event=CustomEvent(name="mine", value=1))
             elif words == "B":
                 yield TranslateEvent(agui_event=CustomEvent(name="mine", value=2), is_retune=True)
@@ -169,10 +169,10 @@ async def test_a_translate_handler_may_add_retune_and_replace() -> None:
                 changed = event.model_copy(update={"content": types.Content(role="model", parts=[text("c")])})
                 yield TranslateEvent(adk_event=changed, is_replace=True)
 
-    script = [piece(text("A")), piece(text("B")), piece(text("C"))]
+    script = [piece(text("A ")), piece(text("B")), piece(text("C"))]
     root, _ = agent(script)
     async with talking(root, handler_context=HandlerContext(translate_handler=Handler())) as talk:
-        assert await talk.say("u1") == ["RS", "X mine 1", "TS m1", "TC A", "X mine 2", "TC c", "TE", "RF"]
+        assert await talk.say("u1") == ["RS", "X mine 1", "TS m1", "TC A ", "X mine 2", "TC c", "TE", "RF"]
 
 
 async def test_what_a_handler_says_of_the_state_is_in_the_last_snapshot_too() -> None:

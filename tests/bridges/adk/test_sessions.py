@@ -153,14 +153,14 @@ async def test_messages_of_parallel_agents_are_known_after_a_restart() -> None:
 
 
 async def test_a_stopped_answer_is_part_of_the_conversation() -> None:
-    root, model = agent(["First."], [piece(text("Half of")), HANG], ["Fine."])
+    root, model = agent(["First."], [piece(text("Half of ")), HANG], ["Fine."])
     async with talking(root) as talk:
         await talk.say("u1")
         stopped = await talk.stop(await talk.begin(user("u2", "go"), until=e.TextMessageContent))
-        assert short(stopped) == ["RS", "TS m1", "TC Half of", "TE", "RF cancelled"]
+        assert short(stopped) == ["RS", "TS m1", "TC Half of ", "TE", "RF cancelled"]
         assert await talk.say("u3", "again") == ["RS", "TS m1", "TC Fine.", "TE", "RF"]
     conversation = [("user", "hi"), ("model", "First."), ("user", "go")]
-    assert model.saw == [[("user", "hi")], conversation, [*conversation, ("model", "Half of"), ("user", "again")]]
+    assert model.saw == [[("user", "hi")], conversation, [*conversation, ("model", "Half of "), ("user", "again")]]
 
 
 @pytest.mark.parametrize("kind", ["memory", "database"])

@@ -161,13 +161,13 @@ SIGNED = ["ZV message z1 dA==", "ZV message m1 dw=="]
 @pytest.mark.parametrize(
     ("config", "spoken"),
     [
-        (None, ["ZMC hm", "ZME", "ZE", "TS m1", "TC A", *SIGNED, "TE"]),
-        (whole(), ["ZMC hm", SIGNED[0], "ZME", "ZE", "TS m1", "TC A", SIGNED[1], "TE"]),
+        (None, ["ZMC hm ", "ZME", "ZE", "TS m1", "TC A ", *SIGNED, "TE"]),
+        (whole(), ["ZMC hm ", SIGNED[0], "ZME", "ZE", "TS m1", "TC A ", SIGNED[1], "TE"]),
     ],
     ids=["streamed", "whole"],
 )
 async def test_signatures_are_shown_with_what_they_sign(config: RunnerConfig | None, spoken: list[str]) -> None:
-    signed = [thought("hm"), text("A"), call("look", "c1", city="Rome")]
+    signed = [thought("hm "), text("A "), call("look", "c1", city="Rome")]
     for part, signature in zip(signed, (b"t", b"w", b"c"), strict=True):
         part.thought_signature = signature
     root, model = agent(signed, ["C"], tools=[look])

@@ -334,7 +334,7 @@ class Waiting:
         self.closed = asyncio.Event()
 
     async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:
-        start, content, end = said("m1", "half")
+        start, content, end = said("m1", "half ")
         try:
             yield start
             yield content

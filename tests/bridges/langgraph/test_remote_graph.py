@@ -102,7 +102,7 @@ async def test_a_subgraph_and_shared_state_come_from_afar() -> None:
 
 
 async def test_a_stop_cuts_the_stream_and_the_next_run_continues() -> None:
-    model = ScriptedModel([*says("half"), anyio.Event()], says("whole"))
+    model = ScriptedModel([*says("half "), anyio.Event()], says("whole"))
     async with remote(agent_graph(model, checkpointer=InMemorySaver())) as thread:
         with unless_hung():
             started = await thread.runner.start(request(user("u1", "a")))
@@ -111,7 +111,7 @@ async def test_a_stop_cuts_the_stream_and_the_next_run_continues() -> None:
                     await thread.runner.stop(KEY)
             assert (await events_of(thread.runner, started))[-1].outcome == e.Cancelled()  # type: ignore[union-attr]
         await thread.run(user("u2", "b"))
-    assert model.saw[1] == ["user: a", "ai: half", "user: b"]
+    assert model.saw[1] == ["user: a", "ai: half ", "user: b"]
 
 
 @pytest.mark.parametrize(("own", "steps"), [(None, 100), (7, 7)])

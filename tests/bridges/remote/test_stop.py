@@ -30,7 +30,7 @@ from tests.bridges.remote.world import (
 from tests.machine_speed import unless_hung
 from tests.world import KEY, SETTINGS, request, said, structs_of, user
 
-HALF = said("m1", "half")[:2]
+HALF = said("m1", "half ")[:2]
 OK = status("200 OK", b"{}")
 PATIENT = replace(SETTINGS, timeouts=Timeouts(grace=30))
 """Longer than a test may take: what ends here has not been cut."""

@@ -89,8 +89,8 @@ class Redactor:
         return self._feed_stream((_TEXT, deltas[0].message_id), deltas)
 
     def flush(self) -> list[Event]:
-        """Return everything held back, as deltas of its messages and calls."""
-        return [event for key in list(self._streams) for event in self._flush_stream(key)]
+        """Return everything held back, as deltas of its messages and calls. They stay open."""
+        return [event for key, stream in self._streams.items() for event in self._flush(key, stream)]
 
     def redact_text(self, text: str) -> str:
         return self._redact_string(text, "text")
@@ -143,7 +143,10 @@ class Redactor:
 
     def _flush_stream(self, key: tuple[str, str]) -> list[Event]:
         stream = self._streams.pop(key, None)
-        return list(self._release(key, stream, stream.flush(self._secrets))) if stream else []
+        return self._flush(key, stream) if stream else []
+
+    def _flush(self, key: tuple[str, str], stream: HeldDeltas[Any]) -> list[Event]:
+        return self._release(key, stream, stream.flush(self._secrets))
 
     def _redact_event(self, event: _E) -> _E:
         try:
