@@ -5,7 +5,7 @@ RunnerError                     code, status; the message defaults to the docstr
 │   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden 403
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
 │   ├── RepoConflict / ThreadBusy / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch / IdempotencyConflict 409
-│   ├── HeldElsewhere / PatchConflict / StaleCursor 409
+│   ├── HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor 409
 │   ├── RunGone 410 · PayloadTooLarge 413 · UnsupportedMediaType 415 · InvalidInput 422 (CredentialsInUrl)
 │   └── AgentLoop 508           a gateway leads back to itself
 ├── BridgeError        502      the framework failed; becomes RUN_ERROR
@@ -151,6 +151,20 @@ class HeldElsewhere(Refused):
     """The agent waits for this answer in another process. Send it again until it reaches that process, or cancel the interrupt."""
 
     code = "held_elsewhere"
+    status = 409
+
+
+class ArgumentsChanged(Refused):
+    """The answer is for other arguments than those of the call. Nothing was executed: read the open interrupts again and answer those."""
+
+    code = "arguments_changed"
+    status = 409
+
+
+class ArgumentsWithheld(Refused):
+    """The arguments of the call contain a secret, and only their redacted copy is left. Cancel the interrupt and ask the agent again."""
+
+    code = "arguments_withheld"
     status = 409
 
 

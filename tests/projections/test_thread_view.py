@@ -170,11 +170,27 @@ def test_facts_of_unknown_owners_and_kinds_are_ignored() -> None:
 
 def test_an_interrupted_run_opens_its_interrupts_bound_to_the_arguments_shown() -> None:
     view = Thread().events("k1", started(HELLO)).interrupted("k1", ABOUT_CALL, WITHOUT_CALL).view()
-    digest = hashlib.sha256(b'{"rm": 1}').hexdigest()
+    digest = hashlib.sha256(b'{"rm":1}').hexdigest()
     assert view.open_interrupts == {
         "i1": OpenInterrupt(interrupt=ABOUT_CALL, run="k1", digest=digest),
         "i2": OpenInterrupt(interrupt=WITHOUT_CALL, run="k1", digest=""),
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_shown"),
+    [('{"rm": 1}', True), ('{"rm":1}', True), ('{"rm": 1.0}', True), ('{"rm": 2}', False), ('{"rm": 1', False)],
+)
+def test_an_interrupt_knows_the_arguments_it_has_shown_in_any_spelling(arguments: str, is_shown: bool) -> None:
+    opened = Thread().events("k1", started(HELLO)).interrupted("k1", ABOUT_CALL, WITHOUT_CALL).view().open_interrupts
+    assert opened["i1"].has_shown(arguments) is is_shown
+    assert opened["i2"].has_shown(arguments)
+
+
+def test_an_interrupt_of_a_checkpoint_from_before_spellings_were_unified_knows_what_it_has_shown() -> None:
+    digest = hashlib.sha256(b'{"rm": 1}').hexdigest()
+    pending = OpenInterrupt(interrupt=ABOUT_CALL, run="k1", digest=digest)
+    assert (pending.has_shown('{"rm": 1}'), pending.has_shown('{"rm": 2}')) == (True, False)
 
 
 BEFORE_ACTING: list[Event] = [

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.delta_text import join_deltas_at
+from ambient_runner.projections.json_values import canonical_text
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 RUN_OWNER, INPUT = "ambient.run", "input"
-"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId]}`, immediately before the RUN_STARTED of a run."""
+"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId], "digestKey": key}`, immediately before RUN_STARTED."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
 INTERRUPTS_CANCELLED = "interrupts_cancelled"
@@ -103,6 +104,13 @@ class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of the arguments of its tool call as they were shown; empty if it has no call."""
     answered: bool = False
     """True if the current run has the answer. If that run fails before it acts, the interrupt is open again."""
+    digest_key: str = ""
+    """Key of the digest in its metadata (`runs.approvals`); empty if an earlier version stored it."""
+
+    def has_shown(self, arguments: str) -> bool:
+        """Return True if these arguments of its tool call were shown, in any spelling; also if it has no call."""
+        # Earlier versions did not unify the spelling.
+        return not self.digest or self.digest in (_digest_text(canonical_text(arguments)), _digest_text(arguments))
 
 
 class _RunMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +122,9 @@ class _RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     value: msgspec.Raw
 
 
-class _InputFact(msgspec.Struct):
+class _InputFact(msgspec.Struct, rename="camel"):
     answers: list[str] = []
+    digest_key: str = ""
 
 
 class _RewoundFact(msgspec.Struct):
@@ -144,6 +153,7 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     removed_ids: list[str] = []
     withdrawn_ids: list[str] = []
     buffered_results: list[str] = []
+    digest_key: str = ""
 
 
 # Events that a resumed run may emit before it has acted on the answers.
@@ -155,6 +165,7 @@ class ThreadView:
 
     __slots__ = (
         "_anchor",
+        "_digest_key",
         "_has_answers",
         "_is_end_unknown",
         "_memories",
@@ -184,6 +195,7 @@ class ThreadView:
         self._has_answers = False
         self._is_end_unknown = False
         self._anchor = ""
+        self._digest_key = ""
         self._memories: list[_RunMemory] = []
 
     @property
@@ -314,8 +326,8 @@ class ThreadView:
 
     def _open_interrupt(self, run: str, interrupt: Interrupt) -> OpenInterrupt:
         call = self.transcript.find_call(interrupt.tool_call_id) if interrupt.tool_call_id else None
-        digest = hashlib.sha256(call.function.arguments.encode()).hexdigest() if call else ""
-        return OpenInterrupt(interrupt=interrupt, run=run, digest=digest)
+        digest = _digest_text(canonical_text(call.function.arguments)) if call else ""
+        return OpenInterrupt(interrupt=interrupt, run=run, digest=digest, digest_key=self._digest_key)
 
     def _tool_name(self, tool_call_id: str) -> str:
         call = self.transcript.find_call(tool_call_id)
@@ -354,7 +366,9 @@ class ThreadView:
     def _apply_fact(self, owner: str, kind: str, body: bytes) -> None:
         match owner, kind:
             case "ambient.run", "input":
-                self._start_answering(msgspec.json.decode(body, type=_InputFact).answers)
+                run_input = msgspec.json.decode(body, type=_InputFact)
+                self._digest_key = run_input.digest_key
+                self._start_answering(run_input.answers)
             case "ambient.thread", "rewound":
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
             case "ambient.thread", "interrupts_cancelled":
@@ -387,6 +401,7 @@ class ThreadView:
         copied._state_at_end, copied._has_answers = self._state_at_end, self._has_answers
         copied._is_end_unknown = self._is_end_unknown
         copied._anchor, copied._memories = self._anchor, self._memories
+        copied._digest_key = self._digest_key
         return copied
 
     def to_checkpoint(self) -> bytes:
@@ -406,6 +421,7 @@ class ThreadView:
                 removed_ids=sorted(self.transcript.removed_ids),
                 withdrawn_ids=sorted(self.transcript.withdrawn_ids),
                 buffered_results=self.buffered_results,
+                digest_key=self._digest_key,
             )
         )
 
@@ -428,7 +444,12 @@ class ThreadView:
         view._state_at_end = SharedState.from_stored(saved.seen).value
         view._anchor, view._memories = saved.anchor, [_with_own_bytes(memory) for memory in saved.memories]
         view._has_answers = any(pending.answered for pending in saved.interrupts)
+        view._digest_key = saved.digest_key
         return view
+
+
+def _digest_text(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _newest_memories(memories: list[_RunMemory]) -> list[_RunMemory]:

@@ -18,6 +18,7 @@ from ambient_runner.errors import BridgeError, ConfigError, LeaseLost, LedgerErr
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import EVENT_TYPES, RunError, RunFinished, Terminal, outcome_name
 from ambient_runner.runs.active import ActiveRun, Deadlines
+from ambient_runner.runs.approvals import show_digests
 from ambient_runner.runs.containment import UncancellableTasks, run_agent_task
 from ambient_runner.runs.framing import frame_agent, run_finished
 from ambient_runner.runs.isolate import isolate
@@ -218,6 +219,7 @@ def _select_written(active: ActiveRun, event: Event) -> Event | None:
 
 async def _write_terminal(active: ActiveRun, terminal: Terminal) -> None:
     """Write the terminal event, even during cancellation."""
+    terminal = show_digests(active.run, terminal, active.pipeline.find_call)
     _notify_observers(active, terminal)
     with anyio.move_on_after(FINALIZE_TIMEOUT, shield=True):
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ambient_runner.projections.thread_view import OpenInterrupt, ThreadView
     from ambient_runner.protocol.events import RunAgentInput
 
-__all__ = ["command_resume", "is_cancelled_by_message", "match_answers"]
+__all__ = ["check_state_is_free", "command_resume", "is_cancelled_by_message", "match_answers"]
 
 _BY_NEW_MESSAGE = {"ambient": {"cancelledBy": "new_message"}}
 
@@ -32,7 +32,7 @@ def match_answers(
     """
     opened = view.open_interrupts
     resume = run_input.resume or _command_answers(view, run_input)
-    live = [name for name, interrupt in opened.items() if not _is_expired(interrupt, now)]
+    live = _live_ids(view, now)
     answers = {entry.interrupt_id: entry for entry in resume if entry.interrupt_id in opened}
     if resume and not answers:
         raise InterruptNotOpen
@@ -47,6 +47,19 @@ def match_answers(
             f"The last run waits for answers to these interrupts: {', '.join(missing)}. Answer all of them in `resume`."
         )
     return tuple(answers.values())
+
+
+def check_state_is_free(view: ThreadView, now: datetime | None = None) -> None:
+    """Refuse a client's change of the state while an interrupt is open: what a person approves must not depend on it.
+
+    An answer may bring a state. Raises: PendingInterrupts.
+    """
+    live = _live_ids(view, now or datetime.now(UTC))
+    if live:
+        raise PendingInterrupts(
+            f"The state cannot be changed while these interrupts are open: {', '.join(sorted(live))}. "
+            "Answer them first, or send the new `state` together with `resume`."
+        )
 
 
 def is_cancelled_by_message(entry: ResumeEntry) -> bool:
@@ -101,6 +114,11 @@ def _resolved_entry(interrupt_id: str, answer: Any) -> ResumeEntry:
 def _has_new_message(view: ThreadView, run_input: RunAgentInput) -> bool:
     known = view.transcript.all_ids()
     return any(isinstance(message, UserMessage) and message.id not in known for message in run_input.messages)
+
+
+def _live_ids(view: ThreadView, now: datetime) -> list[str]:
+    """Return the ids of the open interrupts that have not expired."""
+    return [name for name, interrupt in view.open_interrupts.items() if not _is_expired(interrupt, now)]
 
 
 def _is_expired(pending: OpenInterrupt, now: datetime) -> bool:

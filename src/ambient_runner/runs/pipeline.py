@@ -22,6 +22,9 @@ from ambient_runner.protocol.events import (
     StateDelta,
     StateSnapshot,
     TextMessageContent,
+    ToolCallArgs,
+    ToolCallResult,
+    ToolCallStart,
     decode_event,
     encode_event,
 )
@@ -51,6 +54,7 @@ CONDITIONALLY_WRITTEN = frozenset({RunStarted, MessagesSnapshot, Raw, Custom})
 """Types of which not every event of an agent's stream is written: `is_written` decides."""
 
 _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
+_CALL_TYPES = frozenset({ToolCallStart, ToolCallArgs, ToolCallResult})
 _MAX_DEFERRED_CHARS = 4096
 """Characters of a text delta up to which it may be deferred."""
 
@@ -90,6 +94,8 @@ class Pipeline:
         self.terminal_event: Terminal | None = None
         self._held_corrections: list[Custom] = []
         """Corrections of the history that have not passed the middleware."""
+        self._open_calls: dict[str, tuple[str, list[str]]] = {}
+        """Names and arguments, before redaction, of the run's tool calls that have no result."""
 
     @property
     def repair_counts(self) -> Counter[str]:
@@ -127,11 +133,29 @@ class Pipeline:
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for legal in self._repair(event):
+            if type(legal) in _CALL_TYPES:
+                self._record_call(legal)
             self._write_redacted(legal)
             if legal is event and type(legal) is TextMessageContent and legal.subagent_run_id is None:
                 self._open_text_id = legal.message_id
         self.last_event_at = time.monotonic()
         return True
+
+    def find_call(self, tool_call_id: str) -> tuple[str, str] | None:
+        """Return name and arguments, before redaction, of a tool call of this run; None if it has a result, or is of another run."""
+        found = self._open_calls.get(tool_call_id)
+        return None if found is None else (found[0], "".join(found[1]))
+
+    def _record_call(self, event: Event) -> None:
+        match event:
+            case ToolCallStart():
+                self._open_calls[event.tool_call_id] = (event.tool_call_name, [])
+            case ToolCallArgs() if event.tool_call_id in self._open_calls:
+                self._open_calls[event.tool_call_id][1].append(event.delta)
+            case ToolCallResult():
+                self._open_calls.pop(event.tool_call_id, None)
+            case _:
+                pass
 
     def touch(self) -> None:
         """Count an event that is not written as activity of the agent."""

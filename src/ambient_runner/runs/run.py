@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import OnBusy, OnPendingInterrupt
     from ambient_runner.ledger.records import IdempotencyClaim
+    from ambient_runner.projections.thread_view import OpenInterrupt
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
 
 T = TypeVar("T")
@@ -163,6 +164,10 @@ class Run:
     """The values of RunAttributes: what middleware prepares for code that gets the same Run."""
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False)
     """Secrets redacted from everything this run writes. Code that fetches a credential for the run adds it here first."""
+    answered_interrupts: Mapping[str, OpenInterrupt] = field(default_factory=dict[str, "OpenInterrupt"], repr=False)
+    """The interrupts that this run answers, by id, as they were raised."""
+    digest_key: str = field(default="", repr=False)
+    """Key of the digests that this run shows with its interrupts (`approvals.py`). No client receives it."""
     resumes: ResumedRun | None = None
     """The run whose interrupts or tool calls this one answers; None if it answers none."""
     caller: SpanRef | None = None

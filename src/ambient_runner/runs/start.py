@@ -23,6 +23,7 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.approvals import check_answers, edit_events, new_digest_key
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.input_acceptance import accept_input, initial_state
 from ambient_runner.runs.run import ResumedRun, Run
@@ -61,7 +62,7 @@ def prepare_run(
 ) -> RunStart:
     """Accept a request on the thread as `view` shows it.
 
-    Raises: PendingInterrupts, InterruptNotOpen, InvalidInput, PayloadTooLarge.
+    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, PayloadTooLarge.
     """
     accepted = accept_input(
         view,
@@ -70,13 +71,14 @@ def prepare_run(
         prompt=_default_prompt(request, view, agent),
         on_pending_interrupt=request.on_pending_interrupt or "reject",
     )
+    check_answers(view, accepted)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
     run = replace(_build_run(request, writer, view, accepted, state, secrets), is_state_sent=sends_state)
     redactor = Redactor(secrets)
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
-    first: list[Event] = [_started_event(run, accepted), *announce(run)]
+    first: list[Event] = [_started_event(run, accepted), *announce(run), *edit_events(run)]
     if accepted.is_replacement and accepted.conversation:
         first.append(MessagesSnapshot(messages=list(accepted.conversation)))
     if sends_state:
@@ -86,7 +88,7 @@ def prepare_run(
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return RunStart(
         run=run,
-        facts=[*_initial_facts(request, accepted, redactor), *events],
+        facts=[*_initial_facts(request, run, accepted, redactor), *events],
         repairer=repairer,
         redactor=redactor,
         removed_count=accepted.removed_count,
@@ -142,6 +144,10 @@ def _build_run(
         attributes=dict(request.attributes),
         via=request.via,
         secrets=secrets,
+        answered_interrupts={
+            entry.interrupt_id: view.open_interrupts[entry.interrupt_id] for entry in accepted.answers
+        },
+        digest_key=new_digest_key(),
         resumes=_resumed_run(view, accepted),
         input=RunAgentInput(
             thread_id=run_input.thread_id,
@@ -170,14 +176,15 @@ def _adapter_memory(view: ThreadView, accepted: AcceptedInput) -> Any:
     return (view.rewound_to(accepted.rewind_to) if rewinds else view).memory
 
 
-def _initial_facts(request: StartRequest, accepted: AcceptedInput, redactor: Redactor) -> list[Fact]:
+def _initial_facts(request: StartRequest, run: Run, accepted: AcceptedInput, redactor: Redactor) -> list[Fact]:
     """Return the full input, which no projection reads, and the rewind if there is one."""
     body = {
         "input": msgspec.to_builtins(request.input),
         "answers": [entry.interrupt_id for entry in accepted.answers],
         "imported": list(accepted.imported),
     }
-    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(redactor.redact_value(body)))]
+    stored = {**redactor.redact_value(body), "digestKey": run.digest_key}
+    facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(stored))]
     if accepted.rewind_to or accepted.is_replacement:
         rewind = msgspec.json.encode({"to": accepted.rewind_to})
         facts.append(Fact(owner=THREAD_OWNER, kind=REWOUND, body=rewind))

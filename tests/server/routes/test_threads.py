@@ -11,7 +11,7 @@ from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.ledger.records import RUNTIME, Fact, ThreadKey
 from ambient_runner.protocol.events import RunStarted, encode_event
 from ambient_runner.server.runtime import ServerRuntime
-from tests.server.demo_server import SETTINGS, client_of, demo, error_of, run_body
+from tests.server.demo_server import SETTINGS, client_of, demo, error_of, frames, run_body
 
 
 @asynccontextmanager
@@ -150,3 +150,48 @@ async def test_a_list_that_a_client_sent_as_state_is_patched_as_a_list() -> None
         text = await client.patch("/state/t", json=[{"op": "replace", "path": "", "value": "x"}])
     assert answer.json()["snapshot"] == [1, 2]
     assert error_of(text) == (409, "patch_conflict")
+
+
+NOTE = [{"op": "add", "path": "/note", "value": "mine"}]
+
+
+async def test_the_state_cannot_be_patched_while_a_question_is_open() -> None:
+    async with demo() as client:
+        asked = frames(await client.post("/", json=run_body("approve it", state={"a": 1})))
+        (question,) = asked[-1][1]["outcome"]["interrupts"]
+        refused = await client.patch("/state/t", json=NOTE)
+        after = (await client.get("/state_snapshot/t")).json()["snapshot"]
+        answer = {"interruptId": question["id"], "status": "resolved", "payload": {"approved": True}}
+        await client.post("/", json={**run_body("", message="u2"), "messages": [], "resume": [answer]})
+        patched = await client.patch("/state/t", json=NOTE)
+    assert error_of(refused) == (409, "pending_interrupts")
+    assert question["id"] in refused.json()["error"]["message"]
+    assert after == {"a": 1}
+    assert patched.json()["snapshot"] == {"a": 1, "note": "mine"}
+
+
+async def test_a_run_that_does_not_answer_cannot_change_the_state_while_a_question_is_open() -> None:
+    async with demo() as client:
+        await client.post("/", json=run_body("approve it", state={"a": 1}))
+        refused = await client.post("/", json=run_body("say hi", message="u2", state={"a": 2}))
+        after = (await client.get("/state_snapshot/t")).json()["snapshot"]
+    assert error_of(refused) == (409, "pending_interrupts")
+    assert after == {"a": 1}
+
+
+async def test_an_answer_may_bring_a_state() -> None:
+    async with demo() as client:
+        asked = frames(await client.post("/", json=run_body("approve it", state={"a": 1})))
+        (question,) = asked[-1][1]["outcome"]["interrupts"]
+        answer = {"interruptId": question["id"], "status": "resolved", "payload": {"approved": True}}
+        await client.post("/", json={"threadId": "t", "runId": "r", "resume": [answer], "state": {"a": 2}})
+        after = (await client.get("/state_snapshot/t")).json()["snapshot"]
+    assert after == {"a": 2}
+
+
+async def test_a_stop_cancels_the_question_and_the_state_can_be_patched_again() -> None:
+    async with demo() as client:
+        await client.post("/", json=run_body("approve it"))
+        await client.post("/interrupt", json={"threadId": "t"})
+        patched = await client.patch("/state/t", json=NOTE)
+    assert patched.json()["snapshot"] == {"note": "mine"}

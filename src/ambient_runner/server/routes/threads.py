@@ -17,6 +17,7 @@ from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.encode import negotiate_format, parse_cursor
 from ambient_runner.protocol.events import MessagesSnapshot, StateSnapshot, encode_event
 from ambient_runner.protocol.profiles import Profile
+from ambient_runner.runs.interrupt_answers import check_state_is_free
 from ambient_runner.runs.reattach import gap_events, reopen_events
 from ambient_runner.runs.view_cache import ThreadEpoch, load_view
 from ambient_runner.server import metrics
@@ -178,13 +179,14 @@ async def _patch_response(runtime: ServerRuntime, request: Request, key: ThreadK
 async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[SharedState, frozenset[str]]:
     """Apply a JSON Patch to a thread's visible state; return the new state and the hidden keys.
 
-    Raises: InvalidPatch, PatchConflict, UnknownThread, ThreadBusy.
+    Raises: InvalidPatch, PatchConflict, PendingInterrupts, UnknownThread, ThreadBusy.
     """
     operations = runner.new_redactor().redact_value(parse_patch(body))
     fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
     hidden = await hidden_keys(runner, key)
     for _ in range(_MAX_ATTEMPTS):
         view = await runner.view_thread(key)
+        check_state_is_free(view)
         patched = view.state.with_client_patch(operations, hidden)
         with suppress(StaleCursor):  # The thread has changed since: apply the patch to the new state.
             await runner.ledger.append_facts(key, [fact], expect=view.seq)
