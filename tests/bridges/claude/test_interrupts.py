@@ -28,7 +28,7 @@ from tests.bridges.claude.test_text import frame, spoken
 from tests.bridges.claude.test_tools import select_words
 from tests.bridges.claude.world import PAINT, children, claude, gone, no, yes
 from tests.machine_speed import unless_hung
-from tests.world import KEY, events_of, request
+from tests.world import KEY, SETTINGS, events_of, request
 
 OTHER_PROCESS = dataclasses.replace(this_process(), pid=os.getppid())
 
@@ -380,3 +380,36 @@ async def test_an_answer_reaches_the_interrupted_process_although_the_configurat
     assert (select_words(answered, "CUSTOM"), answered[-1]) == ([], "RF success")
     assert (tmp_path / "work" / "t" / "ran.txt").exists()
     assert "be verbose" in str(model_request("walrus remembers"))
+
+
+async def test_a_call_whose_arguments_have_changed_since_it_was_shown_is_asked_about_again(tmp_path: Path) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        (first,) = (await world.runner.view_thread(KEY)).open_interrupts.values()
+        session = world.adapter().session
+        assert session is not None
+        (waiting,) = session.open_requests
+        waiting.input = {**waiting.input, "command": "echo changed > other.txt"}
+        words = await thread.resume(yes(first.interrupt, {"approved": True}))
+        (second,) = (await world.runner.view_thread(KEY)).open_interrupts.values()
+        assert words[-1] == "RF asks tool_call"
+        assert not list((tmp_path / "work" / "t").glob("*.txt"))
+        with pytest.raises(InterruptNotOpen):
+            await thread.resume(yes(first.interrupt, {"approved": True}))
+        await thread.resume(yes(second.interrupt, {"approved": True}))
+    before, after = first.interrupt.metadata or {}, second.interrupt.metadata or {}
+    assert before["argumentsDigest"] != after["argumentsDigest"]
+    assert after["arguments"]["command"] == "echo changed > other.txt"
+    assert (tmp_path / "work" / "t" / "other.txt").read_text() == "changed\n"
+
+
+async def test_a_redacted_call_runs_with_the_arguments_of_the_process(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, secrets=("curl --version",))
+    async with claude(tmp_path, settings=settings) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+        messages = (await world.runner.view_thread(KEY)).transcript.messages()
+    assert "curl --version" not in repr(messages)
+    assert (tmp_path / "work" / "t" / "ran.txt").exists()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.adk.messages import response_part
-from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ __all__ = [
     "INTERNAL_TOOLS",
     "INTERRUPT_CALLS",
     "answer_part",
+    "asked_call",
     "client_call_interrupt",
     "has_secrets",
+    "is_confirmed",
     "is_provisional",
     "strip_secrets",
     "target_call_id",
@@ -74,6 +76,17 @@ def client_call_interrupt(call: types.FunctionCall, subagent_id: str | None = No
         tool_call_id=call.id,
         subagent_run_id=subagent_id,
     )
+
+
+def asked_call(call: types.FunctionCall) -> tuple[str, Any] | None:
+    """Return the call that a confirmation is about, as ADK executes it: name and arguments; None for other interrupts."""
+    original = as_object((call.args or {}).get("originalFunctionCall")) if call.name == CONFIRMATION_CALL else {}
+    return (str(original.get("name", "")), to_jsonable(original.get("args") or {})) if original else None
+
+
+def is_confirmed(call: types.FunctionCall, entry: ResumeEntry) -> bool:
+    """Return True if the answer to a confirmation executes the call."""
+    return _answer_value(call, entry).get("confirmed") is True
 
 
 def target_call_id(call: types.FunctionCall) -> str | None:

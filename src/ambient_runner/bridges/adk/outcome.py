@@ -48,7 +48,7 @@ def build_run_finished(run_input: RunAgentInput, adk_input: ADKInput, translator
 def _run_outcome(adk_input: ADKInput, translator: Translator) -> Outcome:
     if translator.is_aborted:
         return Cancelled()
-    interrupts = _open_interrupts(translator)
+    interrupts = adk_input.asked_again or _open_interrupts(translator)
     if interrupts:
         return Interrupted(interrupts=interrupts)
     open_calls = [*adk_input.unanswered_ids, *translator.pending_calls]

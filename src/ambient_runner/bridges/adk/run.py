@@ -11,16 +11,18 @@ from ambient_runner.bridges.adk.event_hooks import EventHooks
 from ambient_runner.bridges.adk.external_events import origin_metadata
 from ambient_runner.bridges.adk.hooks import build_input_info, current_hook_request
 from ambient_runner.bridges.adk.instrumentation import PAUSED_KEY, RunPlugin
+from ambient_runner.bridges.adk.interrupts import asked_call
 from ambient_runner.bridges.adk.memory import SessionMemory
 from ambient_runner.bridges.adk.outcome import build_model_error, build_run_finished
 from ambient_runner.bridges.adk.run_input import build_adk_input
 from ambient_runner.bridges.adk.sessions import ThreadSession
 from ambient_runner.bridges.adk.translate import Translator
+from ambient_runner.bridges.toolkit.interrupts import framework_interrupt_id, record_arguments
 from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.projections.state import is_hidden
-from ambient_runner.protocol.events import Cancelled, RunFinished, StateSnapshot
+from ambient_runner.protocol.events import Cancelled, Interrupted, RunFinished, StateSnapshot
 
 if TYPE_CHECKING:
     import asyncio
@@ -102,7 +104,9 @@ class ADKRun:
 
     async def finish(self) -> list[Event]:
         """Return the memory and the terminal event."""
-        remembered = await self._remember() if self._continues_after(self._terminal) else []
+        keeps_memory = bool(self._adk_input.asked_again) or not self._continues_after(self._terminal)
+        remembered = [] if keeps_memory else await self._remember()
+        await self._record_arguments()
         return [*remembered, self._terminal]
 
     def map_error(self, error: Exception) -> RunnerError:
@@ -111,6 +115,20 @@ class ADKRun:
     async def fail(self, error: RunnerError) -> list[Event]:
         """Return the ends of everything open."""
         return self._translator.close()
+
+    async def _record_arguments(self) -> None:
+        """Record what the confirmations are about, as the session has it: an answer is compared with the same."""
+        terminal = self._terminal
+        outcome = terminal.outcome if isinstance(terminal, RunFinished) else None
+        session = await self._session.load() if isinstance(outcome, Interrupted) else None
+        if session is None or not isinstance(outcome, Interrupted):
+            return
+        calls = {call.id: call for event in session.events for call in event.get_function_calls()}
+        for interrupt in outcome.interrupts:
+            call = calls.get(framework_interrupt_id(interrupt.id))
+            asked = asked_call(call) if call else None
+            if asked is not None:
+                record_arguments(interrupt.id, [asked])
 
     async def close(self) -> None:
         """Do nothing: the session belongs to the adapter."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,12 @@ from ambient_runner.bridges.adk.interrupts import (
     CREDENTIAL_CALL,
     INTERRUPT_CALLS,
     answer_part,
+    asked_call,
+    client_call_interrupt,
     has_secrets,
+    is_confirmed,
     target_call_id,
+    to_interrupt,
 )
 from ambient_runner.bridges.adk.messages import (
     is_failure,
@@ -31,12 +36,14 @@ from ambient_runner.bridges.adk.messages import (
 from ambient_runner.bridges.adk.session_sync import live_events
 from ambient_runner.bridges.toolkit.composer import random_id
 from ambient_runner.bridges.toolkit.content import context_text
+from ambient_runner.bridges.toolkit.interrupts import asked_again_id, check_restored_calls, framework_interrupt_id
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.turns import SystemTurn, collect_tool_calls, find_new_input
 from ambient_runner.errors import InterruptNotOpen, NoUserMessage
 from ambient_runner.projections.json_patch import json_equal
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.events import AssistantMessage, ToolCallResult, ToolMessage, UserMessage
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -49,7 +56,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.sessions import ThreadSession
     from ambient_runner.bridges.toolkit.state import StateStore
     from ambient_runner.bridges.toolkit.turns import NewInput, TurnToolResult
-    from ambient_runner.protocol.events import Content, Event, Message, RunAgentInput, Tool
+    from ambient_runner.protocol.events import Content, Event, Interrupt, Message, RunAgentInput, Tool
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +83,8 @@ class ADKInput:
     """Ids of all calls of the conversation so far, including rewound ones."""
     unanswered_ids: list[str] = field(default_factory=list[str])
     """Ids of calls that still wait although other calls of their turn have results."""
+    asked_again: list[Interrupt] = field(default_factory=list["Interrupt"])
+    """The interrupts that were answered, to be raised again: the arguments of one of them have changed, and ADK is not run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +169,10 @@ def _apply_state_edits(state: StateStore, posted: Any, edited: Any) -> list[Even
 
 async def _choose_messages(adk_input: ADKInput, new_input: NewInput, session: Session, sessions: ThreadSession) -> None:
     open_calls = _open_calls(session)
+    new_input, shown_ids = _with_framework_ids(new_input)
+    adk_input.asked_again = _changed_interrupts(open_calls, new_input, shown_ids)
+    if adk_input.asked_again:
+        return
     if new_input.user is not None:
         resumed = [
             open_calls[entry.interrupt_id].call for entry in new_input.resume if entry.interrupt_id in open_calls
@@ -188,6 +201,49 @@ async def _choose_messages(adk_input: ADKInput, new_input: NewInput, session: Se
     appended, last = (parts, []) if adk_input.unanswered_ids else _split_parts(parts)
     await sessions.append_responses(session, appended)
     adk_input.messages = [user_content(last)] if last else []
+
+
+def _with_framework_ids(new_input: NewInput) -> tuple[NewInput, dict[str, str]]:
+    """Return the input with ADK's ids in its answers, and the ids that clients have by ADK's."""
+    ids = {framework_interrupt_id(entry.interrupt_id): entry.interrupt_id for entry in new_input.resume}
+    entries = tuple(
+        replace(entry, interrupt_id=framework_interrupt_id(entry.interrupt_id)) for entry in new_input.resume
+    )
+    return dataclasses.replace(new_input, resume=entries), ids
+
+
+def _changed_interrupts(
+    open_calls: Mapping[str, _OpenCall], new_input: NewInput, shown_ids: Mapping[str, str]
+) -> list[Interrupt]:
+    """Return the interrupts to raise again, all of them, if a call would be executed with other arguments than were shown; else none.
+
+    Raises: ArgumentsWithheld for arguments of which the thread has only a redacted copy.
+    """
+    changed = set[str]()
+    for entry in new_input.resume:
+        pending = open_calls.get(entry.interrupt_id)
+        asked = asked_call(pending.call) if pending and is_confirmed(pending.call, entry) else None
+        if asked is not None and not check_restored_calls(shown_ids[entry.interrupt_id], [asked]):
+            changed.add(entry.interrupt_id)
+    if not changed:
+        return []
+    logger.warning(
+        "The arguments of a confirmed call have changed in the ADK session. It is not executed; it is asked again."
+    )
+    return [
+        _ask_again(open_calls[call_id].call, shown, is_changed=call_id in changed)
+        for call_id, shown in shown_ids.items()
+        if call_id in open_calls
+    ]
+
+
+def _ask_again(call: types.FunctionCall, shown_id: str, *, is_changed: bool) -> Interrupt:
+    """Return an interrupt that is raised again; with a new id if its arguments have changed."""
+    run = current_run_or_none()
+    asked = run.answered_interrupts.get(shown_id) if run else None
+    subagent_id = asked.interrupt.subagent_run_id if asked else None
+    raise_again = to_interrupt if call.name in INTERRUPT_CALLS else client_call_interrupt
+    return replace(raise_again(call, subagent_id), id=asked_again_id(shown_id) if is_changed else shown_id)
 
 
 def _split_parts(parts: Sequence[types.Part]) -> tuple[list[types.Part], list[types.Part]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ResumeEntry
 
-__all__ = ["LIMIT_REACHED", "TIMED_OUT", "PermissionRequest", "to_interrupt", "to_permission_result"]
+__all__ = ["LIMIT_REACHED", "TIMED_OUT", "PermissionRequest", "is_executed", "to_interrupt", "to_permission_result"]
 
 ASK_USER_TOOL = "AskUserQuestion"
 TIMED_OUT = "Nobody answered in time. Stop here: the user will come back to it."
@@ -47,6 +47,8 @@ class PermissionRequest:
     """Monotonic time at which a run received it."""
     is_shown: bool = False
     """True once a run has ended with it. Only then can an answer be for it."""
+    is_changed: bool = False
+    """True if its arguments are others than those that were shown first. Then the interrupt shows them too."""
     id: str = field(default_factory=lambda: f"claude-{uuid4()}")
     answer: asyncio.Future[PermissionResult] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -62,7 +64,7 @@ class PermissionRequest:
 def to_interrupt(
     request: PermissionRequest, *, seconds: float, tool_call_id: str, tool_name: str, subagent_id: str | None
 ) -> Interrupt:
-    """Return the AG-UI interrupt. It does not repeat the arguments: the tool call has them.
+    """Return the AG-UI interrupt. It does not repeat the arguments, unless they have changed: the tool call has them.
 
     `tool_call_id` and `tool_name` are the id of the call and the name of the tool for clients.
     """
@@ -86,9 +88,14 @@ def to_interrupt(
         tool_call_id=tool_call_id,
         response_schema=_APPROVAL_SCHEMA,
         expires_at=expires,
-        metadata={"tool": tool_name},
+        metadata={"tool": tool_name, **({"arguments": request.input} if request.is_changed else {})},
         subagent_run_id=subagent_id,
     )
+
+
+def is_executed(result: PermissionResult) -> bool:
+    """Return True if the answer lets the CLI make the call."""
+    return isinstance(result, PermissionResultAllow)
 
 
 def to_permission_result(request: PermissionRequest, entry: ResumeEntry | None) -> PermissionResult:

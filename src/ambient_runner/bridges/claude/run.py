@@ -17,17 +17,26 @@ import anyio
 
 from ambient_runner.bridges.claude.client_tools import PendingCall
 from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost, to_bridge_error
-from ambient_runner.bridges.claude.interrupts import PermissionRequest, to_permission_result
+from ambient_runner.bridges.claude.interrupts import PermissionRequest, is_executed, to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch
 from ambient_runner.bridges.claude.memory import SessionPosition, last_user_id
-from ambient_runner.bridges.claude.outcome import build_run_cancelled, build_run_finished, build_run_waiting
+from ambient_runner.bridges.claude.outcome import (
+    asked_call,
+    build_run_cancelled,
+    build_run_finished,
+    build_run_waiting,
+)
 from ambient_runner.bridges.claude.predict_state import Predictions
 from ambient_runner.bridges.claude.run_input import build_prompt
 from ambient_runner.bridges.claude.session import ENDED, Session
 from ambient_runner.bridges.claude.state_tool import StateUpdate
 from ambient_runner.bridges.claude.translate import Translator
 from ambient_runner.bridges.toolkit.composer import Composer
-from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
+from ambient_runner.bridges.toolkit.interrupts import (
+    has_same_arguments,
+    interrupt_lapsed_events,
+    resolved_interrupt_ids,
+)
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import MISSING_RESULT, unanswered_tool_calls
 from ambient_runner.errors import BridgeError, BridgeTimeout, RunnerError
@@ -44,7 +53,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.claude.run_input import RunContext
     from ambient_runner.bridges.claude.shared import ClaudeBridgeState
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
-    from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import Event, ResumeEntry
 
 __all__ = ["ClaudeRun"]
 
@@ -180,9 +189,22 @@ class ClaudeRun:
         if new_input.resume:
             for request in session.open_requests:
                 if request.is_shown:  # The others came after that run had ended. This run shows them.
-                    request.resolve(to_permission_result(request, entries.get(request.id)))
+                    self._answer_request(session, request, entries.get(request.id))
         if new_input.results:
             session.calls.deliver_results(new_input.results)
+
+    def _answer_request(self, session: Session, request: PermissionRequest, entry: ResumeEntry | None) -> None:
+        """Give the answer to the process. A call with other arguments than those that were shown is asked about again."""
+        result, call = to_permission_result(request, entry), asked_call(request)
+        if is_executed(result) and not has_same_arguments(request.id, [call]):
+            logger.warning(
+                "Run %s on thread %s: the arguments of an approved call have changed. It is not executed; it is asked again.",
+                self._context.run_input.run_id,
+                self._context.run_input.thread_id,
+            )
+            session.ask_again(request)
+        else:
+            request.resolve(result)
 
     async def _acquire_session(self) -> Session:
         """Return a process that has the conversation, with the turn begun."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from ambient_runner.bridges.claude.launch import options_at
 from ambient_runner.bridges.claude.process import ManagedCli
 from ambient_runner.bridges.claude.state_tool import create_state_tool
 from ambient_runner.bridges.claude.translate import StreamState
+from ambient_runner.bridges.toolkit.interrupts import asked_again_id
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
@@ -114,6 +116,13 @@ class Session:
     @property
     def open_requests(self) -> list[PermissionRequest]:
         return [request for request in self._requests.values() if request.is_open]
+
+    def ask_again(self, request: PermissionRequest) -> None:
+        """Keep a request open under a new id: the answer was for other arguments."""
+        self._requests.pop(request.id, None)
+        request.id, request.is_shown, request.is_changed = asked_again_id(request.id), False, True
+        request.received_at = time.monotonic()
+        self._requests[request.id] = request
 
     def waits_for(self, new_input: NewInput) -> bool:
         """Return True if it waits for a tool result or an answer that this input brings."""

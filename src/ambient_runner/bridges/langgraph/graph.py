@@ -44,6 +44,8 @@ class StateSchema:
     """Maximum number of steps per run, if the graph sets it."""
     tool_names: frozenset[str] = frozenset()
     """The graph's own tools, as far as known. A client's tool of the same name is left out: it could answer in their place."""
+    injected_keys: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Keys of the state that are passed to a tool (`InjectedState`), by the name of the tool, as far as known."""
 
 
 class Graph(Protocol):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.langgraph.approvals import parse_approval
-from ambient_runner.bridges.toolkit.interrupts import cancelled_answer, expires_at, is_approved
+from ambient_runner.bridges.toolkit.interrupts import cancelled_answer, expires_at, framework_interrupt_id, is_approved
 from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
+from ambient_runner.projections.json_values import canonical_json
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 __all__ = [
     "GraphInterrupt",
     "answers_by_interrupt",
+    "asked_calls",
     "breakpoint_interrupt",
     "continues_after",
     "is_breakpoint",
+    "is_executed",
     "to_interrupt",
 ]
 
@@ -30,6 +33,8 @@ _BREAKPOINT_PREFIX = "breakpoint-"
 _MESSAGE_KEYS = ("message", "question", "description", "prompt", "__copilotkit_interrupt_value__")
 _SCHEMA_KEYS = ("response_schema", "responseSchema")
 _TOOL_CALL_KEYS = ("tool_call_id", "toolCallId")
+_REFUSALS = ("reject", "respond")
+"""Decisions of the middleware that do not execute a call."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,10 +123,28 @@ def answers_by_interrupt(
     """
     by_id = {interrupt.id: interrupt for interrupt in raised}
     return {
-        entry.interrupt_id: _to_answer(entry, by_id[entry.interrupt_id], tool_names)
+        interrupt_id: _to_answer(entry, by_id[interrupt_id], tool_names)
         for entry in entries
-        if entry.interrupt_id in by_id
+        if (interrupt_id := framework_interrupt_id(entry.interrupt_id)) in by_id
     }
+
+
+def asked_calls(raised: GraphInterrupt | None) -> list[tuple[str, Any]]:
+    """Return what a person is asked about: the calls of an approval, or the value of an interrupt if it is more than a text."""
+    if raised is None:
+        return []
+    value = to_jsonable(_with_ordered_sets(raised.value))
+    approval = parse_approval(value, raised.response_schema)
+    if approval is not None:
+        return [(call.name, call.arguments) for call in approval.calls]
+    return [("", value)] if isinstance(value, dict | list) else []
+
+
+def is_executed(answer: Any) -> bool:
+    """Return False if the answer to an approval executes none of its calls; True for any other answer."""
+    members = as_object(answer)
+    decisions: list[Any] = members["decisions"] if isinstance(members.get("decisions"), list) else [answer]
+    return any(as_object(decision).get("type") not in _REFUSALS for decision in decisions)
 
 
 def _to_answer(entry: ResumeEntry, raised: GraphInterrupt, tool_names: Collection[str]) -> Any:
@@ -130,6 +153,19 @@ def _to_answer(entry: ResumeEntry, raised: GraphInterrupt, tool_names: Collectio
     if entry.status == "cancelled":
         return (approval.to_cancelled() if approval else None) or cancelled_answer()
     return approval.to_answer(entry.payload) if approval else entry.payload
+
+
+def _with_ordered_sets(value: Any) -> Any:
+    """Return the value with lists in place of sets, whose order differs from one process to the next."""
+    match value:
+        case set() | frozenset():
+            return sorted((to_jsonable(item) for item in cast("set[Any]", value)), key=canonical_json)
+        case dict():
+            return {name: _with_ordered_sets(item) for name, item in cast("dict[Any, Any]", value).items()}
+        case list() | tuple():
+            return [_with_ordered_sets(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _first_member(members: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from uuid import UUID
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.prebuilt import InjectedState
 from langgraph.types import Interrupt
 
 from ambient_runner.bridges.langgraph.client_tools import TOOL_NAMES_ATTRIBUTE
@@ -213,6 +214,7 @@ def _state_schema(graph: Any) -> StateSchema:
         has_context=getattr(graph, "context_schema", None) is not None,
         recursion_limit=config.get("recursion_limit"),
         tool_names=frozenset(_tool_names(graph)),
+        injected_keys=dict(_injected_keys(graph)),
     )
 
 
@@ -225,7 +227,25 @@ def _initial_types(channels: Mapping[str, Any]) -> Iterator[tuple[str, type]]:
 
 def _tool_names(graph: Any) -> Iterator[str]:
     """Yield the names of the tools in the tool nodes of the graph and of its subgraphs."""
+    for node in _nodes(graph):
+        wrapped: Any = getattr(node.bound, "afunc", None)
+        yield from getattr(node.bound, "tools_by_name", None) or getattr(wrapped, TOOL_NAMES_ATTRIBUTE, ())
+
+
+def _injected_keys(graph: Any) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the tools in the graph's own tool nodes that are given keys of the state, each with these keys."""
+    for node in graph.nodes.values():
+        tools: Mapping[str, Any] = getattr(node.bound, "tools_by_name", None) or {}
+        for name, tool in tools.items():
+            with isolate(f"reading the state keys of the tool {name!r}"):
+                hints = get_type_hints(tool.get_input_schema(), include_extras=True)
+                markers = [marker for hint in hints.values() for marker in getattr(hint, "__metadata__", ())]
+                keys = frozenset(each.field for each in markers if isinstance(each, InjectedState) and each.field)
+                if keys:
+                    yield name, keys
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yield the nodes of the graph and of its subgraphs."""
     for subgraph in [graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))]:
-        for node in getattr(subgraph, "nodes", {}).values():
-            wrapped: Any = getattr(node.bound, "afunc", None)
-            yield from getattr(node.bound, "tools_by_name", None) or getattr(wrapped, TOOL_NAMES_ATTRIBUTE, ())
+        yield from getattr(subgraph, "nodes", {}).values()

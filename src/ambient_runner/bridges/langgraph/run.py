@@ -11,18 +11,28 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
 from ambient_runner.bridges.langgraph.history import GraphHistory, HistoryContext
+from ambient_runner.bridges.langgraph.interrupts import asked_calls
 from ambient_runner.bridges.langgraph.memory import GraphMemory
 from ambient_runner.bridges.langgraph.outcome import build_run_finished
 from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
-from ambient_runner.bridges.langgraph.run_input import forwarded_prop, plan_input
+from ambient_runner.bridges.langgraph.run_input import (
+    forwarded_prop,
+    plan_input,
+    raised_interrupts,
+    read_injected_state,
+)
 from ambient_runner.bridges.langgraph.translate import Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.callbacks import call_hook
-from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events
+from ambient_runner.bridges.toolkit.interrupts import (
+    framework_interrupt_id,
+    interrupt_lapsed_events,
+    record_arguments,
+)
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, to_turns, unanswered_tool_calls
-from ambient_runner.protocol.events import RunError
+from ambient_runner.protocol.events import Interrupted, RunError
 from ambient_runner.protocol.limits import dropped_event
 from ambient_runner.runs.isolate import isolate
 
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.subagents import Namespace
     from ambient_runner.bridges.langgraph.translate import Native
     from ambient_runner.errors import RunnerError
-    from ambient_runner.protocol.events import Event
+    from ambient_runner.protocol.events import Event, RunFinished
 
 __all__ = ["LangGraphRun"]
 
@@ -99,7 +109,11 @@ class LangGraphRun:
 
     async def finish(self) -> list[Event]:
         """Return the ends of everything open, the final state, the memory and RUN_FINISHED. Raises: CheckpointerRequired."""
-        terminal = build_run_finished(self._context, self._translator, self._checkpoint_id, self._next_nodes)
+        is_asking_again = self._plan is not None and self._plan.is_asking_again
+        terminal = build_run_finished(
+            self._context, self._translator, self._checkpoint_id, self._next_nodes, is_asking_again=is_asking_again
+        )
+        await self._record_arguments(terminal)
         self._state.update_silently(self._translator.shared_state())
         return [
             *self._record_events(self._translator.close(terminal)),
@@ -109,6 +123,20 @@ class LangGraphRun:
             *self._remember(is_whole=True),
             terminal,
         ]
+
+    async def _record_arguments(self, terminal: RunFinished) -> None:
+        """Record what the interrupts are about, as the graph has stored them: an answer is compared with the same."""
+        asked = terminal.outcome.interrupts if isinstance(terminal.outcome, Interrupted) else []
+        if not asked or not self._translator.interrupts:
+            return
+        configurable = {"thread_id": self._context.storage_id, "checkpoint_id": self._checkpoint_id}
+        state = await self._graph.read_state({"configurable": configurable})
+        stored = {interrupt.id: interrupt for interrupt in raised_interrupts(state)}
+        for interrupt in asked:
+            calls = asked_calls(stored.get(framework_interrupt_id(interrupt.id)))
+            injected = read_injected_state(self._context.schema, calls, as_object(state.values))
+            if calls:
+                record_arguments(interrupt.id, calls, state=injected)
 
     def map_error(self, error: Exception) -> RunnerError:
         return to_bridge_error(error)

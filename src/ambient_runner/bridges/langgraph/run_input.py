@@ -6,6 +6,7 @@ same in both, and by what the thread remembers of the graph.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +21,10 @@ from ambient_runner.bridges.langgraph.graph import checkpoint_id_of
 from ambient_runner.bridges.langgraph.interrupts import (
     GraphInterrupt,
     answers_by_interrupt,
+    asked_calls,
     continues_after,
     is_breakpoint,
+    is_executed,
 )
 from ambient_runner.bridges.langgraph.messages import result_message, to_langchain_messages
 from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
@@ -32,11 +35,17 @@ from ambient_runner.bridges.langgraph.state_edits import (
     to_storable,
 )
 from ambient_runner.bridges.langgraph.tool_call_ids import message_key
-from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
-from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.interrupts import (
+    framework_interrupt_id,
+    has_same_arguments,
+    resolved_interrupt_ids,
+)
+from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
 from ambient_runner.bridges.toolkit.turns import find_new_input, missing_result, to_turns
+from ambient_runner.errors import ArgumentsChanged
 from ambient_runner.protocol import events
 from ambient_runner.runs.interrupt_answers import command_resume, is_cancelled_by_message
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -49,9 +58,11 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.memory import GraphMemory
     from ambient_runner.bridges.langgraph.tool_call_ids import StoredMessages, ToolCallIds
     from ambient_runner.bridges.toolkit.turns import NewInput
-    from ambient_runner.protocol.events import Message, RunAgentInput, Tool
+    from ambient_runner.protocol.events import Message, ResumeEntry, RunAgentInput, Tool
 
-__all__ = ["GraphInput", "RunContext", "forwarded_prop", "plan_input"]
+__all__ = ["GraphInput", "RunContext", "forwarded_prop", "plan_input", "raised_interrupts", "read_injected_state"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +112,8 @@ class GraphInput:
     """Inputs to use instead if the graph fails on a cancelled interrupt."""
     is_resuming: bool = False
     """True if nodes continue that raised an interrupt."""
+    is_asking_again: bool = False
+    """True if they continue without the answer, which is for other arguments, and raise it again."""
     undelivered_ids: tuple[str, ...] = ()
     """Messages that the graph gets only after an answer."""
     edits_with_answer: tuple[str, ...] = ()
@@ -202,6 +215,8 @@ async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphIn
     resume = thread.new_input.resume
     if resume and all(map(is_cancelled_by_message, resume)):
         return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
+    if _has_changed_arguments(thread):
+        return await _plan_asking_again(graph, thread, plan)
     answers = _answer_inputs(thread) if resume else await _retry_inputs(graph, thread)
     if answers is not None:
         return await _plan_resume(graph, thread, plan, answers)
@@ -308,15 +323,74 @@ def _answer_inputs(thread: _StoredThread) -> list[Any] | None:
         if not state.next:
             return None
         return [None] if all(map(continues_after, entries)) else []
-    raised = [
+    answers = answers_by_interrupt(entries, raised_interrupts(state), thread.context.schema.tool_names)
+    answers = {name: to_storable(item) for name, item in answers.items()}
+    return [Command(resume=answers)] if answers else None
+
+
+def raised_interrupts(state: StateSnapshot) -> list[GraphInterrupt]:
+    """Return the interrupts that are open in a stored state."""
+    return [
         GraphInterrupt(
             id=interrupt.id, value=interrupt.value, response_schema=getattr(interrupt, "response_schema", None)
         )
         for interrupt in state.interrupts
     ]
-    answers = answers_by_interrupt(entries, raised, thread.context.schema.tool_names)
-    answers = {name: to_storable(item) for name, item in answers.items()}
-    return [Command(resume=answers)] if answers else None
+
+
+def _has_changed_arguments(thread: _StoredThread) -> bool:
+    """Return True if an answer would execute something else than what the person was asked about. Raises: InvalidAnswer."""
+    raised = {interrupt.id: interrupt for interrupt in raised_interrupts(thread.state)}
+    entries = [entry for entry in thread.new_input.resume if entry.status == "resolved"]
+    answers = answers_by_interrupt(entries, raised.values(), thread.context.schema.tool_names)
+    for entry in entries:
+        interrupt = raised.get(framework_interrupt_id(entry.interrupt_id))
+        if interrupt is None or not is_executed(answers[interrupt.id]):
+            continue
+        calls = asked_calls(interrupt)
+        state = read_injected_state(thread.context.schema, calls, thread.values)
+        if not has_same_arguments(entry.interrupt_id, calls, state=state) or _differ_from_stored(thread, entry, calls):
+            return True
+    return False
+
+
+def _differ_from_stored(thread: _StoredThread, entry: ResumeEntry, calls: Sequence[tuple[str, Any]]) -> bool:
+    """Return True if the graph's conversation has one of these calls with other arguments: it executes that one."""
+    run = current_run_or_none()
+    asked = run.answered_interrupts.get(entry.interrupt_id) if run else None
+    listed: Any = as_object(asked.interrupt.metadata if asked else None).get("toolCalls") or ()
+    stored = thread.values.get(thread.context.config.messages_key)
+    unanswered = {
+        call_id: (call["name"], to_jsonable(call["args"]))
+        for call_id, call in thread.context.call_ids.read_stored(stored).unanswered
+    }
+    shown = [as_object(item).get("toolCallId") for item in listed]
+    return any(
+        call_id in unanswered and unanswered[call_id] != call for call_id, call in zip(shown, calls, strict=False)
+    )
+
+
+def read_injected_state(
+    schema: StateSchema, calls: Sequence[tuple[str, Any]], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of the state that the graph passes to the tools of these calls, as far as known."""
+    keys = sorted({key for name, _ in calls for key in schema.injected_keys.get(name, ())})
+    return {key: to_jsonable(values[key]) for key in keys if key in values}
+
+
+async def _plan_asking_again(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
+    """Plan to run the interrupted nodes without an answer: they ask again, about what they would do now. Raises: ArgumentsChanged."""
+    run_input, config = thread.context.run_input, cast("dict[str, Any]", thread.state.config)
+    logger.warning(
+        "Run %s on thread %s: the arguments of an answered interrupt have changed. Nothing is executed; it is asked again.",
+        run_input.run_id,
+        run_input.thread_id,
+    )
+    if any(task.error for task in thread.state.tasks):
+        await graph.discard_failed_answers(config)
+    if await graph.has_stored_answers(config):
+        raise ArgumentsChanged  # Without an answer the graph would use the stored one.
+    return replace(plan, inputs=[None], is_resuming=True, is_asking_again=True, lapsed_ids=[])
 
 
 async def _retry_inputs(graph: Graph, thread: _StoredThread) -> list[Any] | None:

@@ -61,7 +61,7 @@ class StrandsAdapter:
             raise ThreadBusy  # on a server, only a run that did not stop and was abandoned can still be active
         stored = self._memory if current is None else current.memory or {}
         state = INVOCATION_STATE.get(current) if current is not None and invocation_state is None else invocation_state
-        self._run = StrandsRun(agui_input, self._config, self._drivers, stored, state, self._end_run)
+        self._run = StrandsRun(agui_input, self._config, self._drivers, stored, state, self._end_run, self._memory)
         return self._run
 
     def _end_run(self, run: StrandsRun) -> None:

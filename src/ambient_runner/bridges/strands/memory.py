@@ -12,19 +12,54 @@ from typing import TYPE_CHECKING, Any
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
-from ambient_runner.bridges.strands.interrupts import open_interrupts
+from ambient_runner.bridges.strands.interrupts import changed_interrupts, open_interrupts
 from ambient_runner.bridges.strands.messages import result_block
 from ambient_runner.bridges.strands.sdk import Snapshot
 from ambient_runner.bridges.toolkit.turns import missing_result
+from ambient_runner.errors import ArgumentsWithheld
+from ambient_runner.projections.json_values import canonical_json
+from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.runs.approvals import is_known_digest
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from strands import Agent
 
+    from ambient_runner.bridges.strands.run_input import RunContext
     from ambient_runner.bridges.toolkit.turns import TurnToolResult
+    from ambient_runner.protocol.events import ResumeEntry
+    from ambient_runner.runs.run import Run
 
-__all__ = ["NO_INTERRUPTS", "InterruptMemory"]
+__all__ = ["NO_INTERRUPTS", "InterruptMemory", "choose_memory"]
+
+
+def choose_memory(context: RunContext, name: str) -> Any:
+    """Return the stored data of the interrupted turn, or the adapter's own copy if it has one and secrets were redacted from the former."""
+    stored, own = context.memory.get(name), context.own_memory.get(name)
+    if own is None or REDACTED not in canonical_json(stored):
+        return stored
+    return own if _is_copy(own, stored, context.new_input.resume) else stored
+
+
+def _is_copy(own: Any, stored: Any, resume: Iterable[ResumeEntry]) -> bool:
+    """Return True if both have the same open interrupts, and the calls of the first are those that the answers are for."""
+    run, interrupts = current_run_or_none(), open_interrupts(_interrupts_in(own))
+    if run is None or interrupts != open_interrupts(_interrupts_in(stored)):
+        return False
+    has_digests = all(is_known_digest(asked) for asked in run.answered_interrupts.values())
+    try:
+        return has_digests and not changed_interrupts(run, own, interrupts, resume)
+    except ArgumentsWithheld:
+        return False
+
+
+def _interrupts_in(memory: Any) -> dict[str, Any]:
+    """Return the interrupts in the stored data of an agent, or of a graph or swarm."""
+    return (
+        memory["interrupts"] if "interrupts" in memory else memory["_internal_state"]["interrupt_state"]["interrupts"]
+    )
 
 
 class InterruptMemory:
@@ -81,6 +116,15 @@ class InterruptMemory:
                 completed = state["pending_tool_execution"]["completed_tool_results"]
                 completed.append(result_block(results[call_id])["toolResult"])
         return InterruptMemory(state)
+
+    def changed_interrupts(self, run: Run | None, resume: Iterable[ResumeEntry]) -> set[str]:
+        """Return the ids of the answered interrupts whose calls have changed. Raises: ArgumentsWithheld."""
+        return changed_interrupts(run, self._state, self.open_interrupts(), resume)
+
+    def without(self, native_ids: Collection[str]) -> InterruptMemory:
+        """Return a copy without these interrupts: the SDK raises them again, with the current arguments."""
+        interrupts = {name: item for name, item in self._state["interrupts"].items() if name not in native_ids}
+        return InterruptMemory({**self._state, "interrupts": interrupts})
 
     def results_message(self, results: Mapping[str, TurnToolResult]) -> dict[str, Any]:
         """Return the user message with a result for every call: the completed ones, then the client's, then placeholders."""

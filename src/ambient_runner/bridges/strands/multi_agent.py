@@ -10,7 +10,13 @@ from strands import Agent
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
-from ambient_runner.bridges.strands.interrupts import interrupt_response, open_interrupts, resume_responses
+from ambient_runner.bridges.strands.interrupts import (
+    changed_interrupts,
+    interrupt_response,
+    open_interrupts,
+    resume_responses,
+)
+from ambient_runner.bridges.strands.memory import choose_memory
 from ambient_runner.bridges.strands.messages import (
     context_blocks,
     result_block,
@@ -20,7 +26,9 @@ from ambient_runner.bridges.strands.messages import (
 )
 from ambient_runner.bridges.strands.sdk import cancel_after_tools
 from ambient_runner.bridges.toolkit.turns import result_from_message
+from ambient_runner.errors import ArgumentsChanged
 from ambient_runner.protocol.events import AssistantMessage, ToolMessage, UserMessage
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -86,8 +94,11 @@ class MultiAgentDriver:
             await agent.shutdown_async()
 
     def _build_task(self, context: RunContext) -> Any:
-        """Return the input of the graph: responses to its interrupts, or a new task. Raises: InterruptLost."""
-        stored: Any = context.memory.get("orchestra")
+        """Return the input of the graph: responses to its interrupts, or a new task.
+
+        Raises: InterruptLost, ArgumentsChanged, ArgumentsWithheld.
+        """
+        stored: Any = choose_memory(context, "orchestra")
         responses = _interrupt_responses(stored, context) if stored else []
         if responses and context.new_input.user is None:
             self._running.deserialize_state(stored)
@@ -101,7 +112,7 @@ class MultiAgentDriver:
 def _interrupt_responses(stored: Any, context: RunContext) -> list[Any]:
     """Return the SDK's responses to its stored interrupts: the answers of people, and the client's tool results.
 
-    A result of a client tool belongs to a node here, not to a turn.
+    A result of a client tool belongs to a node here, not to a turn. Raises: ArgumentsChanged, ArgumentsWithheld.
     """
     interrupts: dict[str, Any] = stored["_internal_state"]["interrupt_state"]["interrupts"]
     messages = {
@@ -113,6 +124,8 @@ def _interrupt_responses(stored: Any, context: RunContext) -> list[Any]:
         if interrupt["name"] == CLIENT_TOOL_INTERRUPT
     ]
     resume, wraps = context.new_input.resume, context.config.wrap_interrupt_answer
+    if changed_interrupts(current_run_or_none(), stored, open_interrupts(interrupts), resume):
+        raise ArgumentsChanged
     return [
         *(resume_responses(open_interrupts(interrupts), resume, wraps=wraps) if resume else []),
         *(

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import StrandsError
-from ambient_runner.bridges.strands.interrupts import to_interrupts
+from ambient_runner.bridges.strands.interrupts import asked_call, to_interrupts
 from ambient_runner.bridges.strands.subagents import has_failed
+from ambient_runner.bridges.toolkit.interrupts import record_arguments
 from ambient_runner.bridges.toolkit.usage import Usage
 from ambient_runner.protocol.events import Cancelled, Custom, Interrupted, RunFinished, Success
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
-    from ambient_runner.bridges.strands.translate import Translator
-    from ambient_runner.protocol.events import Event, Outcome, RunAgentInput, TokenUsage
+    from ambient_runner.bridges.strands.translate import PendingInterrupt, Translator
+    from ambient_runner.protocol.events import Event, Interrupt, Outcome, RunAgentInput, TokenUsage
 
 __all__ = ["build_run_finished", "stop_reason_events"]
 
@@ -55,11 +56,21 @@ def stop_reason_events(result: Any) -> list[Event]:
 
 def _run_outcome(translator: Translator, config: StrandsAgentConfig, *, cancelled: bool) -> Outcome:
     pending = translator.interrupts.values()
-    interrupts = to_interrupts(pending, config.interrupt_timeout)
-    if interrupts:
-        return Interrupted(interrupts=interrupts)
+    asked = [item for item in pending if item.native.name != CLIENT_TOOL_INTERRUPT]
+    if asked:
+        return Interrupted(interrupts=_raise_interrupts(asked, config.interrupt_timeout))
     call_ids = [item.native.reason["call"] for item in pending if item.native.name == CLIENT_TOOL_INTERRUPT]
     return Cancelled() if cancelled else Success(pending_tool_call_ids=call_ids or None)
+
+
+def _raise_interrupts(asked: list[PendingInterrupt], seconds: float | None) -> list[Interrupt]:
+    """Return the AG-UI interrupts, and record what they are about."""
+    interrupts = to_interrupts(asked, seconds)
+    for item, interrupt in zip(asked, interrupts, strict=True):
+        call = asked_call(item)
+        if call is not None:
+            record_arguments(interrupt.id, [call])
+    return interrupts
 
 
 def _token_usage(result: Any) -> list[TokenUsage] | None:

@@ -40,7 +40,10 @@ __all__ = ["StrandsRun"]
 
 
 class StrandsRun:
-    """One run and the objects that live as long as it does: an `AdapterRun`. `stored` is the data of the previous run."""
+    """One run and the objects that live as long as it does: an `AdapterRun`. `stored` is the data of the previous run.
+
+    `own_memory` is the adapter's own copy of it, without redactions; it may be of an earlier run.
+    """
 
     _driver: Driver
     _context: RunContext
@@ -53,9 +56,11 @@ class StrandsRun:
         stored: dict[str, Any],
         invocation_state: dict[str, Any] | None,
         on_close: Callable[[StrandsRun], None],
+        own_memory: dict[str, Any] | None = None,
     ) -> None:
         self._composer = Composer()
         self._drivers, self._stored, self._on_close = drivers, stored, on_close
+        self._own_memory = own_memory or {}
         self._invocation_state = invocation_state
         self.memory: dict[str, Any] | None = None
         """Data for the next run; None until this run has finished."""
@@ -76,6 +81,7 @@ class StrandsRun:
         )
         self._context = dataclasses.replace(
             context,
+            own_memory=self._own_memory,
             invocation_state=self._invocation_state,
             allowed_tools=await select_tools(self._config, self._agui_input, driver.tool_names),
         )

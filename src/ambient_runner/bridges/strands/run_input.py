@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.content import load_attachments
@@ -51,6 +51,8 @@ class RunContext:
     config: StrandsAgentConfig
     memory: dict[str, Any]
     """Data that the previous run stored."""
+    own_memory: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The adapter's own copy of such data, from which nothing is redacted. It may be of an earlier run."""
     invocation_state: dict[str, Any] | None = None
     """Values for the agent's tools and hooks."""
     allowed_tools: frozenset[str] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, cast
 
 import pydantic_core
@@ -12,12 +13,13 @@ from ambient_runner.bridges.strands.errors import InterruptLost
 from ambient_runner.bridges.strands.history import HistoryWindow
 from ambient_runner.bridges.strands.instrumentation import Instrumentation, RunAdditions, all_tool_names
 from ambient_runner.bridges.strands.interrupts import resume_responses
-from ambient_runner.bridges.strands.memory import NO_INTERRUPTS, InterruptMemory
+from ambient_runner.bridges.strands.memory import NO_INTERRUPTS, InterruptMemory, choose_memory
 from ambient_runner.bridges.strands.messages import context_blocks, system_text, to_content_blocks, to_strands_messages
 from ambient_runner.bridges.strands.sdk import cancel_after_tools, clear_cancel_signal, session_manager_of
 from ambient_runner.bridges.strands.text_bypass import TextBypass
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, ResultsTurn
-from ambient_runner.errors import NoUserMessage
+from ambient_runner.errors import ArgumentsWithheld, NoUserMessage
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.turns import TurnToolResult
 
 __all__ = ["SingleAgentDriver"]
+
+logger = logging.getLogger(__name__)
 
 _CONTEXT_KEY = "agui_context"
 
@@ -110,11 +114,16 @@ class SingleAgentDriver:
             self._agent.state.set(_CONTEXT_KEY, value)
 
     def _load_history(self, context: RunContext) -> Any:
-        """Load the conversation into the agent and return the prompt. Raises: NoUserMessage, InterruptLost."""
-        interrupt_memory = InterruptMemory.from_stored(context.memory.get("pending"))
+        """Load the conversation into the agent and return the prompt. Raises: NoUserMessage, InterruptLost, ArgumentsWithheld."""
+        interrupt_memory = InterruptMemory.from_stored(choose_memory(context, "pending"))
         self._agent.state = AgentState(context.memory.get("state", self._initial_state))
         if context.new_input.resume:
-            return self._load_interrupted_turn(context, interrupt_memory)
+            try:
+                return self._load_interrupted_turn(context, interrupt_memory)
+            except ArgumentsWithheld:
+                if any(entry.status == "resolved" for entry in context.new_input.resume):
+                    raise
+                # All are cancelled: a tool that would run again with a placeholder is given up instead.
         NO_INTERRUPTS.load_into(self._agent)
         messages: list[Any] = to_strands_messages(context.turns)
         if interrupt_memory is not None:
@@ -127,7 +136,10 @@ class SingleAgentDriver:
         return prompt
 
     def _load_interrupted_turn(self, context: RunContext, interrupt_memory: InterruptMemory | None) -> Any:
-        """Load the history and the interrupted turn, and return the responses to its interrupts. Raises: InterruptLost."""
+        """Load the history and the interrupted turn, and return the responses to its interrupts.
+
+        Raises: InterruptLost, ArgumentsWithheld.
+        """
         if interrupt_memory is None or not interrupt_memory.is_active:
             raise InterruptLost
         index = _interrupted_turn_index(context, interrupt_memory)
@@ -135,8 +147,25 @@ class SingleAgentDriver:
         if interrupt_memory.assistant_message:
             messages.append(interrupt_memory.assistant_message)
         self._load_messages(messages, context)
-        interrupt_memory.add_client_results(_client_results(context)).load_into(self._agent)
-        return self._interrupt_responses(interrupt_memory, context)
+        return self._load_interrupts(interrupt_memory, context)
+
+    def _load_interrupts(self, interrupt_memory: InterruptMemory, context: RunContext) -> list[Any]:
+        """Load the interrupts into the agent and return the responses to them. One whose call has changed is left out, and raised again.
+
+        Raises: ArgumentsWithheld.
+        """
+        changed = interrupt_memory.changed_interrupts(current_run_or_none(), context.new_input.resume)
+        if changed:
+            run_input = context.run_input
+            logger.warning(
+                "Run %s on thread %s: the arguments of an answered interrupt have changed. The call is not executed; it is asked again.",
+                run_input.run_id,
+                run_input.thread_id,
+            )
+        left = interrupt_memory.without(changed)
+        left.add_client_results(_client_results(context)).load_into(self._agent)
+        wraps = context.config.wrap_interrupt_answer
+        return resume_responses(left.open_interrupts(), context.new_input.resume, wraps=wraps)
 
     def _load_messages(self, messages: list[Any], context: RunContext) -> None:
         self._window.load(messages, context.memory.get("conversation_manager"))
@@ -145,8 +174,7 @@ class SingleAgentDriver:
         """Return the prompt for an agent whose session has the history. Raises: InterruptLost."""
         interrupt_memory, resume = InterruptMemory.from_agent(self._agent), context.new_input.resume
         if interrupt_memory.is_active and resume and interrupt_memory.open_interrupts():
-            interrupt_memory.add_client_results(_client_results(context)).load_into(self._agent)
-            return self._interrupt_responses(interrupt_memory, context)
+            return self._load_interrupts(interrupt_memory, context)
         if resume:
             raise InterruptLost
         if interrupt_memory.is_active:
@@ -154,10 +182,6 @@ class SingleAgentDriver:
             if interrupt_memory.assistant_message:
                 await self._append_message(interrupt_memory.results_message(_client_results(context)))
         return to_content_blocks(context.new_input.user.content) if context.new_input.user else None
-
-    def _interrupt_responses(self, interrupt_memory: InterruptMemory, context: RunContext) -> list[Any]:
-        wraps = context.config.wrap_interrupt_answer
-        return resume_responses(interrupt_memory.open_interrupts(), context.new_input.resume, wraps=wraps)
 
     async def _append_message(self, message: Any) -> None:
         """Append a message to the history as the SDK does, so that the session manager stores it."""

@@ -21,8 +21,10 @@ from ambient_runner.bridges.toolkit.interrupts import (
     approval_schema,
     cancelled_answer,
     expires_at,
+    has_same_arguments,
     interrupt_lapsed_events,
     is_approved,
+    record_arguments,
     resolved_interrupt_ids,
 )
 from ambient_runner.bridges.toolkit.json_values import (
@@ -102,6 +104,7 @@ __all__ = [
     "context_text",
     "expires_at",
     "find_new_input",
+    "has_same_arguments",
     "hook_error",
     "input_from_agui",
     "interrupt_lapsed_events",
@@ -112,6 +115,7 @@ __all__ = [
     "optional_dependency",
     "parse_json_or_text",
     "random_id",
+    "record_arguments",
     "required_parameters",
     "resolved_interrupt_ids",
     "result_from_message",

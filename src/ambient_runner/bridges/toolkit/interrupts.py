@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.errors import ArgumentsWithheld
+from ambient_runner.projections.json_values import canonical_json
+from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.protocol.events import Custom
+from ambient_runner.runs.approvals import has_same_arguments, is_known_digest, record_arguments
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ambient_runner.protocol.events import Event, ResumeEntry
+    from ambient_runner.runs.approvals import Call
 
 __all__ = [
     "DECLINED",
     "approval_schema",
+    "asked_again_id",
     "cancelled_answer",
+    "check_restored_calls",
     "expires_at",
+    "framework_interrupt_id",
+    "has_same_arguments",
     "interrupt_lapsed_events",
     "is_approved",
+    "record_arguments",
     "resolved_interrupt_ids",
 ]
+
+_ASKED_AGAIN = re.compile(r"#again-[0-9a-f]{12}\Z")
 
 DECLINED = "The user declined this call."
 """Result, for the model, of a call that the user did not approve."""
@@ -40,6 +55,31 @@ def is_approved(answer: Any) -> bool:
 def cancelled_answer() -> dict[str, Any]:
     """Return the answer that an agent gets for an interrupt that was cancelled."""
     return {"cancelled": True}
+
+
+def asked_again_id(interrupt_id: str) -> str:
+    """Return a new id for an interrupt whose arguments have changed: an answer to the first one must not be taken for this one."""
+    return f"{framework_interrupt_id(interrupt_id)}#again-{uuid4().hex[:12]}"
+
+
+def framework_interrupt_id(interrupt_id: str) -> str:
+    """Return the framework's own id of an interrupt, which `asked_again_id` has extended."""
+    return _ASKED_AGAIN.sub("", interrupt_id)
+
+
+def check_restored_calls(interrupt_id: str, calls: Sequence[Call]) -> bool:
+    """Return `has_same_arguments` for calls that may be restored from the thread, where secrets are redacted.
+
+    Raises: ArgumentsWithheld if they have a placeholder in place of what was asked about.
+    """
+    run = current_run_or_none()
+    asked = run.answered_interrupts.get(interrupt_id) if run else None
+    if asked is None:
+        return True
+    is_same = has_same_arguments(interrupt_id, calls)
+    if REDACTED in canonical_json(list(calls)) and not (is_same and is_known_digest(asked)):
+        raise ArgumentsWithheld
+    return is_same
 
 
 def expires_at(seconds: float | None) -> str | None:
