@@ -67,6 +67,7 @@ SIBLING_FILES = {
     "run_input": "the framework's input",
     "sdk": "private names of the SDK, and what differs between its versions",
     "subagents": "subagents, and who speaks",
+    "tools": "the agent's own tools, and their declarations",
     "translate": "native events to AG-UI",
 }
 """The same job has the same file in every bridge."""
@@ -451,6 +452,8 @@ def test_the_names_of_the_toolkit_are_a_decision() -> None:
         "clean_schema",
         "collect_tool_calls",
         "context_text",
+        "declare_mcp_tool",
+        "declare_tool",
         "expires_at",
         "find_new_input",
         "has_same_arguments",

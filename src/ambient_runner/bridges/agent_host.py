@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
+
 from ambient_runner.bridges.base import (
     AwaitsAnswer,
     ChecksRuns,
@@ -25,13 +27,18 @@ from ambient_runner.bridges.base import (
     ForwardsPlatformRequests,
     HoldsInterrupts,
     Interruptible,
+    ListsTools,
     PlatformContext,
     check_agent_name,
 )
 from ambient_runner.bridges.toolkit.callbacks import stream_hook
+from ambient_runner.bridges.toolkit.tools import unique_tools
 from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
+from ambient_runner.errors import BridgeTimeout
 from ambient_runner.protocol.agui_models import input_to_agui
+from ambient_runner.protocol.events import Tool
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.run import as_current_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +48,9 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import Adapter, PlatformBridge
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import Actor, Middleware, Run
+
+_LIST_TIMEOUT = 30.0
+"""Seconds a bridge has to list its agent's tools. It may have to ask another server."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -104,6 +114,21 @@ class AgentHost:
     def check_run(self, run: Run) -> None:
         if isinstance(self.bridge, ChecksRuns):
             self.bridge.check_run(run)
+
+    async def list_tools(self, run: Run) -> list[Tool]:
+        """Return the declarations of the agent's own tools; nothing if its bridge does not list them. `run` is not executed.
+
+        Raises: RunnerError.
+        """
+        if not isinstance(self.bridge, ListsTools):
+            return []
+        try:
+            with as_current_run(run), anyio.fail_after(_LIST_TIMEOUT):
+                return unique_tools(_check_tools(self.bridge, await self.bridge.list_tools(self._context(run))))
+        except TimeoutError as error:
+            raise BridgeTimeout(
+                f"Agent {self.name} did not list its tools within {_LIST_TIMEOUT:g} seconds."
+            ) from error
 
     async def cancel_interrupts(self, thread: ThreadKey) -> None:
         for cached in [cached for slot, cached in self._adapters.items() if slot[0] == thread]:
@@ -180,6 +205,16 @@ class AgentHost:
         if cached is not None and isinstance(cached.adapter, Closeable):
             with isolate(f"closing the adapter of agent {self.name} for thread {slot[0].id}"):
                 await cached.adapter.aclose()
+
+
+def _check_tools(bridge: object, tools: Sequence[object]) -> list[Tool]:
+    """Return the tools that a bridge lists. Raises: TypeError if one is something else."""
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise TypeError(
+                f"{type(bridge).__name__}.list_tools returned {_type_name(tool)}. Return declarations made with declare_tool."
+            )
+    return [tool for tool in tools if isinstance(tool, Tool)]
 
 
 def _is_waiting(adapter: Any) -> bool:

@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.toolkit.callbacks import accepts_argument, call_hook, required_parameters, stream_hook
+from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
+from ambient_runner.bridges.toolkit.tools import declare_tool
 from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import ConfigError
+from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
+from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ag_ui.core import RunAgentInput
+
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["AGUIBridge", "is_agui_agent"]
 
@@ -53,19 +60,36 @@ class AGUIBridge(PlatformBridge):
         stop = getattr(agent, "interrupt", None)
         # Without a thread's id, stopping an agent that serves every thread would stop them all.
         can_stop = callable(stop) and (own or accepts_argument(stop))
-        return (StoppableAdapter if can_stop else AGUIAdapter)(agent, own=own)
+        return (StoppableAdapter if can_stop else AGUIAdapter)(agent, own=own, list_tools=self._list_tools_of)
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        """Return the tools that the agent declares in `get_capabilities()`, as AG-UI has them: `tools.items`.
+
+        Those of an agent that a function creates for each thread are not known.
+        """
+        return await self._list_tools_of(self._agent)
+
+    async def _list_tools_of(self, agent: Any) -> list[Tool]:
+        return await _declared_tools(agent)
 
 
 class AGUIAdapter:
-    """Runs the agent of one thread. A stop closes its event stream."""
+    """Runs the agent of one thread. A stop closes its event stream. `list_tools` returns the tools that the agent has itself."""
 
-    def __init__(self, agent: Any, *, own: bool) -> None:
+    def __init__(self, agent: Any, *, own: bool, list_tools: Callable[[Any], Awaitable[list[Tool]]]) -> None:
         self._agent = agent
         self._owns_agent = own
+        self._list_tools = list_tools
 
     async def run(self, input: RunAgentInput) -> AsyncGenerator[Any, None]:  # noqa: A002  the adapter contract's name
+        run = await self._run_function()
+        if input.tools:
+            tools = Toolbox(input_from_agui(input).tools, [tool.name for tool in await self._list_tools(self._agent)])
+            input = _with_tools(input, tools)  # noqa: A001  the adapter contract's name
+            for event in tools.dropped_events():
+                yield event
         reader = EventReader()
-        async with aclosing(stream_hook(_start_run, await self._run_function(), input)) as pieces:
+        async with aclosing(stream_hook(_start_run, run, input)) as pieces:
             async for piece in pieces:
                 for event in _decode_events(reader, piece):
                     yield event
@@ -87,6 +111,26 @@ class AGUIAdapter:
                 f"The agent factory returned {type(self._agent).__name__}, which has no `run(input)`. Return an AG-UI agent."
             )
         return self._agent.run
+
+
+def _with_tools(run_input: RunAgentInput, tools: Toolbox) -> RunAgentInput:
+    """Return the input without the client's tools that the agent has itself."""
+    if not tools.taken_names:
+        return run_input
+    offered = [tool for tool in run_input.tools or () if tools.is_client_tool(tool.name)]
+    return run_input.model_copy(update={"tools": offered})
+
+
+async def _declared_tools(agent: Any) -> list[Tool]:
+    """Return the tools that an agent declares. An agent without `get_capabilities`, or whose function fails, declares none."""
+    declare: Any = getattr(agent, "get_capabilities", None)
+    if isinstance(agent, type) or not callable(declare):
+        return []
+    with isolate("reading the capabilities of an AG-UI agent"):
+        capabilities = as_object(to_jsonable(await call_hook(declare)))
+        items: Any = as_object(capabilities.get("tools")).get("items") or ()
+        return [declare_tool(item["name"], item.get("description"), item.get("parameters")) for item in items]
+    return []
 
 
 def _start_run(run: Callable[..., Any], run_input: RunAgentInput) -> Any:

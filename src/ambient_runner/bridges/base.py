@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Middleware, Run
 
 
@@ -117,6 +118,19 @@ class ErasesThreads(Protocol):
     async def erase_thread(self, thread: ThreadKey) -> None: ...
 
 
+@runtime_checkable
+class ListsTools(Protocol):
+    """A bridge that can list the tools its agent has, for `GET /tools`. It must not run the agent or call a model."""
+
+    async def list_tools(self, ctx: PlatformContext) -> Sequence[Tool]:
+        """Return the declarations of the agent's own tools, from its own schemas; nothing if they cannot be known without a run.
+
+        `current_run()` is not executed: it has the actor, headers and secrets of the request, and an empty thread id if that names none.
+        Raises: RunnerError.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlatformRequest:
     """A request to a platform route of this server, such as `POST /repos/add`, for the server that runs the agent.
@@ -181,6 +195,10 @@ class PlatformBridge(ABC):
     def middleware(self) -> Sequence[Middleware]:
         """Return the middleware for this bridge's runs, outermost first. It runs inside the server's middleware, which sees its events."""
         return ()
+
+    def mcp_tool_name(self, server: str, tool: str) -> str:
+        """Return the name under which the agent calls a tool of one of the platform's MCP servers."""
+        return tool
 
 
 def remember(value: Any) -> Custom:

@@ -18,13 +18,18 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, P
 from ambient_runner.bridges.toolkit.agui_events import events_for_caller
 from ambient_runner.bridges.toolkit.composer import Composer, random_id
 from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
+from ambient_runner.bridges.toolkit.tools import declare_tool
 from ambient_runner.errors import RunInterrupted
+from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.events import Event, Interrupt, TextMessageContent, TextMessageEnd, TextMessageStart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ag_ui.core import ResumeEntry, RunAgentInput
+
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["DemoBridge"]
 
@@ -35,6 +40,11 @@ _COUNT = re.compile(r"(\d{1,7})(?:\s+every\s+(\d{1,6})\s*ms)?", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"\s*(\S*)\s?(.*)", re.DOTALL)
 _WORD = re.compile(r"\s*\S+|\s+")
 _SKIES = ("sunny", "cloudy", "rainy", "windy")
+_WEATHER_TOOL = declare_tool(
+    "get_weather",
+    "Return the weather of a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
 _ANSWER_SCHEMA = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "comment": {"type": "string"}},
@@ -81,6 +91,9 @@ class DemoBridge(PlatformBridge):
     def create_adapter(self, ctx: PlatformContext) -> DemoAdapter:
         return DemoAdapter(self._new_id)
 
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        return [_WEATHER_TOOL]
+
 
 class DemoAdapter:
     """Runs commands. It has no state between runs: everything it needs is in the input."""
@@ -94,6 +107,8 @@ class DemoAdapter:
         return events_for_caller(self._run_command(input), input)
 
     async def _run_command(self, run_input: RunAgentInput) -> AsyncGenerator[Event, None]:
+        for event in Toolbox(input_from_agui(run_input).tools, [_WEATHER_TOOL.name]).dropped_events():
+            yield event
         command, turn = _parse_command(run_input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()
         for step in command(turn):
@@ -177,7 +192,7 @@ def _run_weather(turn: DemoTurn) -> Iterator[Step]:
     city = turn.argument.strip() or "Lisbon"
     report = _fake_forecast(city)
     call = turn.new_id("call")
-    yield from _stream_tool_call(turn, call, "get_weather", {"city": city})
+    yield from _stream_tool_call(turn, call, _WEATHER_TOOL.name, {"city": city})
     yield from turn.composer.tool_result(call, json.dumps(report, ensure_ascii=False))
     yield from _stream_words(turn, f"It is {report['sky']} in {city}, {report['celsius']} degrees.")
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import FrameworkCapabilities
 from ambient_runner.bridges.toolkit.content import context_text
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.tools import declare_tool
 from ambient_runner.config.loader import did_you_mean
 from ambient_runner.errors import ConfigError, optional_dependency
 from ambient_runner.protocol.agui_models import input_from_agui
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from ag_ui.core import BaseEvent, RunAgentInput
+
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["PydanticAIBridge"]
 
@@ -49,6 +53,14 @@ class PydanticAIBridge(AGUIBridge):
                     yield event
 
         super().__init__(run, capabilities=FrameworkCapabilities(thinking=True))
+        self._toolsets = getattr(agent, "toolsets", ())
+
+    async def _list_tools_of(self, agent: Any) -> list[Tool]:
+        """Return the function tools of the agent. Those of other toolsets, such as MCP servers, are known only in a run."""
+        tools: list[Any] = [
+            tool.tool_def for toolset in self._toolsets for tool in as_object(getattr(toolset, "tools", None)).values()
+        ]
+        return [declare_tool(tool.name, tool.description, tool.parameters_json_schema) for tool in tools]
 
 
 def _options_for_run(options: Mapping[str, Any], run_input: RunAgentInput) -> dict[str, Any]:

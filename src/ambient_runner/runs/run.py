@@ -7,6 +7,7 @@ interchangeable.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -17,7 +18,7 @@ from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.redaction import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from contextvars import Context
 
@@ -259,6 +260,16 @@ def describe_run(run: Run | None) -> str:
 def log_context(run: str, thread: str, agent: str) -> dict[str, str]:
     """Return the `extra` of a log line about a run that is written outside of the run's task (`telemetry/log_format.py`)."""
     return {"ambient_run": run, "ambient_thread": thread, "ambient_agent": agent}
+
+
+@contextmanager
+def as_current_run(run: Run) -> Generator[None]:
+    """Make `run` the current one inside the block."""
+    token = _current_run.set(run)
+    try:
+        yield
+    finally:
+        _current_run.reset(token)
 
 
 def enter_run(run: Run) -> None:

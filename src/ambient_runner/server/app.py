@@ -26,6 +26,7 @@ from ambient_runner.server.routes.platform import platform_routes
 from ambient_runner.server.routes.runs import run_routes
 from ambient_runner.server.routes.status import status_routes
 from ambient_runner.server.routes.threads import thread_routes
+from ambient_runner.server.routes.tools import tool_routes
 from ambient_runner.server.runtime import ServerRuntime
 from ambient_runner.telemetry import tracing_from_settings
 
@@ -99,6 +100,7 @@ def add_ambient_endpoints(
         run_routes(runtime, guard, without_slash=bool(prefix), prepare_run=prepare_run),
         thread_routes(runtime, guard),
         status_routes(runtime, guard),
+        tool_routes(runtime, guard),
         feedback_routes(runtime, guard),
         *platform_routes(runtime, guard),
     )

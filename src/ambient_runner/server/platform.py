@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import PlatformContext
+from ambient_runner.bridges.toolkit.tools import declare_mcp_tool
 from ambient_runner.config import git_environment
 from ambient_runner.errors import ConfigError, UnknownThread
 from ambient_runner.projections.redaction import Redactor
@@ -22,17 +23,17 @@ from ambient_runner.services.mcp.status import McpStatus
 from ambient_runner.services.setup import Setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
     from ambient_runner.bridges.base import FrameworkCapabilities
     from ambient_runner.config import Settings
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
-    from ambient_runner.protocol.events import Message
+    from ambient_runner.protocol.events import Message, Tool
     from ambient_runner.runs.run import Run
     from ambient_runner.runs.runner import Runner
     from ambient_runner.services.credentials import Credentials, RequestScope
-    from ambient_runner.services.mcp.config import ThreadServers
+    from ambient_runner.services.mcp.config import ResolvedMcpServers, ThreadServers
     from ambient_runner.services.platform_facts import PlatformFact
     from ambient_runner.services.workspaces.repos import Repos
     from ambient_runner.services.workspaces.uploads import WorkspaceFiles
@@ -157,12 +158,35 @@ class Platform:
 
     async def mcp_status(self, scope: RequestScope) -> list[dict[str, Any]]:
         """Return the status of a thread's MCP servers, each probed now. Raises: ServiceError, Draining."""
+        servers, directory, clean = await self._resolve_mcp_servers(scope)
+        return clean(await self._mcp_status.probe(servers, directory, subject=scope.thread, redact=clean))
+
+    async def mcp_tools(self, scope: RequestScope, tool_name: Callable[[str, str], str]) -> list[Tool]:
+        """Return the declarations of the tools of a thread's MCP servers, each probed now.
+
+        `tool_name` returns the agent's name for a tool of a server. Raises: ServiceError, Draining.
+        """
+        servers, directory, clean = await self._resolve_mcp_servers(scope)
+        found = clean(await self._mcp_status.list_tools(servers, directory, subject=scope.thread, redact=clean))
+        return [
+            declare_mcp_tool(
+                tool_name(tool["server"], tool["name"]),
+                tool["description"],
+                tool["inputSchema"],
+                server=tool["server"],
+            )
+            for tool in found
+        ]
+
+    async def _resolve_mcp_servers(
+        self, scope: RequestScope
+    ) -> tuple[ResolvedMcpServers, Path | None, Callable[[Any], Any]]:
+        """Return the MCP servers of a thread, the directory they start in, and the function that redacts what they return."""
         grants = await self.grants_for_request(scope, {})
         workspace = await self.file_services.workspaces.snapshot(scope.thread) if self.file_services else None
         directory = workspace.cwd_path if workspace else None
         servers = await self._mcp_config.resolve_for_thread(scope.thread, directory, grants.environment)
-        clean = grants.redactor.redact_value
-        return clean(await self._mcp_status.probe(servers, directory, subject=scope.thread, redact=clean))
+        return servers, directory, grants.redactor.redact_value
 
     async def append_fact(self, thread: ThreadKey, fact: PlatformFact) -> None:
         """Store a fact for the readers of the thread. Before the first run there is no thread: that run's set-up reports the state."""

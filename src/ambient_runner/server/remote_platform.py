@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ambient_runner.server.runtime import ServerRuntime
     from ambient_runner.services.credentials import RequestScope
 
-__all__ = ["agent_of_thread", "forward_request", "forward_to_agent", "has_remote_agents"]
+__all__ = ["agent_of_thread", "forward_request", "forward_to_agent", "has_remote_agents", "run_of_request"]
 
 
 _OWN_PARAMETERS = frozenset({*THREAD_MEMBERS, "agent"})
@@ -87,7 +87,7 @@ async def forward_to_agent(
     if host.forwarder is None:
         return None
     tokens = git_token_headers(request)
-    run = _run_of_request(runtime, host.name, request, scope)
+    run = run_of_request(runtime, host.name, request, scope)
     run.secrets.add(list(tokens.values()))
     query = {name: value for name, value in request.query_params.items() if name not in _OWN_PARAMETERS}
     sent = None if body is None else {name: value for name, value in body.items() if name not in THREAD_MEMBERS}
@@ -101,7 +101,7 @@ def _agent_hosts(runtime: ServerRuntime) -> dict[str, AgentHost]:
     return {name: agent for name, agent in runtime.agents.items() if isinstance(agent, AgentHost)}
 
 
-def _run_of_request(runtime: ServerRuntime, agent: str, request: Request, scope: RequestScope) -> Run:
+def run_of_request(runtime: ServerRuntime, agent: str, request: Request, scope: RequestScope) -> Run:
     """Return a Run that is not executed: it gives `headers` of a RemoteBridge the actor and headers of this request."""
     key = uuid.uuid4().hex
     return Run(

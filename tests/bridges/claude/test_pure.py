@@ -9,7 +9,13 @@ from uuid import UUID
 
 import anyio
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, PermissionResultAllow, PermissionResultDeny
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    create_sdk_mcp_server,
+    tool,
+)
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
@@ -323,3 +329,30 @@ def test_of_the_servers_variables_only_named_ones_are_passed_on(monkeypatch: pyt
     base = ClaudeBridgeState(ClaudeConfig(pass_env=["MINE_TOO", "NOT_SET"])).base_variables
     assert {"MINE_TOO", "ANTHROPIC_API_KEY", "PATH"} <= base.keys()
     assert {"NOT_MINE", "NOT_SET"} & base.keys() == set()
+
+
+async def test_the_tools_that_are_known_without_a_process_are_listed() -> None:
+    @tool("add", "Add two numbers", {"a": int, "b": int})
+    async def add(arguments: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    server = create_sdk_mcp_server("my weather", tools=[add])
+    external = {"command": "secret-command", "env": {"TOKEN": "secret-token"}}
+    options = ClaudeAgentOptions(mcp_servers={"my weather": server, "far": external}, disallowed_tools=["Write"])
+    bridge = ClaudeBridge(tools=["Bash", "Write"], options=options)
+    found = await bridge.list_tools(PlatformContext(custom_tools=[add], mcp_servers={"far": external}))
+    assert [(each.name, each.metadata) for each in found] == [
+        ("Bash", None),
+        ("add", None),
+        ("update_state", None),
+        ("mcp__my_weather__add", {"source": "mcp", "mcpServer": "my weather"}),
+    ]
+    assert found[1].parameters["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    assert found[3].parameters["properties"] == found[1].parameters["properties"]
+    assert "secret" not in str(found)
+
+
+async def test_all_of_the_clis_own_tools_are_listed_unless_some_are_chosen() -> None:
+    found = {each.name for each in await ClaudeBridge(state_tool="never").list_tools(PlatformContext())}
+    assert {"Bash", "Read", "WebFetch"} <= found
+    assert "update_state" not in found

@@ -22,6 +22,7 @@ from ambient_runner.bridges.adk.config import HIDDEN, RunnerConfig
 from ambient_runner.bridges.adk.hooks import HandlerContext, hook_middleware, input_info
 from ambient_runner.bridges.adk.interrupts import INTERRUPT_CALLS
 from ambient_runner.bridges.adk.sessions import SessionLocation
+from ambient_runner.bridges.adk.tools import list_tools, own_tool_names
 from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping, predictions_by_tool
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.adk.instrumentation import RunPlugin
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.ledger.records import ThreadKey
-    from ambient_runner.protocol.events import RunAgentInput
+    from ambient_runner.protocol.events import RunAgentInput, Tool
     from ambient_runner.runs.run import Middleware, Run
 
 __all__ = ["ADKBridge"]
@@ -78,8 +79,9 @@ class ADKBridge(PlatformBridge):
         self.config.get_session_service()  # raises ConfigError now instead of in the first run
         self._app = _build_app(agent or LlmAgent(name="assistant"), app_name, self.config)
         self.root = _root_node(self._app)
-        nodes = _all_nodes(self.root)
+        self._nodes = nodes = _all_nodes(self.root)
         self.structured_agents = frozenset(_structured_agent_names(nodes))
+        self.own_tool_names = own_tool_names(nodes)
         self.client_toolsets = client_toolsets(nodes)
         self.client_tools_for = (() if self.client_toolsets else None) if client_tools_for is None else client_tools_for
         self.predictions = predictions_by_tool(predict_state)
@@ -91,6 +93,10 @@ class ADKBridge(PlatformBridge):
 
     def create_adapter(self, ctx: PlatformContext) -> ADKAdapter:
         return ADKAdapter(self, ctx)
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        """Return the declarations of the tools of all agents of the tree, with those of their toolsets."""
+        return await list_tools(self._nodes)
 
     def middleware(self) -> Sequence[Middleware]:
         return hook_middleware(self.handlers, lambda run: input_info(run, self.session_location(run.thread).app))

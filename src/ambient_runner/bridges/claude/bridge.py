@@ -13,16 +13,20 @@ with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
     from claude_agent_sdk.types import PermissionMode, SettingSource
 
     from ambient_runner.bridges.claude.adapter import ClaudeAdapter
+    from ambient_runner.bridges.claude.client_tools import mcp_tool_name
+    from ambient_runner.bridges.claude.tools import list_tools
 
 from ambient_runner.bridges.claude.config import ClaudeConfig, StateToolOffer
 from ambient_runner.bridges.claude.memory import is_held_elsewhere
 from ambient_runner.bridges.claude.shared import ClaudeBridgeState
 from ambient_runner.config.loader import did_you_mean
+from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Run
 
 __all__ = ["ClaudeBridge"]
@@ -47,6 +51,16 @@ class ClaudeBridge(PlatformBridge):
 
     def create_adapter(self, ctx: PlatformContext) -> ClaudeAdapter:
         return ClaudeAdapter(ctx, self._shared)
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        """Return the declarations of Claude's tools, as far as they are known without a CLI process."""
+        run = current_run_or_none()
+        if run is not None:
+            run.secrets.add(self._shared.secrets)
+        return await list_tools(self._shared.config, ctx)
+
+    def mcp_tool_name(self, server: str, tool: str) -> str:
+        return mcp_tool_name(server, tool)
 
     def check_run(self, run: Run) -> None:
         """Refuse an answer to a CLI process of another server process: a second Claude would ask again. Raises: HeldElsewhere."""

@@ -15,7 +15,7 @@ from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 from ambient_runner.bridges.claude.messages import to_mcp_blocks
 from ambient_runner.bridges.claude.state_tool import STATE_TOOL
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.bridges.toolkit.tool_schemas import callable_tools, clean_schema
+from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools, clean_schema
 from ambient_runner.runs.run import enter_run
 
 if TYPE_CHECKING:
@@ -29,21 +29,29 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run
 
 __all__ = [
+    "CLI_TOOLS",
     "SERVER_NAME",
     "TOOL_PREFIX",
     "PendingCall",
     "PendingCalls",
+    "build_toolbox",
     "client_tool_name",
     "create_tool_server",
-    "offered_tools",
+    "mcp_tool_name",
+    "normalize_name",
 ]
 
 SERVER_NAME = "ambient"
-TOOL_PREFIX = f"mcp__{SERVER_NAME}__"
+_MCP_PREFIX = "mcp__"
+"""Prefix of the names of all tools of MCP servers. A client's tool has none for clients, and must not look like another server's."""
+TOOL_PREFIX = f"{_MCP_PREFIX}{SERVER_NAME}__"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 """The provider allows 64 characters, and the CLI adds its prefix."""
 
-_CLI_TOOLS = frozenset(
+_REPLACED_CHARS = re.compile(r"[^A-Za-z0-9_-]")
+"""Characters that the CLI replaces by `_` in the names of tools and MCP servers."""
+
+CLI_TOOLS = frozenset(
     {
         *("Agent", "AskUserQuestion", "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep", "NotebookEdit"),
         *("Read", "Skill", "Task", "TodoWrite", "WebFetch", "WebSearch", "Write"),
@@ -118,10 +126,22 @@ def _is_match(call: PendingCall, record: ToolCallRecord, *, exact: bool) -> bool
     return client_tool_name(record.name) == call.tool and (not exact or record.input == call.arguments)
 
 
-def offered_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
-    """Return the client's tools that can be offered to Claude beside the CLI's own and the developer's."""
-    own = {STATE_TOOL, *(tool.name for tool in custom)}
-    return callable_tools(tools, pattern=_TOOL_NAME, reserved=_CLI_TOOLS | own)
+def build_toolbox(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> Toolbox:
+    """Return the client's tools that can be offered to Claude beside the CLI's own, the developer's and those of MCP servers."""
+    valid = callable_tools(tools, pattern=_TOOL_NAME)
+    mcp_names = [tool.name for tool in valid if tool.name.startswith(_MCP_PREFIX)]
+    own = {STATE_TOOL, *CLI_TOOLS, *mcp_names, *(tool.name for tool in custom)}
+    return Toolbox(valid, own, normalize=normalize_name)
+
+
+def mcp_tool_name(server: str, tool: str) -> str:
+    """Return the name under which Claude calls a tool of an MCP server."""
+    return f"{_MCP_PREFIX}{normalize_name(server)}__{normalize_name(tool)}"
+
+
+def normalize_name(name: str) -> str:
+    """Return the name of a tool or an MCP server as the CLI writes it."""
+    return _REPLACED_CHARS.sub("_", name)
 
 
 def client_tool_name(cli_name: str) -> str:

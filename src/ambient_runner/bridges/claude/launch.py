@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, offered_tools
+from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, build_toolbox, normalize_name
 from ambient_runner.bridges.claude.state_tool import STATE_TOOL
 from ambient_runner.bridges.toolkit.json_values import as_object
 
@@ -39,8 +39,6 @@ _ANY_MODEL = "*"
 """Allows every model in `models`."""
 _MAX_LOGGED_NAME = 128
 """Characters of a model's name that the log repeats."""
-_REPLACED_CHARS = re.compile(r"[^A-Za-z0-9_-]")
-"""Characters that the CLI replaces by `_` when it builds the name of a tool from the name of its server."""
 _DAY_MS = 24 * 3600 * 1000
 
 _CLI_VARIABLES = {
@@ -126,7 +124,7 @@ def build_launch(
             **granted,
             **_pwd_variable(directory),
         },
-        client_tools=tuple(offered_tools(run_input.tools, custom)),
+        client_tools=tuple(build_toolbox(run_input.tools, custom).client_tools.values()),
         custom=custom,
         has_state_tool=_offers_state_tool(config, run_input, custom),
     )
@@ -163,7 +161,7 @@ def _offers_state_tool(config: ClaudeConfig, run_input: RunAgentInput, custom: t
 
 def _foreign_servers(servers: dict[str, Any], thread_id: str) -> dict[str, Any]:
     """Return the servers whose tools cannot be mistaken for ours, which need no permission. The log names the rest."""
-    reserved = [name for name in servers if f"{_REPLACED_CHARS.sub('_', name)}__".startswith(f"{SERVER_NAME}__")]
+    reserved = [name for name in servers if f"{normalize_name(name)}__".startswith(f"{SERVER_NAME}__")]
     if reserved:
         logger.warning(
             "Thread %s: MCP servers were left out: %r. The name %r is reserved; rename them.",

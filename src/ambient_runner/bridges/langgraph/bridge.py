@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["LangGraphBridge"]
 
@@ -81,6 +82,14 @@ class LangGraphBridge(PlatformBridge):
 
     def create_adapter(self, ctx: PlatformContext) -> LangGraphAdapter:
         return LangGraphAdapter(lambda: self._create_checked_graph(ctx), self._config, _platform_settings(ctx))
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        """Return the declarations of the tools in the tool nodes of the graph and of its subgraphs."""
+        graph = await self._create_graph(ctx)
+        try:
+            return await graph.list_tools()
+        finally:
+            await graph.aclose()
 
     async def aclose(self) -> None:
         """Close what the function opened for all threads."""

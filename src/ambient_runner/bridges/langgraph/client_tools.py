@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Tool
 
 __all__ = [
-    "TOOL_NAMES_ATTRIBUTE",
+    "TOOLS_ATTRIBUTE",
     "back_to_model",
     "backend_tools",
     "client_tools",
@@ -28,8 +28,8 @@ __all__ = [
     "tool_specs",
 ]
 
-TOOL_NAMES_ATTRIBUTE = "ambient_tools"
-"""Attribute of a node function that lists the names of its tools."""
+TOOLS_ATTRIBUTE = "ambient_tools"
+"""Attribute of a node function that holds its tools by name."""
 
 
 def tool_specs(tools: Iterable[Tool]) -> list[dict[str, Any]]:
@@ -90,17 +90,20 @@ def back_to_model(model: str = "agent", *, end: str = END, key: str = "messages"
 
 
 def backend_tools(node: Any, *, key: str = "messages") -> Any:
-    """Wrap a `ToolNode` so that it skips calls of the client's tools."""
+    """Wrap a `ToolNode` so that it skips calls of the client's tools. A tool of the node is never one of them."""
+    own_tools: Mapping[str, Any] = dict(node.tools_by_name)
 
     async def run_backend_tools(state: Any, config: RunnableConfig) -> Any:
         messages = list(_state_messages(state, key))
         index = _last_model_message_index(messages)
-        own_calls = [call for call in messages[index].tool_calls if not is_client_tool(call["name"])]
+        own_calls = [
+            call for call in messages[index].tool_calls if call["name"] in own_tools or not is_client_tool(call["name"])
+        ]
         own = messages[index].model_copy(update={"tool_calls": own_calls})
         shown = [*messages[:index], own, *messages[index + 1 :]]
         return await node.ainvoke({**as_object(state), key: shown}, config)
 
-    setattr(run_backend_tools, TOOL_NAMES_ATTRIBUTE, tuple(node.tools_by_name))
+    setattr(run_backend_tools, TOOLS_ATTRIBUTE, own_tools)
     return run_backend_tools
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.langgraph.translate import Native
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Tool
 
     NativeStream = AsyncGenerator[Native, None]
 
@@ -56,6 +57,10 @@ class Graph(Protocol):
 
     async def read_schema(self) -> StateSchema:
         """Return the schema of the graph's state."""
+        ...
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the declarations of the graph's own tools, as far as they can be found."""
         ...
 
     def open_stream(

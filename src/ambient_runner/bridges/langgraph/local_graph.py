@@ -11,11 +11,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Interrupt
 
-from ambient_runner.bridges.langgraph.client_tools import TOOL_NAMES_ATTRIBUTE
 from ambient_runner.bridges.langgraph.graph import STREAM_MODES, StateSchema
 from ambient_runner.bridges.langgraph.instrumentation import RunCallbacks
 from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
 from ambient_runner.bridges.langgraph.sdk import PULL, REDUCERS, RESUME, BinaryOperatorAggregate, ManagedValue
+from ambient_runner.bridges.langgraph.tools import declare_tools, own_tools
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import ConfigError
 from ambient_runner.runs.isolate import isolate
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
 
     from ambient_runner.bridges.langgraph.graph import NativeStream
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["LocalGraph"]
 
@@ -51,6 +52,9 @@ class LocalGraph:
 
     async def read_schema(self) -> StateSchema:
         return self._schema
+
+    async def list_tools(self) -> list[Tool]:
+        return declare_tools(own_tools(self._graph))
 
     @asynccontextmanager
     async def open_stream(
@@ -213,7 +217,7 @@ def _state_schema(graph: Any) -> StateSchema:
         initial_types=dict(_initial_types(channels)),
         has_context=getattr(graph, "context_schema", None) is not None,
         recursion_limit=config.get("recursion_limit"),
-        tool_names=frozenset(_tool_names(graph)),
+        tool_names=frozenset(own_tools(graph)),
         injected_keys=dict(_injected_keys(graph)),
     )
 
@@ -223,13 +227,6 @@ def _initial_types(channels: Mapping[str, Any]) -> Iterator[tuple[str, type]]:
         if isinstance(channel, BinaryOperatorAggregate) and channel.is_available():
             initial: Any = cast("Any", channel).value
             yield name, type(initial)
-
-
-def _tool_names(graph: Any) -> Iterator[str]:
-    """Yield the names of the tools in the tool nodes of the graph and of its subgraphs."""
-    for node in _nodes(graph):
-        wrapped: Any = getattr(node.bound, "afunc", None)
-        yield from getattr(node.bound, "tools_by_name", None) or getattr(wrapped, TOOL_NAMES_ATTRIBUTE, ())
 
 
 def _injected_keys(graph: Any) -> Iterator[tuple[str, frozenset[str]]]:
@@ -243,9 +240,3 @@ def _injected_keys(graph: Any) -> Iterator[tuple[str, frozenset[str]]]:
                 keys = frozenset(each.field for each in markers if isinstance(each, InjectedState) and each.field)
                 if keys:
                     yield name, keys
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield the nodes of the graph and of its subgraphs."""
-    for subgraph in [graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))]:
-        yield from getattr(subgraph, "nodes", {}).values()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.langgraph.graph import NativeStream
     from ambient_runner.bridges.langgraph.translate import Native
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["RemoteGraph"]
 
@@ -68,6 +69,10 @@ class RemoteGraph:
             has_context=bool(_schema_properties(schemas, "context_schema")),
             recursion_limit=config.get("recursion_limit"),
         )
+
+    async def list_tools(self) -> list[Tool]:
+        """Return nothing: a LangGraph server does not tell which tools a graph has."""
+        return []
 
     def open_stream(
         self, graph_input: Any, config: dict[str, Any], context: Any

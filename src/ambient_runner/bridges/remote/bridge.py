@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext, PlatformResponse
 from ambient_runner.bridges.remote import errors
 from ambient_runner.bridges.remote.config import RemoteLimits, RemoteTimeouts, check_headers, check_url, secret_values
+from ambient_runner.bridges.remote.tools import parse_tools
 from ambient_runner.errors import optional_dependency
+from ambient_runner.runs.run import current_run_or_none
 
 with optional_dependency("httpx", install="ambient-runner[remote]"):
     from ambient_runner.bridges.remote.adapter import RemoteAdapter, build_headers, remote_thread_id
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformRequest
     from ambient_runner.bridges.remote.config import Headers
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Run
 
 __all__ = ["RemoteBridge"]
@@ -75,6 +78,19 @@ class RemoteBridge(PlatformBridge):
         if errors.is_missing_route(status, content):
             return None
         return PlatformResponse(status=status, body=errors.parse_response(status, content, secret_values(headers)))
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        """Return the tools that the other server lists for this agent. Raises: RemoteFailed, also if it has no route for them."""
+        run = current_run_or_none()
+        headers = await build_headers(self._headers, run)
+        query = {"threadId": remote_thread_id(run.thread)} if run is not None and run.thread.id else {}
+        path = self._client.agent_path("/tools")
+        status, content = await self._client.send_json("GET", path, query, headers, None)
+        if errors.is_missing_route(status, content):
+            raise errors.tools_unknown()
+        if status != 200:
+            raise errors.request_refused(status, content, secret_values(headers))
+        return parse_tools(errors.parse_response(status, content))
 
     async def erase_thread(self, thread: ThreadKey) -> None:
         """Ask the other server to erase its copy of the thread, if it is an Ambient Runner."""

@@ -139,6 +139,11 @@ class RemoteServerClient:
             with anyio.CancelScope(shield=True), anyio.move_on_after(self.timeouts.connect):
                 await response.aclose()
 
+    def agent_path(self, path: str) -> str:
+        """Return the path of a route about this agent, for `send_json`: `/agents/{name}/tools`, or `/tools` of the default agent."""
+        agent = _AGENT_PATH.search(urlsplit(self.url).path)
+        return f"{agent[0].rstrip('/') if agent else ''}{path}"
+
     def sibling_url(self, path: str) -> str:
         """Return the URL of another route of the same server, without the agent's `/agents/{name}`."""
         parts = urlsplit(self.url)

@@ -28,6 +28,7 @@ __all__ = [
     "request_refused",
     "server_unreachable",
     "too_large",
+    "tools_unknown",
 ]
 
 _KNOWN_CODES = frozenset(
@@ -94,6 +95,13 @@ def too_large(limit: int) -> RemoteFailed:
     return RemoteFailed(
         "remote_too_large",
         f"The server of this agent sent more than {limit} bytes and was cut off. Ask for less at once.",
+    )
+
+
+def tools_unknown() -> RemoteFailed:
+    return RemoteFailed(
+        "remote_tools_unknown",
+        "The server of this agent does not list its tools. It has no route for them: it is another AG-UI server, or an older version.",
     )
 
 

@@ -15,9 +15,10 @@ from ambient_runner.bridges.strands.adapter import StrandsAdapter
 from ambient_runner.bridges.strands.agent_clone import check_template, clone_agent
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.config_check import warn_unknown_tool_names
-from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver
+from ambient_runner.bridges.strands.multi_agent import MultiAgentDriver, leaf_agents
 from ambient_runner.bridges.strands.multi_agent_clone import check_multi_agent, clone_multi_agent
 from ambient_runner.bridges.strands.single_agent import SingleAgentDriver
+from ambient_runner.bridges.strands.tools import list_tools
 from ambient_runner.bridges.toolkit.agent_runs import AgentRuns
 from ambient_runner.bridges.toolkit.callbacks import call_hook, required_parameters
 from ambient_runner.errors import ConfigError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, RunAgentInput
 
     from ambient_runner.bridges.strands.driver import Driver
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["StrandsAgent"]
 
@@ -100,6 +102,19 @@ class StrandsAgent:
             return adapter.run(input_data, invocation_state)
 
         return self.agent_runs.stream(input_data, start)
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the declarations of the agent's own tools; nothing for a factory that requires the input of a run."""
+        if isinstance(self._agent, Agent | MultiAgentBase):
+            return list_tools(self._agent, self._plugins)
+        if required_parameters(self._agent):
+            return []
+        agent = await call_hook(self._agent)
+        try:
+            return list_tools(agent)
+        finally:
+            for each in leaf_agents(agent):
+                await each.shutdown_async()
 
     async def interrupt(self, thread_id: str) -> None:
         """Stop the thread's active run, if there is one."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.bridges.strands.adapter import StrandsAdapter
+    from ambient_runner.protocol.events import Tool
 
 __all__ = ["StrandsBridge", "is_strands_agent"]
 
@@ -57,6 +58,10 @@ class StrandsBridge(PlatformBridge):
         if not has_own_run(self._agent, StrandsAgent):
             return adapter
         return OwnRunAdapter(self._start_own_run, self._agent.agent_runs, adapter)
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        """Return the declarations of the agent's own tools, from its tool registry."""
+        return await self._agent.list_tools()
 
     def _start_own_run(self, run_input: RunAgentInput) -> Any:
         """Call the agent's own `run`, which need not accept an invocation state if there is none."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.strands.run_input import RunContext
 
-__all__ = ["MultiAgentDriver"]
+__all__ = ["MultiAgentDriver", "leaf_agents"]
 
 
 class MultiAgentDriver:
@@ -51,16 +51,16 @@ class MultiAgentDriver:
 
     @property
     def tool_names(self) -> Collection[str]:
-        return {name for agent in _leaf_agents(self._running) for name in agent.tool_names}
+        return {name for agent in leaf_agents(self._running) for name in agent.tool_names}
 
     @property
     def all_tool_names(self) -> Collection[str]:
-        return {name for agent in _leaf_agents(self._running) for name in all_tool_names(agent)}
+        return {name for agent in leaf_agents(self._running) for name in all_tool_names(agent)}
 
     async def open_stream(self, context: RunContext) -> AsyncGenerator[Any, None]:
         self._running, self._unused = self._unused or await self._create(), None
         used_call_ids = context.call_ids()
-        for agent in _leaf_agents(self._running):
+        for agent in leaf_agents(self._running):
             Instrumentation.for_agent(agent).additions = RunAdditions(
                 tools=context.tools,
                 config=context.config,
@@ -74,12 +74,12 @@ class MultiAgentDriver:
         return cast("AsyncGenerator[Any, None]", stream)
 
     def stop_after_tools(self) -> None:
-        for agent in _leaf_agents(self._running):
+        for agent in leaf_agents(self._running):
             cancel_after_tools(agent)
 
     def cancel(self) -> None:
         self.is_stopping = True
-        for agent in _leaf_agents(self._running):
+        for agent in leaf_agents(self._running):
             agent.cancel()
 
     def dump_memory(self, *, is_paused: bool) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class MultiAgentDriver:
         )
 
     async def aclose(self) -> None:
-        for agent in _leaf_agents(self._running):
+        for agent in leaf_agents(self._running):
             await agent.shutdown_async()
 
     def _build_task(self, context: RunContext) -> Any:
@@ -155,9 +155,9 @@ def _join_text_blocks(blocks: list[dict[str, Any]]) -> Any:
     return blocks
 
 
-def _leaf_agents(executor: Any) -> list[Agent]:
+def leaf_agents(executor: Any) -> list[Agent]:
     """Return the agents of a graph or swarm, through nested graphs."""
     if isinstance(executor, Agent):
         return [executor]
     nodes: Any = getattr(executor, "nodes", {})
-    return [agent for node in nodes.values() for agent in _leaf_agents(node.executor)]
+    return [agent for node in nodes.values() for agent in leaf_agents(node.executor)]

@@ -39,6 +39,7 @@ from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
 from ambient_runner.bridges.toolkit.tool_schemas import TOOL_NAME, Toolbox, callable_tools, clean_schema
+from ambient_runner.bridges.toolkit.tools import declare_mcp_tool, declare_tool
 from ambient_runner.bridges.toolkit.turns import (
     EMPTY_RESULT,
     MISSING_RESULT,
@@ -102,6 +103,8 @@ __all__ = [
     "clean_schema",
     "collect_tool_calls",
     "context_text",
+    "declare_mcp_tool",
+    "declare_tool",
     "expires_at",
     "find_new_input",
     "has_same_arguments",

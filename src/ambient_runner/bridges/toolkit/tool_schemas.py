@@ -12,14 +12,15 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 from ambient_runner.protocol.json_pointer import parse_pointer
+from ambient_runner.protocol.limits import dropped_tools
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from ambient_runner.protocol.events import Tool
+    from ambient_runner.protocol.events import Event, Tool
 
-__all__ = ["TOOL_NAME", "SchemaDialect", "Toolbox", "callable_tools", "clean_schema"]
+__all__ = ["TOOL_NAME", "SchemaDialect", "Toolbox", "callable_tools", "clean_schema", "name_taken_events"]
 
 logger = logging.getLogger(__name__)
 
@@ -358,14 +359,36 @@ def _json_type_name(value: Any) -> str:
 
 
 class Toolbox:
-    """Separates the client's tools from the agent's. Where both have a tool of the same name, that in `native` is the agent's."""
+    """Separates the client's tools from the agent's. Where both have a tool of the same name, that in `native` is the agent's.
 
-    def __init__(self, client_tools: Sequence[Tool], native: Collection[str] = ()) -> None:
-        self.client_tools: dict[str, Tool] = {tool.name: tool for tool in client_tools if tool.name not in native}
+    `normalize` returns the form of a name in which the framework compares names, if it regards different names as the same.
+    """
+
+    def __init__(
+        self,
+        client_tools: Sequence[Tool],
+        native: Collection[str] = (),
+        *,
+        normalize: Callable[[str], str] = str,
+    ) -> None:
+        own = {normalize(name) for name in native}
+        taken = {tool.name for tool in client_tools if normalize(tool.name) in own}
+        self.client_tools: dict[str, Tool] = {tool.name: tool for tool in client_tools if tool.name not in taken}
+        self.taken_names = tuple(dict.fromkeys(tool.name for tool in client_tools if tool.name in taken))
+        """Names of the client's tools that are left out, because the agent has them."""
 
     def is_client_tool(self, name: str) -> bool:
         """Return True if the client executes this tool."""
         return name in self.client_tools
+
+    def dropped_events(self) -> list[Event]:
+        """Return the `ambient:dropped` event that names the tools that are left out; nothing if there are none."""
+        return name_taken_events(self.taken_names)
+
+
+def name_taken_events(names: Sequence[str]) -> list[Event]:
+    """Return the `ambient:dropped` event for tools of the client that have the name of a tool of the agent."""
+    return dropped_tools("name_taken", names)
 
 
 def callable_tools(

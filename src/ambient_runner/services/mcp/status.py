@@ -32,6 +32,8 @@ __all__ = ["McpStatus"]
 _MAX_PAGES = 20
 _RETRY_DELAY = 5.0
 """Seconds before a failed server is probed again with other credentials. Some sources return new ones with every request."""
+_DECLARATIONS = "declarations"
+"""Key in the result of a probe: the tools with their schemas, which are not part of the status."""
 _Redact = Callable[[dict[str, Any]], dict[str, Any]]
 _UNKNOWN_FAILURE = "It could not be reached, or did not respond as an MCP server. See this server's log for the reason."
 
@@ -83,6 +85,23 @@ class McpStatus:
         for probe in self._probes.values():
             probe.scope.cancel()
 
+    async def list_tools(
+        self,
+        resolved: ResolvedMcpServers,
+        cwd: Path | None = None,
+        *,
+        subject: object = None,
+        redact: _Redact = lambda found: found,
+    ) -> list[dict[str, Any]]:
+        """Return the tools of all servers that can be reached: `{server, name, description, inputSchema}`.
+
+        Raises: Draining while the server shuts down.
+        """
+        probes = await self._finish_probes(resolved, cwd, subject, redact)
+        return [
+            {"server": server.name, **tool} for server, probe in probes for tool in probe.result.get(_DECLARATIONS, ())
+        ]
+
     async def probe(
         self,
         resolved: ResolvedMcpServers,
@@ -96,15 +115,23 @@ class McpStatus:
         Results are cached per `subject`: what one user's credentials found is not for another. `redact` removes secrets from a result.
         Raises: Draining while the server shuts down.
         """
-        probes = [(server, self._start_probe(server, cwd, subject, redact)) for server in resolved.servers]
         rows: list[dict[str, Any]] = []
-        for server, probe in probes:
+        for server, probe in await self._finish_probes(resolved, cwd, subject, redact):
+            shown = {key: value for key, value in probe.result.items() if key != _DECLARATIONS}
+            rows.append({"name": server.name, "displayName": server.display_name, **shown})
+        rows += [_status_row(name, "disabled") for name in resolved.disabled]
+        return rows + [_status_row(problem.name, "invalid", problem.message) for problem in resolved.problems]
+
+    async def _finish_probes(
+        self, resolved: ResolvedMcpServers, cwd: Path | None, subject: object, redact: _Redact
+    ) -> list[tuple[McpServer, _Probe]]:
+        """Return a finished probe of every server. Raises: Draining."""
+        probes = [(server, self._start_probe(server, cwd, subject, redact)) for server in resolved.servers]
+        for _, probe in probes:
             await probe.done.wait()
             if probe.scope.cancel_called:
                 raise Draining
-            rows.append({"name": server.name, "displayName": server.display_name, **probe.result})
-        rows += [_status_row(name, "disabled") for name in resolved.disabled]
-        return rows + [_status_row(problem.name, "invalid", problem.message) for problem in resolved.problems]
+        return probes
 
     def _start_probe(self, server: McpServer, cwd: Path | None, subject: object, redact: _Redact) -> _Probe:
         """Return the probe of this configuration, started now unless one is running or cached. Expanded variables may differ from it."""
@@ -178,14 +205,19 @@ class McpStatus:
         async with AsyncExitStack() as stack:
             transport = await self._open_transport(server.config, cwd, stack)
             client = await stack.enter_async_context(open_client(transport, self._timeout))
-            tools: list[dict[str, Any]] = []
+            tools: list[Any] = []
             cursor: str | None = None
             for _ in range(_MAX_PAGES):
                 page, cursor = await client.list_tools(cursor)
-                tools += [_describe_tool(tool) for tool in page]
+                tools += page
                 if cursor is None:
                     break
-            return {"status": "connected", "version": client.server_version, "tools": tools}
+            return {
+                "status": "connected",
+                "version": client.server_version,
+                "tools": [_describe_tool(tool) for tool in tools],
+                _DECLARATIONS: [_declare_tool(tool) for tool in tools],
+            }
 
     async def _open_transport(self, config: dict[str, Any], cwd: Path | None, stack: AsyncExitStack) -> Any:
         """Open the transport to a server. A child process gets the environment of its configuration and nothing of this process's own."""
@@ -214,6 +246,11 @@ def _describe_tool(tool: Any) -> dict[str, Any]:
         "name": tool.name,
         "annotations": annotations.model_dump(mode="json", by_alias=True, exclude_none=True) if annotations else {},
     }
+
+
+def _declare_tool(tool: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = tool.model_dump(mode="json", by_alias=True)
+    return {key: dumped.get(key) for key in ("name", "description", "inputSchema")}
 
 
 def _failed_result(error: str) -> dict[str, Any]:
