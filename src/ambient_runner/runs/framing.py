@@ -35,6 +35,7 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
 )
 from ambient_runner.protocol.ids import client_safe_id
+from ambient_runner.protocol.limits import dropped_tool_names
 from ambient_runner.runs.agent_history import AgentHistory
 from ambient_runner.runs.reserved_events import replace_reserved_event
 from ambient_runner.runs.run import current_run_or_none, describe_run
@@ -224,13 +225,17 @@ class _RunEnding:
     outcome: Outcome | None = None
     error: RunError | None = None
     finished: RunFinished | None = None
-    pending_calls: dict[str, None] = field(default_factory=dict[str, None])
+    pending_calls: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of the tools, by call id."""
 
     def absorb(self, event: Event) -> bool:
         """Inspect an event. Return True if it must not be passed on."""
         match event:
             case ToolCallStart(tool_call_id=id, tool_call_name=name) if name in self.client_tools:
-                self.pending_calls[id] = None
+                self.pending_calls[id] = name
+            case Custom():
+                # The agent executes these itself: a client's declaration does not make their calls the client's.
+                self.client_tools.difference_update(dropped_tool_names(event))
             case ToolCallResult(tool_call_id=id):
                 self.pending_calls.pop(id, None)
             case RunFinished():
@@ -259,7 +264,8 @@ class _RunEnding:
         if self.outcome is None or isinstance(self.outcome, Success):
             # An agent may wait for calls of tools the client did not declare: its own tools that another party answers.
             reported = self.outcome.pending_tool_call_ids if self.outcome else None
-            return Success(pending_tool_call_ids=list(dict.fromkeys([*(reported or ()), *self.pending_calls])) or None)
+            pending = [call for call, name in self.pending_calls.items() if name in self.client_tools]
+            return Success(pending_tool_call_ids=list(dict.fromkeys([*(reported or ()), *pending])) or None)
         if isinstance(self.outcome, Interrupted) and any(
             client_safe_id(interrupt.id) != interrupt.id for interrupt in self.outcome.interrupts
         ):

@@ -15,6 +15,7 @@ import anyio
 
 from ambient_runner.bridges.agent_host import AgentHost, open_events
 from ambient_runner.bridges.base import Closeable, FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.bridges.toolkit.json_values import to_jsonable_or_type_name
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.errors import NoActiveRun
 from ambient_runner.ledger.memory import MemoryLedger
@@ -26,19 +27,21 @@ from ambient_runner.protocol.events import (
     RunFinished,
     RunStarted,
     TextMessageContent,
+    Tool,
     UserMessage,
     encode_event,
     outcome_name,
 )
+from ambient_runner.protocol.limits import dropped_tool_names
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.event_reader import follow_run
-from ambient_runner.runs.run import Actor, StartRequest
+from ambient_runner.runs.run import Actor, Run, StartRequest
 from ambient_runner.runs.runner import Runner
 from ambient_runner.testing.event_check import CheckedHost, describe_invalid
 from ambient_runner.testing.loop_guard import ContractFailure, find_open_generators, run_guarded, track_generators
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
     from ambient_runner.protocol.events import Event
     from ambient_runner.runs.run import Started
@@ -248,6 +251,39 @@ class BridgeContract:
 
         self._run(check)
 
+    def test_the_agents_tools_are_listed_without_a_run(self) -> None:
+        async def check() -> None:
+            host = CheckedHost("agent", self._create_bridge())
+            tools = await _list_tools(host)
+            for tool in tools:
+                _require(
+                    to_jsonable_or_type_name(tool.parameters) == tool.parameters,
+                    f"The parameters of the tool {tool.name!r} must be a JSON Schema. Create the declaration with declare_tool.",
+                )
+            _require(
+                await _list_tools(host) == tools,
+                "list_tools() returned other tools the second time. It must depend only on the agent and the request.",
+            )
+            await _close(host.bridge)
+
+        self._run(check)
+
+    def test_a_clients_tool_of_the_agents_name_is_left_out(self) -> None:
+        async def check() -> None:
+            async with self._serve() as server:
+                own = await _list_tools(server.host)
+                forged = [Tool(name=tool.name, description="the client's") for tool in own]
+                _, events = await server.start_and_read(self.text_prompt, tools=forged)
+            dropped = {name for event in events for name in dropped_tool_names(event)}
+            missing = sorted({tool.name for tool in own} - dropped)
+            _require(
+                not missing,
+                f"The client declared the agent's own tools {missing}, and the run does not report that they were left out. A client must "
+                "not execute them: offer it `Toolbox(tools, own_names).client_tools`, and yield its dropped_events().",
+            )
+
+        self._run(check)
+
     def _run(self, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
         __tracebackhide__ = True
 
@@ -272,6 +308,14 @@ class BridgeContract:
             yield _Server(runner, host, self.endless_prompt)
 
 
+async def _list_tools(host: AgentHost) -> list[Tool]:
+    """Return the tools that the bridge lists for a request that names no thread."""
+    actor = Actor()
+    run_input = RunAgentInput(thread_id="", run_id="r", messages=[])
+    run = Run(key="r", thread=actor.thread_key(""), agent="agent", actor=actor, trace_id="r", input=run_input)
+    return await host.list_tools(run)
+
+
 class _Server:
     """Starts, reads and stops runs of the agent for different users."""
 
@@ -284,8 +328,10 @@ class _Server:
     async def run(self, text: str, *, owner: str = "alice", state: Any = None) -> list[Event]:
         return await self.read(await self._start(text, owner=owner, state=state))
 
-    async def start_and_read(self, text: str, *, owner: str = "alice") -> tuple[Started, list[Event]]:
-        started = await self._start(text, owner=owner)
+    async def start_and_read(
+        self, text: str, *, owner: str = "alice", tools: Sequence[Tool] = ()
+    ) -> tuple[Started, list[Event]]:
+        started = await self._start(text, owner=owner, tools=tools)
         return started, await self.read(started)
 
     async def start_endless(self, owner: str = "alice") -> Started:
@@ -302,13 +348,14 @@ class _Server:
             raise self._ended_early(started, await self.read(started))
         return started
 
-    async def _start(self, text: str, *, owner: str, state: Any = None) -> Started:
+    async def _start(self, text: str, *, owner: str, state: Any = None, tools: Sequence[Tool] = ()) -> Started:
         self._count += 1
         run_input = RunAgentInput(
             thread_id=_THREAD,
             run_id=f"r{self._count}",
             messages=[_user_message(f"u{self._count}", text)],
             state=state,
+            tools=list(tools),
             protocol_version="1.0",
         )
         return await self._runner.start(StartRequest(agent="agent", actor=Actor(owner=owner), input=run_input))

@@ -12,7 +12,12 @@ from tests.bridges.adk.scripted import HANG, Scripted, piece, text
 
 def scripted_agent() -> LlmAgent:
     """An agent as a user would have it: the registry finds the bridge for it."""
-    return LlmAgent(name="scripted", model=Scripted.of(_played, loop=True))
+    return LlmAgent(name="scripted", model=Scripted.of(_played, loop=True), tools=[look])
+
+
+def look(city: str) -> str:
+    """Look at a city."""
+    raise NotImplementedError
 
 
 def _played(request: LlmRequest) -> list[Any]:

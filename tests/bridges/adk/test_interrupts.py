@@ -355,7 +355,7 @@ async def test_a_model_cannot_ask_in_the_name_of_adk(forged: types.Part, is_decl
     tools = [e.Tool(name=name, description="mine", parameters={"type": "object"})] if is_declared else []
     async with talking(root) as talk:
         events = await talk.run(user("u1"), tools=tools)
-    words = short(events)
+    words = [word for word in short(events) if not word.startswith("X ambient:dropped ")]
     shown = next(word for word in words if word.startswith("CA "))
     [failed] = [word for word in words if word.startswith("CR c1 ")]
     assert words == ["RS", f"CS c1 {name}", shown, "CE c1", failed, "TS m1", "TC I cannot.", "TE", "RF"]
@@ -364,13 +364,18 @@ async def test_a_model_cannot_ask_in_the_name_of_adk(forged: types.Part, is_decl
     assert [sorted(request.tools_dict) for request in model.requests] == [["look"], ["look"]]
 
 
-@pytest.mark.parametrize("name", ["set_model_response", "finish_task", "transfer_to_agent", "a b", "x" * 65, "1st", ""])
+ADKS_OWN = ("set_model_response", "finish_task", "transfer_to_agent")
+
+
+@pytest.mark.parametrize("name", [*ADKS_OWN, "a b", "x" * 65, "1st", ""])
 async def test_a_client_cannot_offer_a_tool_that_is_adks_or_that_no_model_takes(name: str) -> None:
     root, model = agent(["A"], tools=[look])
     unfit = e.Tool(name=name, description="mine", parameters={"type": "object"})
     fit = e.Tool(name="paint.it-2", description="fit", parameters={"type": "object"})
+    taken = {"type": "TOOLS", "reason": "name_taken", "names": [name]}
+    reported = [f"X ambient:dropped {taken}"] if name in ADKS_OWN else []
     async with talking(root) as talk:
-        assert await talk.say("u1", tools=[unfit, fit]) == ["RS", "TS m1", "TC A", "TE", "RF"]
+        assert await talk.say("u1", tools=[unfit, fit]) == ["RS", *reported, "TS m1", "TC A", "TE", "RF"]
     assert sorted(model.requests[0].tools_dict) == ["look", "paint.it-2"]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from google.adk.agents import LoopAgent, SequentialAgent
+from google.adk.agents import LlmAgent, LoopAgent, SequentialAgent
 from google.adk.apps import App
 from google.adk.apps.app import ResumabilityConfig
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.adk.tools.base_toolset import BaseToolset
 
 from ambient_runner.errors import InvalidInput
 from ambient_runner.ledger.memory import MemoryLedger
@@ -134,21 +136,53 @@ async def test_tools_of_one_request_are_not_there_in_the_next() -> None:
     assert [sorted(request.tools_dict) for request in model.requests] == [["paint"], []]
 
 
+def dropped(events: Sequence[e.Event]) -> list[Any]:
+    return [event.value for event in events if isinstance(event, e.Custom) and event.name == "ambient:dropped"]
+
+
+TAKEN = {"type": "TOOLS", "reason": "name_taken", "names": ["look"]}
+FORGED = e.Tool(name="look", description="mine", parameters={"type": "object"})
+
+
 async def test_a_tool_of_the_agent_keeps_its_name() -> None:
     root, model = agent([call("look", "b1", city="Rome")], ["Done."], tools=[look])
-    mine = e.Tool(name="look", description="mine", parameters={"type": "object"})
     async with talking(root) as talk:
-        assert await talk.say("u1", tools=[mine]) == [
-            "RS",
-            "CS b1 look",
-            'CA b1 {"city":"Rome"}',
-            "CE b1",
-            'CR b1 {"sky":"clear"}',
-            "TS m1",
-            "TC Done.",
-            "TE",
-            "RF",
-        ]
+        events = await talk.run(user("u1"), tools=[FORGED])
+    assert [word for word in short(events) if not word.startswith("X ")] == [
+        "RS",
+        "CS b1 look",
+        'CA b1 {"city":"Rome"}',
+        "CE b1",
+        'CR b1 {"sky":"clear"}',
+        "TS m1",
+        "TC Done.",
+        "TE",
+        "RF",
+    ]
+    assert dropped(events) == [TAKEN]
+    assert model.calls == 2
+
+
+async def test_a_tool_of_another_agent_of_the_tree_keeps_its_name() -> None:
+    """The agent that lacks the tool was offered the client's, and its call went to the client."""
+    helper = LlmAgent(name="helper", model=Scripted.of(["unused"]), tools=[look])
+    root, model = agent(["Done."], sub_agents=[helper])
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"), tools=[FORGED, PAINT])
+    assert dropped(events) == [TAKEN]
+    assert sorted(model.requests[0].tools_dict) == ["paint", "transfer_to_agent"]
+
+
+async def test_a_tool_of_a_toolset_keeps_its_name() -> None:
+    class Tools(BaseToolset):
+        async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+            return [FunctionTool(look)]
+
+    root, model = agent([call("look", "b1", city="Rome")], ["Done."], tools=[Tools()])
+    async with talking(root) as talk:
+        events = await talk.run(user("u1"), tools=[FORGED])
+    assert 'CR b1 {"sky":"clear"}' in short(events)
+    assert dropped(events) == [TAKEN]
     assert model.calls == 2
 
 

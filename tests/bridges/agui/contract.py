@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import anyio
-from ag_ui.core import RunAgentInput
+from ag_ui.core import AgentCapabilities, RunAgentInput, Tool, ToolsCapabilities
 
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.protocol.encode import encode_sse_without_id
@@ -30,5 +30,13 @@ async def _agent(input: RunAgentInput) -> AsyncIterator[bytes]:
             yield end
 
 
+class _DeclaringAgent:
+    def get_capabilities(self) -> AgentCapabilities:
+        return AgentCapabilities(tools=ToolsCapabilities(items=[Tool(name="look", description="Look at a city.")]))
+
+    def run(self, input: RunAgentInput) -> AsyncIterator[bytes]:
+        return _agent(input)
+
+
 def scripted_bridge() -> AGUIBridge:
-    return AGUIBridge(_agent)
+    return AGUIBridge(_DeclaringAgent())

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ag_ui.core import (
+    AgentCapabilities,
     EventType,
     RunAgentInput,
     RunFinishedEvent,
@@ -19,6 +20,8 @@ from ag_ui.core import (
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
+    Tool,
+    ToolsCapabilities,
 )
 from ag_ui.encoder import EventEncoder
 
@@ -28,6 +31,7 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.errors import ConfigError
 from ambient_runner.ledger.memory import MemoryLedger
+from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.protocol.events import (
     AssistantMessage,
@@ -37,6 +41,8 @@ from ambient_runner.protocol.events import (
     RunError,
     RunFinished,
     TextMessageContent,
+    ToolCallEnd,
+    ToolCallStart,
 )
 from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Run, current_run
@@ -479,3 +485,50 @@ async def test_a_plain_generator_is_an_agent_and_is_stepped_in_a_thread_of_its_r
     assert await answer(plain) == "thread True, run of t"
     _, bridge = load_agent("mine=tests.bridges.agui.test_agents:plain")
     assert isinstance(bridge, AGUIBridge)
+
+
+class Declaring:
+    """An agent that declares its tools as AG-UI has it, and calls one whose result it does not send."""
+
+    def __init__(self) -> None:
+        self.offered: list[str] = []
+
+    def get_capabilities(self) -> AgentCapabilities:
+        return AgentCapabilities(tools=ToolsCapabilities(items=[Tool(name="search", description="Search the web.")]))
+
+    async def run(self, input: RunAgentInput) -> AsyncIterator[Event]:
+        self.offered = [tool.name for tool in input.tools]
+        for event in (
+            ToolCallStart(tool_call_id="c1", tool_call_name="search"),
+            ToolCallEnd(tool_call_id="c1"),
+        ):
+            yield event
+
+
+async def test_a_declared_tool_of_the_agent_is_not_the_clients() -> None:
+    """Its call was reported as one that waits for the client, whose result would have been taken."""
+    agent = Declaring()
+    tools = [e.Tool(name=name, description="the page's") for name in ("search", "paint")]
+    async with serving(agent) as runner:
+        events = await run_once(runner, user("u1"), tools=tools)
+    assert agent.offered == ["paint"]
+    assert [event.value for event in events if isinstance(event, Custom) and event.name == "ambient:dropped"] == [
+        {"type": "TOOLS", "reason": "name_taken", "names": ["search"]}
+    ]
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].outcome == e.Success()
+
+
+async def test_the_tools_that_an_agent_declares_are_listed() -> None:
+    class Asynchronous(Declaring):
+        async def get_capabilities(self) -> Any:
+            return {"tools": {"items": [{"name": "search", "parameters": {"properties": {"q": {}}}}]}}
+
+    class Failing(Declaring):
+        def get_capabilities(self) -> Any:
+            raise RuntimeError("unknown")
+
+    agents = (Declaring(), Asynchronous(), Failing(), Counting(), Declaring)
+    found = [await AGUIBridge(agent).list_tools(PlatformContext()) for agent in agents]
+    assert [[tool.name for tool in tools] for tools in found] == [["search"], ["search"], [], [], []]
+    assert found[1][0].parameters == {"type": "object", "properties": {"q": {}}}

@@ -121,6 +121,25 @@ async def test_a_tool_of_the_agent() -> None:
     assert roles == ["user", "assistant", "tool", "assistant"]
 
 
+async def test_a_tool_of_the_agent_that_the_page_declares_too_is_the_agents() -> None:
+    """The run failed: pydantic-ai refuses two tools of the same name, so any client could stop the agent."""
+    scripted = Scripted([call("get_weather", '{"city": "Oslo"}', "c1")], ["Sunny."])
+    forged = {**BACKGROUND, "name": "get_weather"}
+    async with client_of(example("agui_pydantic_ai").create(scripted.model, SETTINGS)) as client:
+        events = await post(client, run_body("weather?", tools=[forged, BACKGROUND]))
+    assert (words(events), events[-1]["outcome"]) == ("Sunny.", {"type": "success"})
+    assert scripted.tools == [["get_weather", "change_background"]] * 2
+    assert [event["value"] for event in events if event.get("name") == "ambient:dropped"] == [
+        {"type": "TOOLS", "reason": "name_taken", "names": ["get_weather"]}
+    ]
+
+
+async def test_the_function_tools_of_the_agent_are_listed() -> None:
+    async with client_of(example("agui_pydantic_ai").create(Scripted().model, SETTINGS)) as client:
+        (found,) = (await client.get("/tools")).json()["tools"]
+    assert (found["name"], found["parameters"]["required"]) == ("get_weather", ["city"])
+
+
 async def test_a_tool_of_the_page() -> None:
     scripted = Scripted([call("change_background", '{"background": "teal"}', "c1")], ["It is teal now."])
     async with client_of(example("agui_pydantic_ai").create(scripted.model, SETTINGS)) as client:

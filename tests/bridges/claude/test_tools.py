@@ -228,6 +228,26 @@ async def test_a_tool_that_cannot_be_offered_is_left_out(tmp_path: Path) -> None
     assert ours == ["mcp__ambient__change_background"]
 
 
+async def test_a_tool_with_the_name_of_one_that_claude_has_is_left_out_and_reported(tmp_path: Path) -> None:
+    """The names of MCP tools too, and those that the CLI makes the same: their calls could be taken for the client's."""
+
+    @tool("paint.wall", "Paint a wall", {"color": str})
+    async def paint_wall(arguments: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    names = ["Bash", "mcp__weather__get_weather", "update_state", "paint_wall"]
+    forged = [msgspec.structs.replace(PAINT, name=name) for name in names]
+    async with claude(tmp_path, context={"custom_tools": [paint_wall]}) as world:
+        thread = world.thread(tools=[*forged, PAINT])
+        await thread.say("walrus differs")
+    offered = [one["function"] for one in model_request("walrus differs")["tools"]]
+    ours = {one["name"]: one["description"] for one in offered if "ambient" in one["name"]}
+    assert ours == {"mcp__ambient__change_background": PAINT.description, "mcp__ambient__paint_wall": "Paint a wall"}
+    assert [
+        event.value for event in thread.events if isinstance(event, e.Custom) and event.name == "ambient:dropped"
+    ] == [{"type": "TOOLS", "reason": "name_taken", "names": names}]
+
+
 async def test_an_agent_that_claude_sends_out_is_a_subagent_of_its_call(tmp_path: Path) -> None:
     async with claude(tmp_path) as world:
         note(tmp_path)

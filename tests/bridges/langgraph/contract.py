@@ -8,12 +8,12 @@ import anyio
 from langgraph.checkpoint.memory import InMemorySaver
 
 from tests.bridges.langgraph.scripted import ScriptedModel, Turn, says
-from tests.bridges.langgraph.world import agent_graph
+from tests.bridges.langgraph.world import agent_graph, get_weather
 
 
 def scripted_graph() -> Any:
     """A compiled graph as it is: the server finds the bridge by its class."""
-    return agent_graph(ScriptedModel(script=_played), checkpointer=InMemorySaver())
+    return agent_graph(ScriptedModel(script=_played), get_weather, checkpointer=InMemorySaver())
 
 
 def _played(messages: list[Any]) -> Turn:

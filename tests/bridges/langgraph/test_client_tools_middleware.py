@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState
+from langgraph.prebuilt import ToolNode
 
-from ambient_runner.langgraph import ClientTools
+from ambient_runner.langgraph import ClientTools, backend_tools
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
-from tests.bridges.langgraph.world import agent_graph, get_weather, langgraph, yes
+from tests.bridges.langgraph.world import agent_graph, get_weather, in_a_row, langgraph, yes
 
 SHOW_MAP = e.Tool(name="show_map", description="Show a city.", parameters={"type": "object", "properties": {}})
 ROME = '{"city": "Rome"}'
@@ -81,7 +85,21 @@ async def test_a_tool_of_the_agent_with_the_same_name_is_the_agents() -> None:
     async with langgraph(agent(model, get_weather), tools=[own]) as thread:
         assert (await thread.say("go"))[-1] == "RF success"
         assert thread.text() == "Done."
+        assert dropped(thread.seen) == [{"type": "TOOLS", "reason": "name_taken", "names": ["get_weather"]}]
     assert model.bound == ["get_weather"]
+
+
+async def test_a_tool_of_a_hidden_graph_is_executed_there_whatever_the_client_declares() -> None:
+    """The graph in a node is not found by the SDK: its call was left to the client, and nothing executed it."""
+    inner_graphs = [backend_tools(ToolNode([get_weather]))]
+
+    async def call_hidden_graph(state: MessagesState, config: RunnableConfig) -> Any:
+        request = AIMessage("", tool_calls=[{"name": "get_weather", "args": {"city": "Rome"}, "id": "c1"}])
+        return {"messages": [request, *(await inner_graphs[0]({"messages": [request]}, config))["messages"]]}
+
+    own = e.Tool(name="get_weather", description="forged", parameters={})
+    async with langgraph(in_a_row(call_hidden_graph), tools=[own]) as thread:
+        assert 'CR c1 "sunny in Rome"' in await thread.say("go")
 
 
 async def test_without_the_middleware_a_clients_tools_are_reported_as_dropped(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+from strands import tool
 
 from ambient_runner.bridges.base import PlatformBridge
 from ambient_runner.bridges.strands.bridge import StrandsBridge
@@ -13,7 +14,13 @@ from tests.bridges.strands.world import agent_of
 
 
 def scripted_bridge() -> PlatformBridge:
-    return StrandsBridge(agent_of(ScriptedModel(script=_played)))
+    return StrandsBridge(agent_of(ScriptedModel(script=_played), look))
+
+
+@tool
+def look(city: str) -> str:
+    """Look at a city."""
+    raise NotImplementedError
 
 
 def _played(messages: list[Any]) -> Turn:

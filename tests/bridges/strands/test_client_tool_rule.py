@@ -22,6 +22,7 @@ from tests.server.demo_server import SETTINGS, client_of, frames, run_body
 
 RED = '{"color": "red"}'
 HALTS = ["CS f1 change_background < m1", f"CA f1 {RED}", "CE f1", "MS", "RF waits for f1"]
+TAKEN = {"type": "TOOLS", "reason": "name_taken", "names": ["change_background"]}
 executed: list[str] = []
 
 
@@ -104,8 +105,21 @@ async def test_the_model_gets_one_tool_with_the_description_of_the_agent() -> No
 async def test_a_tool_that_is_kept_on_the_server_is_executed_there(config: StrandsAgentConfig) -> None:
     model = red_then_done()
     agent = StrandsAgent(agent_of(model, change_background), config=config)
-    await stream(agent, e.UserMessage(id="u1", content="red please"))
+    events = await stream(agent, e.UserMessage(id="u1", content="red please"))
     assert (len(model.saw), executed) == (2, ["red"])
+    assert [event.value for event in events if event.type is ag.EventType.CUSTOM] == [TAKEN]
+
+
+async def test_a_name_that_differs_only_in_hyphens_is_the_agents_as_for_the_sdk() -> None:
+    """The SDK refuses two such tools in one agent. The model was offered both, and a call of the client's skipped the agent's rules."""
+    model = ScriptedModel(says("ok"))
+    variant = e.Tool(name="change-background", description="forged", parameters={})
+    config = StrandsAgentConfig({"change_background": ToolBehavior(client_may_answer=False)})
+    async with strands(agent_of(model, change_background), config, tools=[variant]) as thread:
+        await thread.say("hi")
+        dropped = [event.value for event in thread.events if isinstance(event, e.Custom)]
+    assert [spec["name"] for spec in model.tools] == ["change_background"]
+    assert dropped == [{**TAKEN, "names": ["change-background"]}]
 
 
 async def test_a_tool_that_needs_approval_cannot_be_executed_by_the_client() -> None:

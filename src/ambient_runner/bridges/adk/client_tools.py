@@ -18,15 +18,14 @@ from ambient_runner.bridges.toolkit.tool_schemas import callable_tools, clean_sc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from google.adk.models.llm_request import LlmRequest
     from google.adk.tools import ToolContext
 
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["ClientTool", "create_client_tools", "offer_tools"]
+__all__ = ["RESERVED_NAMES", "ClientTool", "create_client_tools"]
 
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_RESERVED = INTERRUPT_CALLS | INTERNAL_TOOLS | {"transfer_to_agent"}
+RESERVED_NAMES = INTERRUPT_CALLS | INTERNAL_TOOLS | {"transfer_to_agent"}
 """Tool names with a special meaning in ADK."""
 
 
@@ -35,6 +34,8 @@ class ClientTool(BaseTool):
 
     def __init__(self, tool: Tool) -> None:
         super().__init__(name=tool.name, description=tool.description, is_long_running=True)
+        self.declared_name = tool.name
+        """The client's name of it. A toolset may offer it under a name with a prefix."""
         self._schema = clean_schema(tool.parameters, dialect="gemini")
 
     def _get_declaration(self) -> types.FunctionDeclaration:
@@ -47,10 +48,5 @@ class ClientTool(BaseTool):
 
 
 def create_client_tools(tools: Sequence[Tool]) -> list[ClientTool]:
-    """Return the client's tools that the model can call, as ADK tools."""
-    return [ClientTool(tool) for tool in callable_tools(tools, pattern=_TOOL_NAME, reserved=_RESERVED)]
-
-
-def offer_tools(request: LlmRequest, tools: Sequence[ClientTool]) -> None:
-    """Add the client's tools to a model request. A tool of the agent with the same name takes precedence."""
-    request.append_tools([tool for tool in tools if tool.name not in request.tools_dict])
+    """Return the client's tools whose names ADK accepts, as ADK tools."""
+    return [ClientTool(tool) for tool in callable_tools(tools, pattern=_TOOL_NAME)]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
-from ambient_runner.bridges.adk.client_tools import create_client_tools, offer_tools
+from ambient_runner.bridges.adk.client_tools import RESERVED_NAMES, create_client_tools
 from ambient_runner.bridges.adk.messages import exceeds_max_depth, mark_initial_result
 from ambient_runner.bridges.toolkit.tool_call_ids import allocate_tool_call_id
+from ambient_runner.bridges.toolkit.tool_schemas import name_taken_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.adk.client_tools import ClientTool
     from ambient_runner.bridges.adk.client_toolset import ClientToolset
-    from ambient_runner.protocol.events import Tool
+    from ambient_runner.protocol.events import Event, Tool
 
 __all__ = ["PAUSED_KEY", "RunPlugin"]
 
@@ -39,7 +40,8 @@ PAUSED_KEY = "ambient_paused"
 class RunPlugin(BasePlugin):
     """`is_halted` returns True if an agent on a branch has to wait; `agents` are those that get the client's tools, None for all.
 
-    An agent in `toolsets` gets what its toolsets offer. With `waits_for_long_running_tools`, the result of a long-running tool's function
+    An agent in `toolsets` gets what its toolsets offer. `own_tools` are names of the agents' tools as far as they are known before the run;
+    those of toolsets are known with the model request. With `waits_for_long_running_tools`, the result of a long-running tool's function
     does not answer the call.
     """
 
@@ -50,12 +52,16 @@ class RunPlugin(BasePlugin):
         *,
         agents: Collection[str] | None = None,
         toolsets: Mapping[str, Sequence[ClientToolset]] | None = None,
+        own_tools: Collection[str] = (),
         instructions: Sequence[str] = (),
         waits_for_long_running_tools: bool = False,
     ) -> None:
         super().__init__(name="ambient_runner")
         self._waits_for_long_running_tools = waits_for_long_running_tools
         self._tools: list[ClientTool] = []
+        self._own_names = RESERVED_NAMES.union(own_tools)
+        self._taken_names: dict[str, None] = {}
+        self._reported_names: set[str] = set()
         self._is_halted = is_halted
         self._session = session
         self._agents = agents
@@ -83,10 +89,22 @@ class RunPlugin(BasePlugin):
             return None  # an agent used as a tool has its own session, in which no client can answer
         if self._is_halted(callback_context.branch):
             return LlmResponse(custom_metadata={PAUSED_KEY: True})
-        offer_tools(llm_request, self._tools_for(callback_context))
+        self._offer_tools(llm_request, self._tools_for(callback_context))
         if self._instructions:
             llm_request.append_instructions(self._instructions)
         return None
+
+    def take_dropped_events(self) -> list[Event]:
+        """Return the event for the client's tools that were left out since the last call; nothing if there are none."""
+        names = [name for name in self._taken_names if name not in self._reported_names]
+        self._reported_names.update(names)
+        return name_taken_events(names)
+
+    def _offer_tools(self, request: LlmRequest, tools: Sequence[ClientTool]) -> None:
+        """Add the client's tools to a model request, without those whose name a tool of an agent has."""
+        taken = [tool for tool in tools if tool.name in self._own_names or tool.name in request.tools_dict]
+        self._taken_names |= dict.fromkeys(tool.declared_name for tool in taken)
+        request.append_tools([tool for tool in tools if tool not in taken])
 
     def _tools_for(self, context: CallbackContext) -> list[ClientTool]:
         """Return the client's tools that the calling agent may use."""

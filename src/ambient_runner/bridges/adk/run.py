@@ -78,6 +78,7 @@ class ADKRun:
             location.session,
             agents=bridge.client_tools_for,
             toolsets=bridge.client_toolsets,
+            own_tools=bridge.own_tool_names,
             instructions=instructions,
             waits_for_long_running_tools=bridge.waits_for_long_running_tools,
         )
@@ -145,6 +146,8 @@ class ADKRun:
         for message in adk_input.messages:
             async with aclosing(hooks.adk_events(self._start_adk(message))) as natives:
                 async for native in natives:
+                    for event in self._plugin.take_dropped_events():
+                        yield event
                     if _is_paused(native):
                         if native.branch is None:
                             return

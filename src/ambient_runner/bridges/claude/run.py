@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ambient_runner.bridges.claude.client_tools import PendingCall
+from ambient_runner.bridges.claude.client_tools import PendingCall, build_toolbox
 from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost, to_bridge_error
 from ambient_runner.bridges.claude.interrupts import PermissionRequest, is_executed, to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch
@@ -95,6 +95,8 @@ class ClaudeRun:
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Run a turn until it ends, or until the process waits for an answer or a tool result. Raises: BridgeError."""
+        for event in build_toolbox(self._context.run_input.tools, self._platform.custom_tools).dropped_events():
+            yield event
         new_input, session = self._context.new_input, self.session
         is_answer = session is not None and session.waits_for(new_input)
         if session is None or not is_answer:

@@ -66,7 +66,7 @@ class LangGraphAdapter:
             storage_id=graph.storage_id(run_input.thread_id if run is None else qualified_thread_id(run.thread)),
             memory=memory,
             new_ids=None if run is None else run.new_ids,
-            client_tools=Toolbox(callable_tools(run_input.tools), schema.tool_names).client_tools,
+            tools=Toolbox(callable_tools(run_input.tools), schema.tool_names),
             platform=self._platform,
             call_ids=ToolCallIds(
                 run_input.messages, memory.aliases if memory else {}, memory.message_ids if memory else {}

@@ -33,7 +33,7 @@ from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, to_turns, unanswered_tool_calls
 from ambient_runner.protocol.events import Interrupted, RunError
-from ambient_runner.protocol.limits import dropped_event
+from ambient_runner.protocol.limits import dropped_tools
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -171,7 +171,12 @@ class LangGraphRun:
         self._history.add_known(plan.stored_messages, is_stored=True)
         self._edits_with_answer = plan.edits_with_answer
         snapshot: list[Event] = [self._state.snapshot()] if self._state.value else []
-        return [*snapshot, *interrupt_lapsed_events(plan.lapsed_ids), *self._remember(is_whole=False)]
+        return [
+            *snapshot,
+            *self._context.tools.dropped_events(),
+            *interrupt_lapsed_events(plan.lapsed_ids),
+            *self._remember(is_whole=False),
+        ]
 
     async def _graph_context(self) -> dict[str, Any] | None:
         """Return the run's context: what the client may set, overridden by what the hook returns. None if the graph takes none."""
@@ -251,7 +256,7 @@ class LangGraphRun:
                 self._context.run_input.thread_id,
                 ", ".join(names),
             )
-        return [dropped_event("TOOLS", "not_offered", names=names)] if names else []
+        return dropped_tools("not_offered", names)
 
     async def _roll_back_state(self, error: RunnerError) -> list[Event]:
         """Remove the client's changes of the state that the graph could not use: every later run would fail on them.
@@ -300,7 +305,7 @@ def _select_members(value: Any, names: Collection[str]) -> dict[str, Any]:
 def _translator_context(context: RunContext) -> TranslatorContext:
     messages, config = context.run_input.messages, context.config
     return TranslatorContext(
-        client_tools=frozenset(context.client_tools),
+        client_tools=frozenset(context.tools.client_tools),
         message_ids=frozenset([*(message.id for message in messages), *context.call_ids.message_ids]),
         earlier_calls={call.id: call.function.name for call in unanswered_tool_calls(messages)},
         messages_key=config.messages_key,

@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.graph import Graph, StateSchema
     from ambient_runner.bridges.langgraph.memory import GraphMemory
     from ambient_runner.bridges.langgraph.tool_call_ids import StoredMessages, ToolCallIds
+    from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
     from ambient_runner.bridges.toolkit.turns import NewInput
-    from ambient_runner.protocol.events import Message, ResumeEntry, RunAgentInput, Tool
+    from ambient_runner.protocol.events import Message, ResumeEntry, RunAgentInput
 
 __all__ = ["GraphInput", "RunContext", "forwarded_prop", "plan_input", "raised_interrupts", "read_injected_state"]
 
@@ -80,8 +81,8 @@ class RunContext:
     memory: GraphMemory | None
     new_ids: Collection[str] | None
     """Ids of the messages this run adds; None without a server."""
-    client_tools: Mapping[str, Tool]
-    """The client's tools by name, without those the graph has itself."""
+    tools: Toolbox
+    """The client's tools, without those the graph has itself."""
     platform: Mapping[str, Any]
     """The platform's settings that have a value."""
     call_ids: ToolCallIds
@@ -505,7 +506,7 @@ def _request_data(context: RunContext) -> dict[str, Any]:
     """Return what nodes can read of the request (`request.py`)."""
     entries = context.run_input.context
     return {
-        "tools": OfferedTools(tool_specs(context.client_tools.values())),
+        "tools": OfferedTools(tool_specs(context.tools.client_tools.values())),
         "context": [{"description": entry.description, "value": entry.value} for entry in entries],
         "platform": dict(context.platform),
     }

@@ -12,7 +12,7 @@ from ambient_runner.bridges.strands.errors import to_bridge_error
 from ambient_runner.bridges.strands.outcome import build_run_finished, stop_reason_events
 from ambient_runner.bridges.strands.run_input import build_run_context
 from ambient_runner.bridges.strands.tool_behaviors import ToolBehaviors
-from ambient_runner.bridges.strands.tool_names import select_tools
+from ambient_runner.bridges.strands.tool_names import normalize_tool_name, select_tools
 from ambient_runner.bridges.strands.translate import MARKER_TYPES, Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.memory import memory_events
@@ -75,7 +75,13 @@ class StrandsRun:
         self._driver = driver = await self._drivers.acquire(self._agui_input)
         if self._state.value or self._has_input_state():
             yield self._state.snapshot()
-        tools = Toolbox(callable_tools(self._run_input.tools), self._config.server_tools(driver.tool_names))
+        tools = Toolbox(
+            callable_tools(self._run_input.tools),
+            self._config.server_tools(driver.tool_names),
+            normalize=normalize_tool_name,
+        )
+        for event in tools.dropped_events():
+            yield event
         context, hook_errors = await build_run_context(
             self._run_input, self._agui_input, tools, self._config, self._stored
         )

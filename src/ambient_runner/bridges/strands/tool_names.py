@@ -1,4 +1,4 @@
-"""Selection of the agent's tools for one run, by the configured `template_tools_provider`.
+"""Names of the agent's tools: how the SDK compares them, and those of one run, by the configured `template_tools_provider`.
 
 The tools stay registered: the others are not offered to the model, and a call of one is refused.
 """
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.strands.config import StrandsAgentConfig
 
-__all__ = ["TemplateToolsSelectionError", "select_tools", "selected_names"]
+__all__ = ["TemplateToolsSelectionError", "normalize_tool_name", "select_tools", "selected_names"]
 
 logger = logging.getLogger(__name__)
 
 
 class TemplateToolsSelectionError(ValueError):
     """A `template_tools_provider` must return tools or their names in a list, set or other iterable, or None."""
+
+
+def normalize_tool_name(name: str) -> str:
+    """Return the form in which the SDK compares names: an agent cannot have two tools whose names differ only in `-` and `_`."""
+    return name.replace("-", "_")
 
 
 async def select_tools(
