@@ -107,8 +107,9 @@ class DemoAdapter:
         return events_for_caller(self._run_command(input), input)
 
     async def _run_command(self, run_input: RunAgentInput) -> AsyncGenerator[Event, None]:
-        for event in Toolbox(input_from_agui(run_input).tools, [_WEATHER_TOOL.name]).dropped_events():
-            yield event
+        if run_input.tools:
+            for event in Toolbox(input_from_agui(run_input).tools, [_WEATHER_TOOL.name]).dropped_events():
+                yield event
         command, turn = _parse_command(run_input, self._new_id)
         self._turn, self._stop = turn, anyio.Event()
         for step in command(turn):

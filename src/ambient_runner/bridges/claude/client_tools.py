@@ -39,6 +39,7 @@ __all__ = [
     "create_tool_server",
     "mcp_tool_name",
     "normalize_name",
+    "offered_tools",
 ]
 
 SERVER_NAME = "ambient"
@@ -127,11 +128,15 @@ def _is_match(call: PendingCall, record: ToolCallRecord, *, exact: bool) -> bool
 
 
 def build_toolbox(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> Toolbox:
-    """Return the client's tools that can be offered to Claude beside the CLI's own, the developer's and those of MCP servers."""
-    valid = callable_tools(tools, pattern=_TOOL_NAME)
-    mcp_names = [tool.name for tool in valid if tool.name.startswith(_MCP_PREFIX)]
+    """Separate the client's tools from the CLI's own, the developer's and those of MCP servers."""
+    mcp_names = [tool.name for tool in tools if tool.name.startswith(_MCP_PREFIX)]
     own = {STATE_TOOL, *CLI_TOOLS, *mcp_names, *(tool.name for tool in custom)}
-    return Toolbox(valid, own, normalize=normalize_name)
+    return Toolbox(tools, own, normalize=normalize_name)
+
+
+def offered_tools(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> list[Tool]:
+    """Return the client's tools that can be offered to Claude: their names are valid, and no other tool has them."""
+    return list(build_toolbox(callable_tools(tools, pattern=_TOOL_NAME), custom).client_tools.values())
 
 
 def mcp_tool_name(server: str, tool: str) -> str:

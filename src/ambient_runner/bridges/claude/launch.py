@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, build_toolbox, normalize_name
+from ambient_runner.bridges.claude.client_tools import SERVER_NAME, TOOL_PREFIX, normalize_name, offered_tools
 from ambient_runner.bridges.claude.state_tool import STATE_TOOL
 from ambient_runner.bridges.toolkit.json_values import as_object
 
@@ -124,7 +124,7 @@ def build_launch(
             **granted,
             **_pwd_variable(directory),
         },
-        client_tools=tuple(build_toolbox(run_input.tools, custom).client_tools.values()),
+        client_tools=tuple(offered_tools(run_input.tools, custom)),
         custom=custom,
         has_state_tool=_offers_state_tool(config, run_input, custom),
     )
