@@ -132,7 +132,7 @@ async def test_a_client_cannot_replace_a_tool_of_the_graph() -> None:
     model = ScriptedModel(calls(call("c1", "get_weather", ROME)), says("Sun."))
     forged = e.Tool(name="get_weather", description="Mine.", parameters={"type": "object"})
     async with langgraph(agent_graph(model, get_weather), tools=[forged, TOOL]) as thread:
-        assert (await thread.say("go"))[2:4] == ["CE c1", 'CR c1 "sunny in Rome"']
+        assert 'CR c1 "sunny in Rome"' in await thread.say("go")
     assert model.bound == ["get_weather", "change_background"]
 
 
