@@ -126,6 +126,7 @@ def test_the_root_may_be_replaced_and_hidden_keys_stay() -> None:
         [operation("add", "/a/constructor/b", value=1)],
         [operation("copy", "/a", **{"from": "/prototype"})],
         [operation("add", "/a", value=[{"__proto__": {}}])],
+        [operation("add", "", value={"a": {"constructor": 1}})],
         [operation("test", "", value={})] * 1001,
     ],
 )

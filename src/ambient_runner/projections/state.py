@@ -169,9 +169,14 @@ class SharedState:
         """Return the whole state after a client sent its own: visible keys are replaced, hidden ones stay.
 
         An absent or empty state changes nothing; nor does one that is not an object while there are hidden keys.
+        Raises: InvalidPatch if it has keys that change JavaScript prototypes, as a patch with them is refused. Those that the agent has
+        set stay.
         """
         if incoming is None or incoming == {}:
             return self.value
+        added = _prototype_paths(incoming)
+        if added and added - _prototype_paths(self.value):
+            raise InvalidPatch("`state` has the key `__proto__`, `constructor` or `prototype`. Rename it.")
         hidden_part = self._hidden_part(hidden)
         if not is_object(incoming):
             return self.value if hidden_part else incoming
@@ -230,7 +235,7 @@ def _check_operation(operation: Any) -> dict[str, Any]:
     _check_pointer(operation.get("path"))
     if needed == "from":
         _check_pointer(operation["from"])
-    if needed == "value" and _has_proto_key(operation["value"]):
+    if needed == "value" and _prototype_paths(operation["value"]):
         raise InvalidPatch
     return operation
 
@@ -242,8 +247,12 @@ def _check_pointer(pointer: Any) -> None:
         raise InvalidPatch
 
 
-def _has_proto_key(value: Any) -> bool:
-    """Return True if an object anywhere in the value has the key `__proto__`."""
-    if is_object(value):
-        return "__proto__" in value or any(map(_has_proto_key, value.values()))
-    return is_array(value) and any(map(_has_proto_key, value))
+def _prototype_paths(value: Any) -> set[tuple[str | int, ...]]:
+    """Return the paths of the keys in a value that change the prototype of JavaScript objects."""
+    members = value.items() if is_object(value) else enumerate(value) if is_array(value) else ()
+    found: set[tuple[str | int, ...]] = set()
+    for key, item in members:
+        if key in _PROTOTYPE_KEYS:
+            found.add((key,))
+        found.update((key, *path) for path in _prototype_paths(item))
+    return found
