@@ -127,7 +127,7 @@ MODULE_WORDS = frozenset(
     credentials decisions decode delta deltas demo detection dir direct doctor driver edits emitted encode encoded encodings end entries
     environment erasure error errors event events execution exporter external facts fanout feedback fetch files form format frames
     framing git graph guard guessability held history home hooks host http identity ids import index input instrumentation interrupt
-    interrupts isolate items jobs json langgraph launch layout ledger lenient limits loader local log logging logins loop main
+    interrupts isolate items jobs json langgraph launch layout ledger lenient limits loader local log logging logins loop lowering main
     maintenance manifest mcp memory message messages metrics middleware models monitor multi names needles open option options orphan
     outcome page parsers parsing parts patch patterns pipeline platform pointer pool predict private process profiles projections prompt
     protocol pydantic queries read reader reaper reattach records redaction redactor registry remote render repair repos request

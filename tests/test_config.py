@@ -71,6 +71,8 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_hosts = ["a.example", "b.example"]
         allowed_origins = ["https://a.example"]
         pass_headers = ["X-Tenant"]
+        forwarded_props = ["theme"]
+        adopt_history = false
         client = "0.0.42"
         log_level = "debug"
         log_format = "json"
@@ -139,6 +141,8 @@ def test_every_option_can_be_written_in_the_file() -> None:
         allowed_hosts=("a.example", "b.example"),
         allowed_origins=("https://a.example",),
         pass_headers=("x-tenant",),
+        forwarded_props=("theme",),
+        adopt_history=False,
         client="0.0.42",
         agents=("mine=package.module:bridge", "copy=demo"),
         log_level="debug",
@@ -192,6 +196,8 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "allowed_hosts": "a, b",
         "allowed_origins": "c",
         "pass_headers": "X-Tenant",
+        "forwarded_props": "ALL",
+        "adopt_history": "no",
         "client": "0.0.42",
         "agents": "demo,mine=p:a",
         "middleware": "audit,my_project.audit:log_runs",
@@ -241,6 +247,8 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         allowed_hosts=("a", "b"),
         allowed_origins=("c",),
         pass_headers=("x-tenant",),
+        forwarded_props="all",
+        adopt_history=False,
         client="0.0.42",
         agents=("demo", "mine=p:a"),
         middleware=("audit", "my_project.audit:log_runs"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from ambient_runner.protocol.events import (
     UserMessage,
 )
 from ambient_runner.runs.event_reader import follow_run
+from ambient_runner.runs.lowering import HTTPS_ONLY, PropRules
 from ambient_runner.runs.run import Actor, Middleware, Run, Started, StartRequest
 from ambient_runner.runs.runner import Runner
 
@@ -56,6 +57,8 @@ class ScriptedAgent:
         self.middleware = middleware
         self.default_prompt = default_prompt
         self.restates_messages = restates_messages
+        self.forwarded_props: PropRules = {}
+        self.media_url_schemes: Collection[str] = HTTPS_ONLY
         self.seen: list[RunAgentInput] = []
         self.closed = False
         self._script = script

@@ -93,7 +93,7 @@ def add_strands_fastapi_endpoint(
         app,
         agents=build_strands_agents(agent),
         prefix=path,
-        settings=_with_origins(settings or read_settings(), origins),
+        settings=_with_origins((settings or read_settings()).with_all_props(), origins),
         authorize=authorize,
         middleware=middleware,
         prepare_run=invocation_state_hook(invocation_state_provider),

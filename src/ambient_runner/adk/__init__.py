@@ -91,7 +91,7 @@ class SSEService:
             raise ConfigError(
                 "SSEService needs a config_context that identifies the user of a request: ConfigContext(user_id=…)."
             )
-        settings = settings or read_settings()
+        settings = (settings or read_settings()).with_all_props()
         handlers = handler_context or HandlerContext()
         self.bridge = ADKBridge(
             agent,

@@ -39,14 +39,17 @@ from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import Tool
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.run import as_current_run
+from ambient_runner.runs.lowering import merge_prop_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ag_ui.core import RunAgentInput
 
     from ambient_runner.bridges.base import Adapter, PlatformBridge
+    from ambient_runner.config.settings import PropNames
     from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.lowering import PropRules
     from ambient_runner.runs.run import Actor, Middleware, Run
 
 _LIST_TIMEOUT = 30.0
@@ -71,6 +74,7 @@ class _CachedAdapter:
 class AgentHost:
     """One bridge under one name. `context` returns the PlatformContext of a run; the adapter is replaced when it changes.
 
+    `forwarded_props` are the keys of a client's `forwardedProps` that the settings list; None if they list none.
     At most `max_adapters` idle adapters are cached, each for `idle_timeout` seconds after its last run.
     """
 
@@ -82,6 +86,7 @@ class AgentHost:
         context: Callable[[Run], PlatformContext] | None = None,
         max_adapters: int = 256,
         idle_timeout: float = 900.0,
+        forwarded_props: PropNames | None = None,
     ) -> None:
         self.name = check_agent_name(name)
         self.bridge = bridge
@@ -89,6 +94,8 @@ class AgentHost:
         self.middleware: Sequence[Middleware] = tuple(bridge.middleware())
         self.default_prompt = bridge.default_prompt
         self.restates_messages = bridge.restates_messages
+        self.forwarded_props: PropRules = merge_prop_rules(bridge.forwarded_props, forwarded_props)
+        self.media_url_schemes: Collection[str] = frozenset(bridge.media_url_schemes)
         self._context = context or default_context
         self._max_adapters = max_adapters
         self._idle_timeout = idle_timeout

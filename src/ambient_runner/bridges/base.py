@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.private_entries import MEMORY_EVENT
 from ambient_runner.protocol.events import Custom
+from ambient_runner.runs.lowering import HTTPS_ONLY, PropRule
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -191,6 +192,15 @@ class PlatformBridge(ABC):
     restates_messages: bool = True
     """True if a MESSAGES_SNAPSHOT of an adapter restates the messages of the thread. False ignores it: the adapter's snapshots are
     partial, or it sends none."""
+
+    forwarded_props: Mapping[str, PropRule] | Sequence[str] = ()
+    """Keys of a client's `forwardedProps` that this bridge reads: names, or rules by name; `"all"` for everything.
+
+    Others reach the agent if the setting `forwarded_props` lists them.
+    """
+
+    media_url_schemes: Collection[str] = HTTPS_ONLY
+    """Schemes of the media URLs in a client's messages that are accepted. Add `http` only if the bridge itself checks what it fetches."""
 
     def middleware(self) -> Sequence[Middleware]:
         """Return the middleware for this bridge's runs, outermost first. It runs inside the server's middleware, which sees its events."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from ambient_runner.config.options import ENV_PREFIX, OPTIONS
-from ambient_runner.config.parsers import parse_seconds, parse_text, parse_version, parse_web_url
+from ambient_runner.config.parsers import parse_prop_names, parse_seconds, parse_text, parse_version, parse_web_url
 from ambient_runner.config.secret_values import with_secrets
 from ambient_runner.config.settings import (
     AgentSettings,
@@ -179,7 +179,12 @@ def _agent_entry(name: str, entry: object, path: Path) -> str | AgentSettings:
     return AgentSettings(name=name, options=options, source=str(path), **cast("dict[str, Any]", seconds | targets))
 
 
-_AGENT_KEYS: dict[str, Parser] = {"bridge": parse_text, "use": parse_text, "client": parse_version}
+_AGENT_KEYS: dict[str, Parser] = {
+    "bridge": parse_text,
+    "use": parse_text,
+    "client": parse_version,
+    "forwarded_props": parse_prop_names,
+}
 _AGENT_TIMEOUTS = {"idle": "idle_timeout", "total": "total_timeout"}
 
 

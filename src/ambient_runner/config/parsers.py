@@ -13,7 +13,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from ambient_runner.config.secret_patterns import SECRET_PATTERNS, SecretPattern, compile_pattern
-from ambient_runner.config.settings import AgentSettings
+from ambient_runner.config.settings import AgentSettings, PropNames
 
 Parser = Callable[[object], object]
 
@@ -147,6 +147,15 @@ def parse_agents(value: object) -> tuple[str | AgentSettings, ...]:
 
 def parse_lower_names(value: object) -> tuple[str, ...]:
     return tuple(name.lower() for name in parse_names(value))
+
+
+def parse_prop_names(value: object) -> PropNames:
+    """Return the keys of `forwardedProps` that are listed, or `all`. In an array, `all` is a key."""
+    if isinstance(value, str) and value.strip().lower() == "all":
+        return "all"
+    with suppress(ValueError):
+        return parse_names(value)
+    raise ValueError('"all" or a list of names, in a variable separated by commas')
 
 
 def parse_trace_targets(value: object) -> tuple[str, ...]:

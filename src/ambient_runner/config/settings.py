@@ -18,6 +18,8 @@ OnBusy = Literal["reject", "queue", "supersede", "join"]
 OnDisconnect = Literal["continue", "stop"]
 OnPendingInterrupt = Literal["cancel", "reject"]
 History = Literal["server", "client"]
+PropNames = tuple[str, ...] | Literal["all"]
+"""Keys of `forwardedProps`, or all of them."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
@@ -49,6 +51,8 @@ class AgentSettings:
     """Seconds from start to end of a run; None for the server's setting."""
     client: str = ""
     """Version of the `@ag-ui/client` of the agent's pages, for those that do not declare it; empty for the server's setting."""
+    forwarded_props: PropNames | None = None
+    """Keys of `forwardedProps` that reach the agent besides those its bridge reads; None for the server's setting."""
     options: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """All other keys: settings of the bridge. They are checked when the bridge is created."""
     source: str = "ambient.toml"
@@ -104,6 +108,8 @@ class Settings:
     on_pending_interrupt: OnPendingInterrupt | None = None
     """A new message that answers no open interrupt: cancel the interrupts, or reject it. None: by the version of the client."""
     history: History | None = None
+    adopt_history: bool = True
+    """True if the first run of an unknown thread adopts the assistant's text that the client sends (history `server`)."""
     timeouts: Timeouts = Timeouts()
     adapters_kept: int = 256
     adapter_idle: float = 900.0
@@ -118,6 +124,8 @@ class Settings:
     """Version of the `@ag-ui/client` that clients use if they do not declare one; empty for 0.0.49 to 0.0.58."""
     pass_headers: tuple[str, ...] = ()
     """Names of request headers, in lower case, that agents may see (`current_run().headers`)."""
+    forwarded_props: PropNames | None = None
+    """Keys of `forwardedProps` that reach agents besides those their bridges read. None: none, and all in compatibility endpoints."""
     agents: tuple[str | AgentSettings, ...] = ()
     """Agents: specs (`name` or `name=package.module:attribute`) and tables, as `load_agents` takes them."""
     configured_agents: tuple[str | AgentSettings, ...] = field(default=(), repr=False, compare=False)
@@ -180,6 +188,15 @@ class Settings:
         """Return the client version to assume for an agent's clients that declare none: that of its table, else the server's."""
         table = self._table_of(agent)
         return (table.client if table else "") or self.client
+
+    def forwarded_props_for(self, agent: str) -> PropNames | None:
+        """Return the keys of `forwardedProps` that reach an agent: those of its table, else the server's; None if neither is set."""
+        table = self._table_of(agent)
+        return self.forwarded_props if table is None or table.forwarded_props is None else table.forwarded_props
+
+    def with_all_props(self) -> Settings:
+        """Return the settings of an endpoint whose agents get all of `forwardedProps`, unless a setting says otherwise."""
+        return self if self.forwarded_props is not None else replace(self, forwarded_props="all")
 
     def _table_of(self, agent: str) -> AgentSettings | None:
         for table in self.agents:

@@ -61,10 +61,12 @@ def accept_input(
     *,
     prompt: UserMessage | None = None,
     on_pending_interrupt: OnPendingInterrupt = "reject",
+    adopt_history: bool = True,
 ) -> AcceptedInput:
     """Decide which messages of an input this thread accepts. `prompt` is used if the input has no user message or result.
 
-    `on_pending_interrupt` decides on a new message that comes while interrupts are open.
+    `on_pending_interrupt` decides on a new message that comes while interrupts are open. `adopt_history` is True if the first run of an
+    unknown thread may bring text of the assistant.
 
     Raises: PendingInterrupts, InterruptNotOpen, InvalidInput.
     """
@@ -74,7 +76,7 @@ def accept_input(
     if history == "client":
         return _accept_client_history(view, _append_prompt(run_input, answers, prompt), answers)
     if not view.transcript.messages() and view.last_run is None:
-        return _accept_first_run(run_input, answers, prompt)
+        return _accept_first_run(run_input, answers, prompt, adopt_history=adopt_history)
     return _accept_new_messages(view, run_input, answers, prompt)
 
 
@@ -104,10 +106,11 @@ def _accept_client_history(
 
 
 def _accept_first_run(
-    run_input: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None
+    run_input: RunAgentInput, answers: tuple[ResumeEntry, ...], prompt: UserMessage | None, *, adopt_history: bool
 ) -> AcceptedInput:
-    """Accept the first run of an unknown thread: user and assistant text, without tool calls or system messages."""
-    adopted = tuple(known for message in run_input.messages if (known := _adopt_message(message)) is not None)
+    """Accept the first run of an unknown thread: user and, with `adopt_history`, assistant text, without tool calls or system messages."""
+    candidates = [message for message in run_input.messages if adopt_history or isinstance(message, UserMessage)]
+    adopted = tuple(known for message in candidates if (known := _adopt_message(message)) is not None)
     if prompt is not None and not (adopted and isinstance(adopted[-1], UserMessage)):
         adopted = (*adopted, prompt)
     if not adopted or not isinstance(adopted[-1], UserMessage):
@@ -204,6 +207,7 @@ def initial_state(view: ThreadView, client_state: Any, hidden: frozenset[str]) -
     """Return the state this run begins with, and True if clients must receive it.
 
     A client that sends the state it last saw changed nothing, so a patch made since then stays; any other state replaces the visible keys.
+    Raises: InvalidPatch if the client's state has keys that change JavaScript prototypes.
     """
     current = view.state.visible_part(hidden)
     stale = client_state is None or client_state == {} or json_equal(client_state, view.client_state)

@@ -18,7 +18,7 @@ from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.redaction import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from contextvars import Context
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import IdempotencyClaim
     from ambient_runner.projections.thread_view import OpenInterrupt
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
+    from ambient_runner.runs.lowering import PropRules
 
 T = TypeVar("T")
 
@@ -206,6 +207,10 @@ class Agent(Protocol):
     """The user message of a request that has none; empty to refuse it."""
     restates_messages: bool
     """True if a MESSAGES_SNAPSHOT of the agent restates the thread; False if it is ignored."""
+    forwarded_props: PropRules
+    """The keys of a client's `forwardedProps` that the agent gets."""
+    media_url_schemes: Collection[str]
+    """Schemes of the media URLs in new messages that are accepted."""
 
     def open_run(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
         """Return the agent's events, of any type `protocol.agui_models.EventCoercer` accepts. Leaving ends them."""

@@ -37,6 +37,7 @@ from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.lowering import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.run import (
@@ -99,6 +100,7 @@ class Runner:
         self._secrets = secrets or Secrets(settings.secrets, patterns=settings.secret_patterns)
         self._on_erase = tuple(on_erase)
         self._announce = announce
+        self._left_out = LeftOutReporter()
         self.uncancellable_tasks: UncancellableTasks = set()
         self._active: dict[str, ActiveRun] = {}
         self._by_thread: dict[ThreadKey, ActiveRun] = {}
@@ -328,11 +330,21 @@ class Runner:
         self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
     ) -> tuple[ActiveRun, int]:
         history, secrets = self.settings.history_mode, self._secrets.copy_for_run()
-        start = prepare_run(request, writer, view, agent, history, secrets, self._announce)
+        start = prepare_run(
+            request,
+            writer,
+            view,
+            agent,
+            history,
+            secrets,
+            self._announce,
+            adopt_history=self.settings.adopt_history,
+        )
         agent.check_run(start.run)
         first = await writer.begin_run(
             start.facts, run_id=start.run.input.run_id, agent=request.agent, claim=request.claim
         )
+        self._left_out.report(request.agent, start.left_out)
         if start.removed_count:
             logger.info(
                 "Run %s rewinds thread %s by %d messages",

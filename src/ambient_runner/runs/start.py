@@ -26,6 +26,7 @@ from ambient_runner.protocol.repair import Repairer
 from ambient_runner.runs.approvals import check_answers, edit_events, new_digest_key
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.input_acceptance import accept_input, initial_state
+from ambient_runner.runs.lowering import LeftOut, check_media_urls, lower_messages, lower_props
 from ambient_runner.runs.run import ResumedRun, Run
 from ambient_runner.runs.storable import encode_storable
 
@@ -49,6 +50,8 @@ class RunStart:
     redactor: Redactor
     removed_count: int = 0
     """Number of messages this run removes from the thread by rewinding."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The parts of the client's input that the agent does not get."""
 
 
 def prepare_run(
@@ -59,21 +62,27 @@ def prepare_run(
     history: History,
     secrets: Secrets,
     announce: Announce = lambda run: (),
+    *,
+    adopt_history: bool = True,
 ) -> RunStart:
     """Accept a request on the thread as `view` shows it.
 
-    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, PayloadTooLarge.
+    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, PayloadTooLarge, InvalidPatch.
     """
+    messages, left_out = lower_messages(request.input.messages, _stored_user_messages(view))
+    props, left_out_props = lower_props(request.input.forwarded_props, agent.forwarded_props)
     accepted = accept_input(
         view,
-        request.input,
+        msgspec.structs.replace(request.input, messages=messages),
         history,
         prompt=_default_prompt(request, view, agent),
         on_pending_interrupt=request.on_pending_interrupt or "reject",
+        adopt_history=adopt_history,
     )
     check_answers(view, accepted)
+    check_media_urls(accepted.accepted, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
-    run = replace(_build_run(request, writer, view, accepted, state, secrets), is_state_sent=sends_state)
+    run = replace(_build_run(request, writer, view, accepted, state, props, secrets), is_state_sent=sends_state)
     redactor = Redactor(secrets)
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
@@ -92,7 +101,12 @@ def prepare_run(
         repairer=repairer,
         redactor=redactor,
         removed_count=accepted.removed_count,
+        left_out=(*left_out, *left_out_props),
     )
+
+
+def _stored_user_messages(view: ThreadView) -> dict[str, UserMessage]:
+    return {message.id: message for message in view.transcript.messages() if isinstance(message, UserMessage)}
 
 
 def _started_event(run: Run, accepted: AcceptedInput) -> RunStarted:
@@ -122,7 +136,13 @@ def _encode_whole(event: Event) -> bytes:
 
 
 def _build_run(
-    request: StartRequest, writer: Writer, view: ThreadView, accepted: AcceptedInput, state: Any, secrets: Secrets
+    request: StartRequest,
+    writer: Writer,
+    view: ThreadView,
+    accepted: AcceptedInput,
+    state: Any,
+    props: Any,
+    secrets: Secrets,
 ) -> Run:
     run_input = request.input
     return Run(
@@ -158,7 +178,7 @@ def _build_run(
             tools=run_input.tools,
             context=run_input.context,
             state=state,
-            forwarded_props=run_input.forwarded_props,
+            forwarded_props=props,
             resume=list(accepted.answers) or None,
         ),
     )

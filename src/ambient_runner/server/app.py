@@ -143,7 +143,14 @@ def build_runtime(
     return ServerRuntime(
         settings,
         {
-            name: AgentHost(name, bridge, context=context, max_adapters=max_adapters, idle_timeout=idle_timeout)
+            name: AgentHost(
+                name,
+                bridge,
+                context=context,
+                max_adapters=max_adapters,
+                idle_timeout=idle_timeout,
+                forwarded_props=settings.forwarded_props_for(name),
+            )
             for name, bridge in bridges.items()
         },
         middleware=(*middleware, *load_middleware(settings.middleware), platform.setup),

@@ -392,7 +392,11 @@ async def test_pictures_of_the_user_reach_the_model() -> None:
     ]
 
 
-async def test_a_file_that_would_be_read_with_the_servers_rights_is_not_handed_over() -> None:
+async def test_a_file_that_would_be_read_with_the_servers_rights_is_not_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server refuses such a URL first; here it accepts it."""
+    monkeypatch.setattr(ADKBridge, "media_url_schemes", {"gs"})
     root, model = agent(["Which file?"])
     link = e.DocumentPart(source=e.UrlSource(value="gs://ours/secret.pdf", mime_type="application/pdf"))
     async with talking(root) as talk:

@@ -36,6 +36,7 @@ from ambient_runner.bridges.toolkit.interrupts import DECLINED
 from ambient_runner.bridges.toolkit.turns import find_new_input, to_turns
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol import events as e
+from ambient_runner.runs.lowering import lower_props
 from tests.bridges.claude.script import ASKED
 from tests.machine_speed import unless_hung
 from tests.world import KEY, user
@@ -245,6 +246,15 @@ def test_characters_that_a_command_line_refuses_are_not_in_the_system_prompt() -
 @pytest.mark.parametrize("model", ["--dangerously-skip-permissions", "two words", "x" * 200, 5, None])
 def test_an_invalid_model_name_is_not_passed_on(model: Any) -> None:
     assert launched(forwarded_props={"model": model}).model == "default"
+
+
+@pytest.mark.parametrize(
+    ("models", "passed"), [((), {}), (("a", "b"), {"model": "a"}), (("b",), {}), (("*",), {"model": "a"})]
+)
+def test_of_the_forwarded_props_only_a_listed_model_is_read(models: tuple[str, ...], passed: dict[str, str]) -> None:
+    rules = ClaudeBridge(models=models).forwarded_props
+    assert isinstance(rules, dict)
+    assert lower_props({"model": "a", "user": "eve"}, rules)[0] == passed
 
 
 def test_two_runs_that_need_the_same_process_have_the_same_launch() -> None:

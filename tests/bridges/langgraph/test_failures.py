@@ -96,6 +96,39 @@ async def test_the_context_has_the_servers_values_and_those_a_client_may_set() -
     assert seen == [{"tone": "kind", "user": "ada"}]
 
 
+async def test_the_context_hook_gets_the_forwarded_props_that_the_options_allow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[Any] = []
+
+    def context(run_input: Any) -> dict[str, Any]:
+        seen.append(run_input.forwarded_props)
+        return {}
+
+    async def node(state: MessagesState) -> Any:
+        return {}
+
+    graph = StateGraph(MessagesState, context_schema=Context).add_node("node", node).add_edge(START, "node").compile()
+    config = LangGraphConfig(context=context, client_context=["tone"], configurable=["model"])
+    props = {
+        "context": {"tone": "kind", "role": "admin"},
+        "configurable": {"model": "small", "thread_id": "another"},
+        "command": {"goto": "end"},
+        "checkpointId": "c",
+        "user_id": "eve",
+    }
+    async with langgraph(graph, config) as thread:
+        await thread.say("a", forwarded_props=props)
+    assert seen == [{"context": {"tone": "kind"}, "configurable": {"model": "small"}}]
+    assert [record.args for record in caplog.records if record.name == "ambient_runner.runs.lowering"] == [
+        ("agent", "forwardedProps.context.role", "client_context"),
+        ("agent", "forwardedProps.configurable.thread_id", "configurable"),
+        ("agent", "forwardedProps.command.goto", "time_travel"),
+        ("agent", "forwardedProps.checkpointId", "time_travel"),
+        ("agent", "forwardedProps.user_id", "forwarded_props"),
+    ]
+
+
 async def test_a_rewind_holds_when_the_context_fails() -> None:
     model = ScriptedModel(says("one"), says("two"), says("three"))
     hook: list[Any] = [{}, {}, RuntimeError("no such user"), {}]

@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 
+from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import AIMessageChunk, ScriptedModel, atomic, blocks, call, calls, says, text
 from tests.bridges.langgraph.world import agent_graph, get_weather, langgraph, react_agent, steps
@@ -355,7 +356,8 @@ async def test_usage_is_added_up_by_model() -> None:
     ]
 
 
-async def test_pictures_and_files_reach_the_model_as_content_blocks() -> None:
+async def test_pictures_and_files_reach_the_model_as_content_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LangGraphBridge, "media_url_schemes", {"https", "file"})  # The server refuses files otherwise.
     model = ScriptedModel(says("I see."))
     parts: list[e.ContentPart] = [
         e.TextPart(text="What is this?"),

@@ -109,6 +109,16 @@ async def test_the_other_server_gets_the_whole_input() -> None:
     assert (second.method, second.path, second.headers["content-type"]) == ("POST", "/", "application/json")
 
 
+async def test_the_other_server_gets_all_forwarded_props_because_it_has_rules_of_its_own() -> None:
+    props = {"theme": "dark", "command": {"goto": "end"}}
+    plain = request(user("u1"))
+    start = dataclasses.replace(plain, input=replace(plain.input, forwarded_props=props))
+    async with fronting(framed(*said("m1", "hello"))) as thread:
+        await events_of(thread.runner, await thread.runner.start(start))
+        (sent,) = thread.upstream.requests
+    assert sent.body["forwardedProps"] == props
+
+
 CALLER = SpanRef(trace_id="0af7651916cd43dd8448eb211c80319c", span_id="b7ad6b7169203331", sampled=False)
 
 

@@ -359,7 +359,8 @@ async def test_the_context_of_a_startreaches_the_model_and_not_the_history() -> 
     assert contexts == [[{"description": "theme", "value": "dark"}]] * 2 + [None]
 
 
-async def test_what_a_user_attaches_reaches_the_model() -> None:
+async def test_what_a_user_attaches_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StrandsBridge, "media_url_schemes", {"http", "s3"})  # The server refuses them otherwise.
     model = ScriptedModel(says("ok"))
     data = base64.b64encode(b"bytes").decode()
     content = [

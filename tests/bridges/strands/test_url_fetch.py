@@ -14,6 +14,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
+from ambient_runner.bridges.strands.bridge import StrandsBridge
 from ambient_runner.bridges.strands.config import StrandsAgentConfig
 from ambient_runner.bridges.strands.content import load_attachments
 from ambient_runner.bridges.strands.url_fetch import (
@@ -311,7 +312,8 @@ async def test_attachments_take_no_thread_from_others(pages: str) -> None:
     assert loaded != turns
 
 
-async def test_without_a_policy_nothing_is_fetched(pages: str) -> None:
+async def test_without_a_policy_nothing_is_fetched(pages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StrandsBridge, "media_url_schemes", {"http"})  # The server refuses it otherwise.
     assert list((await shown_to_model(StrandsAgentConfig(), image(f"{pages}/cat.png")))[1]) == ["text"]
 
 

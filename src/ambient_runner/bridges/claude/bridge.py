@@ -44,7 +44,9 @@ class ClaudeBridge(PlatformBridge):
     settings_types = {"settings": ClaudeConfig}
 
     def __init__(self, **settings: Any) -> None:
-        self._shared = ClaudeBridgeState(_build_config(settings))
+        config = _build_config(settings)
+        self._shared = ClaudeBridgeState(config)
+        self.forwarded_props = config.prop_rules
 
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(file_system=True, mcp=True, session_persistence=True, thinking=True)

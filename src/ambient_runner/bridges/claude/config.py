@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ambient_runner.runs.lowering import PropRule
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
 
 __all__ = ["PASSED_VARIABLES", "ClaudeConfig", "StateToolOffer"]
+
+_ANY_MODEL = "*"
+"""Allows every model in `models`."""
 
 StateToolOffer = Literal["shared", "always", "never"]
 
@@ -68,3 +73,12 @@ class ClaudeConfig:
     """Names of further variables of the server that the CLI gets, in addition to those it needs to reach the model."""
     options: ClaudeAgentOptions | None = field(default=None, repr=False)
     """Other options of the SDK: agents, hooks, thinking, a sandbox. The settings above override them."""
+
+    def allows_model(self, model: str) -> bool:
+        """Return True if a client may choose this model."""
+        return _ANY_MODEL in self.models or model in self.models
+
+    @property
+    def prop_rules(self) -> dict[str, PropRule]:
+        """The keys of `forwardedProps` that the bridge reads."""
+        return {"model": PropRule(values=None if _ANY_MODEL in self.models else tuple(self.models), setting="models")}

@@ -35,8 +35,6 @@ __all__ = ["Launch", "build_launch", "options_at"]
 logger = logging.getLogger(__name__)
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,127}")
-_ANY_MODEL = "*"
-"""Allows every model in `models`."""
 _MAX_LOGGED_NAME = 128
 """Characters of a model's name that the log repeats."""
 _DAY_MS = 24 * 3600 * 1000
@@ -177,7 +175,7 @@ def _requested_model(config: ClaudeConfig, run_input: RunAgentInput) -> str | No
     model: Any = as_object(run_input.forwarded_props).get("model")
     if not isinstance(model, str) or not model:
         return None
-    if not _MODEL_NAME.fullmatch(model) or not {model, _ANY_MODEL} & set(config.models):
+    if not _MODEL_NAME.fullmatch(model) or not config.allows_model(model):
         logger.warning(
             "Run %s on thread %s requests the model %r, which `models` does not list; the default model is used.",
             run_input.run_id,

@@ -65,6 +65,7 @@ class LangGraphBridge(PlatformBridge):
         self._config = config or LangGraphConfig()
         self.default_prompt = self._config.default_prompt
         self.hidden_state = self._config.hidden_keys
+        self.forwarded_props = self._config.prop_rules
         if (graph is None) == (url is None):
             raise ConfigError(
                 "LangGraphBridge needs a compiled graph, a function that returns one, or the url of a LangGraph server."

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.toolkit.predict_state import PredictStateMapping
+from ambient_runner.runs.lowering import PropRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +51,17 @@ class LangGraphConfig:
     CopilotKit ignores the event if the run also has an outcome."""
     default_prompt: str = ""
     """User message for a request that has nothing to answer; without it such a request is refused."""
+
+    @property
+    def prop_rules(self) -> dict[str, PropRule]:
+        """The keys of `forwardedProps` that the bridge reads."""
+        command = None if self.time_travel else ("resume",)
+        return {
+            "command": PropRule(members=command, setting="time_travel"),
+            "checkpointId": PropRule(values=None if self.time_travel else (), setting="time_travel"),
+            "configurable": PropRule(members=tuple(self.configurable), setting="configurable"),
+            "context": PropRule(members=tuple(self.client_context), setting="client_context"),
+        }
 
     @property
     def hidden_keys(self) -> frozenset[str]:

@@ -41,6 +41,7 @@ class RemoteBridge(PlatformBridge):
     """
 
     restates_messages = False  # `translate.py` does that.
+    forwarded_props = "all"  # The other server has rules of its own.
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, P
 from ambient_runner.bridges.strands.config import ClientToolRule, StrandsAgentConfig
 from ambient_runner.bridges.toolkit.agent_runs import AgentRuns, OwnRunAdapter, has_own_run
 from ambient_runner.errors import optional_dependency
+from ambient_runner.runs.lowering import HTTPS_ONLY
 from ambient_runner.runs.run import current_run
 
 with optional_dependency("strands", install="ambient-runner[strands]"):
@@ -47,6 +48,8 @@ class StrandsBridge(PlatformBridge):
         self._agent = agent if is_strands_agent(agent) else StrandsAgent(agent or _default_agent, config=config)
         self._config = _with_client_tools(self._agent.config, client_tools)
         self.default_prompt = self._config.default_prompt
+        if self._config.url_fetch_policy is not None:  # `url_fetch.py` checks what it fetches.
+            self.media_url_schemes = HTTPS_ONLY | self._config.url_fetch_policy.allowed_schemes
 
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(

@@ -136,7 +136,7 @@ def add_adk_fastapi_endpoint(
     """
     check_adk_agent(agent)
     extract = _choose_extractor(extract_headers, extract_state_from_request)
-    settings = settings or read_settings()
+    settings = (settings or read_settings()).with_all_props()
     settings = dataclasses.replace(settings, timeouts=_limit_timeouts(settings.timeouts, agent.execution_timeout))
     bridge = RoutedBridge(agent) if agent_resolver or has_own_run(agent, ADKAgent) else agent.bridge
     runtime = build_runtime(settings, {_AGENT_NAME: bridge})

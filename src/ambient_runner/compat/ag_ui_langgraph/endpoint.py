@@ -11,6 +11,7 @@ from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.langgraph.bridge import LangGraphBridge
 from ambient_runner.bridges.toolkit.agent_runs import has_own_run
 from ambient_runner.compat.ag_ui_langgraph.agent import LangGraphAgent, create_bridge
+from ambient_runner.config import read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.server.app import add_ambient_endpoints
 
@@ -49,7 +50,7 @@ def add_langgraph_fastapi_endpoint(
         app,
         agents={agent.name: _bridge_for(agent)},
         prefix=prefix,
-        settings=settings,
+        settings=(settings or read_settings()).with_all_props(),
         authorize=authorize,
         dependencies=kwargs.get("dependencies") or (),
         cors="auto",

@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials
 
+from ambient_runner.config import read_settings
 from ambient_runner.errors import RunnerError
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.app import add_ambient_endpoints
@@ -76,7 +77,7 @@ def serve_agent(
         app,
         agents=build_strands_agents(agent),
         prefix=path if path.startswith("/") else f"/{path}",
-        settings=settings,
+        settings=(settings or read_settings()).with_all_props(),
         authorize=None if auth is None else _actor_of,
         prepare_run=invocation_state_hook(invocation_state_provider),
         dependencies=[*checks, *dependencies],
