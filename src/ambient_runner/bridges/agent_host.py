@@ -38,8 +38,8 @@ from ambient_runner.errors import BridgeTimeout
 from ambient_runner.protocol.agui_models import input_to_agui
 from ambient_runner.protocol.events import Tool
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.run import as_current_run
 from ambient_runner.runs.lowering import merge_prop_rules
+from ambient_runner.runs.run import as_current_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
