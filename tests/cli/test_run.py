@@ -51,6 +51,14 @@ async def fails_as_known(input):
 async def ends_with_an_error(input):
     yield {"type": "RUN_ERROR", "message": "a text of some exception"}
 
+async def is_hostile(input):
+    hostile = "\\x1b]0;owned\\x07 \\x9b2J \\u202egnp.exe"
+    yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": hostile}
+    yield {"type": "STEP_STARTED", "stepName": hostile}
+    error = SyntaxError("x\\n2026-01-01 00:00:00,000 INFO x: forged" + hostile)
+    error.filename = "f.py"
+    raise error
+
 async def says_too_much(input):
     yield {"type": "CUSTOM", "name": "x", "value": "x" * (9 << 20)}
 """
@@ -97,6 +105,13 @@ def test_why_an_agent_failed_is_said_with_its_own_line_and_without_ours(tmp_path
     code, out, err = child(tmp_path, "run", "mine=failing_agent:fails", "hi")
     assert (code, out) == (1, "Well, \n[error] The agent failed. (agent_error)\n")
     assert err == f"ValueError: no such customer: [redacted] (failing_agent.py, line {LINE})\n"
+
+
+def test_the_texts_of_an_agent_control_no_terminal_and_forge_no_line(tmp_path: Path) -> None:
+    """In a pipe, escape codes passed through: `ambient run … | tee log` ends in a terminal too."""
+    code, out, err = child(tmp_path, "run", "mine=failing_agent:is_hostile", "hi")
+    assert (code, out.count("gnp.exe"), "forged" in err) == (1, 2, True)
+    assert ([char for char in out + err if not char.isprintable() and char != "\n"], err.count("\n")) == ([], 1)
 
 
 def test_a_known_failure_is_its_sentence_and_its_reason(tmp_path: Path) -> None:

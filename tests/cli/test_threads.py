@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -11,21 +13,27 @@ from ambient_runner import Settings
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.ledger import open_ledger
+from ambient_runner.ledger.records import RUNTIME, Fact
+from ambient_runner.projections.frames import FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunAgentInput, UserMessage
 from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Actor, StartRequest
 from ambient_runner.runs.runner import Runner
+from ambient_runner.services.feedback import FEEDBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 STORE = "threads.db"
+HOSTILE = "\x1b]0;owned\x07 \x9b2J [/x] [bold] \u202egnp.exe\u202c end"
+"""Sets the title of a terminal, clears it with a C1 code, is rich markup, and reverses a name."""
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
-async def run_once(store: Path, actor: Actor, thread: str) -> None:
+async def run_once(store: Path, actor: Actor, thread: str, text: str = "say hello") -> None:
     """Run the demo agent once for an actor, as an app with `authorize=` would."""
-    run_input = RunAgentInput(thread_id=thread, run_id="r", messages=[UserMessage(id="m", content="say hello")])
+    run_input = RunAgentInput(thread_id=thread, run_id="r", messages=[UserMessage(id="m", content=text)])
     settings = Settings(store=f"sqlite:///{store}")
     async with (
         open_ledger(settings.store) as ledger,
@@ -109,3 +117,54 @@ def test_an_owner_is_printed_without_control_characters(ambient: Callable[..., A
     for command in (["list"], ["show", "t"]):
         _, out, err = ambient("threads", *command, "--owner", "\x1b[31mred")
         assert ("\x1b" in out + err, "[31mred" in out + err) == (False, True)
+
+
+@pytest.mark.parametrize("command", [["list", "--all"], ["show"], ["tail", "--until-idle"], ["export"]])
+def test_hostile_ids_owners_and_texts_reach_the_terminal_as_plain_text(
+    ambient: Callable[..., Any], tmp_path: Path, command: list[str]
+) -> None:
+    """C1 codes of a text passed through `tail` and `export`, and bidirectional overrides through every command."""
+    actor, thread = Actor(owner="eve\nlocal  demo"), "[/x] \u202egnp.exe"
+    anyio.run(run_once, tmp_path / STORE, actor, thread, f"say {HOSTILE}")
+    named = [] if command[0] == "list" else [thread, "--owner", actor.owner]
+    code, out, _ = ambient("threads", *command, *named)
+    assert (code, UNSAFE.findall(out)) == (0, [])
+    assert ("[/x]" in out, "gnp.exe" in out) == (True, True)
+
+
+def test_an_owner_cannot_add_a_row_to_the_list(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    anyio.run(run_once, tmp_path / STORE, Actor(owner="eve\nt9  local"), "t1")
+    lines = ambient("threads", "list", "--all")[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["thread", "t1"]
+
+
+def test_an_export_keeps_the_meaning_of_what_it_escapes(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    anyio.run(run_once, tmp_path / STORE, Actor(), "t1", f"say {HOSTILE}")
+    entries = [json.loads(line) for line in ambient("threads", "export", "t1")[1].splitlines()]
+    bodies = [entry["body"] for entry in entries]
+    said = "".join(body["delta"] for body in bodies if body["type"] == "TEXT_MESSAGE_CONTENT")
+    assert said == HOSTILE
+
+
+@pytest.mark.parametrize("command", ["export", "tail"])
+def test_only_facts_that_clients_may_receive_are_written(
+    ambient: Callable[..., Any], tmp_path: Path, command: str
+) -> None:
+    """The full run input was written, with everything a client had sent along."""
+
+    async def run_and_add_facts() -> None:
+        await run_once(tmp_path / STORE, Actor(), "t1")
+        async with open_ledger(f"sqlite:///{tmp_path / STORE}") as ledger:
+            facts = [
+                Fact(owner="acme.billing", kind="charged", body=b'{"cents":4200}'),
+                Fact(owner=FEEDBACK_OWNER, kind=FEEDBACK, body=b'{"metaType":"thumbs_up"}'),
+            ]
+            for fact in facts:
+                await ledger.append_facts(Actor().thread_key("t1"), [fact])
+
+    anyio.run(run_and_add_facts)
+    out = ambient("threads", command, "t1", *(["--until-idle"] if command == "tail" else []))[1]
+    assert ("thumbs_up" in out, "RUN_FINISHED" in out) == (True, True)
+    assert ("forwardedProps" in out, "cents" in out) == (False, False)
+    if command == "export":
+        assert {json.loads(line)["owner"] for line in out.splitlines()} == {RUNTIME, FEEDBACK_OWNER}

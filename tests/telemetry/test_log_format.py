@@ -314,6 +314,20 @@ def test_no_secret_is_in_the_log_not_even_in_a_traceback(kind: type[RedactingFor
 
 
 @pytest.mark.parametrize("kind", FORMATTERS)
+@pytest.mark.parametrize("attribute", ["exc_text", "stack_info"])
+def test_a_formatted_exception_and_a_stack_are_redacted_and_forge_no_line(
+    kind: type[RedactingFormatter], attribute: str
+) -> None:
+    """`exc_text` is what another handler's formatter has left on the record."""
+    record = record_of("failed")
+    record.__dict__[attribute] = f"x\n2026-01-01 00:00:00,000 INFO x: forged\x1b[2J {SECRET}"
+    first, *further = kind((SECRET,)).format(record).split("\n")
+    assert (first.isprintable(), "".join(further).isprintable()) == (True, True)
+    assert [line for line in further if not line.startswith("    | ")] == []
+    assert ("forged" in first + "".join(further), "hunter2" in first + "".join(further)) == (True, False)
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
 def test_a_secret_with_line_breaks_and_quotes_is_redacted_before_it_is_escaped(kind: type[RedactingFormatter]) -> None:
     key = '-----BEGIN KEY-----\n"abc\x1bdef"\n-----END KEY-----'
     line = kind((key,)).format(record_of("key %s;", key, error=raised(key)))

@@ -26,7 +26,11 @@ NO_RESULT = "no result"
 _LOG_HINT = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
 """The hint that clients of a server get. In the terminal there is no server log; the cause is shown instead."""
 _COLUMN_GAP = 2
-_CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
+_CONTROLS = {code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_DIRECTION_OVERRIDES = {*range(0x2028, 0x202F), *range(0x2066, 0x206A)}
+"""Characters that reorder the text after them, so that `gpj.exe` is shown as `exe.jpg`, and Unicode line breaks."""
+_STRIPPED = dict.fromkeys(_CONTROLS | _DIRECTION_OVERRIDES)
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _STRIPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +218,26 @@ def _join_cells(row: Sequence[Text], widths: Sequence[int]) -> Text:
 
 
 def strip_control_chars(text: str) -> str:
-    """Return the text without control characters, except line breaks and tabs."""
-    return text.translate(_CONTROLS)
+    """Return the text without control characters and bidirectional overrides, except line breaks and tabs."""
+    return text.translate(_STRIPPED)
+
+
+def to_single_line(text: str) -> str:
+    """Return the text without control characters, on one line: no value can pass for another line of the output."""
+    return strip_control_chars(text).replace("\n", " ").replace("\t", " ")
+
+
+def escape_json_source(source: str) -> str:
+    """Return the same JSON with `\\u` escapes for what a terminal would interpret: an encoder escapes only codes below 32."""
+    return source.translate(_JSON_ESCAPES)
 
 
 def to_plain_text(piece: Piece) -> str:
-    """Return the piece as text for a pipe or a file."""
+    """Return the piece as text for a pipe or a file, without control characters: a pipe often ends in a terminal."""
+    return strip_control_chars(_piece_text(piece))
+
+
+def _piece_text(piece: Piece) -> str:
     match piece:
         case TextPiece(text) | ReasoningPiece(text):
             return text

@@ -21,7 +21,15 @@ from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.toolkit.turns import unanswered_tool_calls
 from ambient_runner.bridges.user_errors import describe_error
 from ambient_runner.cli.interrupt_form import FormField, build_answer, describe_interrupt
-from ambient_runner.cli.render import EndPiece, Piece, Screen, strip_control_chars, to_plain_text, to_renderable
+from ambient_runner.cli.render import (
+    EndPiece,
+    Piece,
+    Screen,
+    strip_control_chars,
+    to_plain_text,
+    to_renderable,
+    to_single_line,
+)
 from ambient_runner.cli.serve import exit_despite_tasks
 from ambient_runner.errors import (
     BridgeError,
@@ -81,7 +89,7 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
         with opened as session:
             code = _run_turns(portal, session, prompt, terminal)
             if thread is None and settings.is_durable:
-                typer.secho(f"Continue with --thread {session.key.id}", err=True, dim=True)
+                typer.secho(to_single_line(f"Continue with --thread {session.key.id}"), err=True, dim=True)
         exit_despite_tasks(runtime.uncancellable_tasks, code)
         return code
 
@@ -232,7 +240,7 @@ class Terminal:
     def _print_failure_reason(self) -> None:
         """Print the cause to stderr, so that a pipe gets only the agent's output."""
         if self._reason:
-            typer.secho(strip_control_chars(self._reason), err=True, fg=typer.colors.RED)
+            typer.secho(to_single_line(self._reason), err=True, fg=typer.colors.RED)
             self._reason = ""
 
     def _print_piece(self, piece: Piece) -> None:
@@ -265,9 +273,9 @@ class Terminal:
 def _read_field(field: FormField) -> Any:
     while True:
         try:
-            return field.parse_line(input(f"{strip_control_chars(field.prompt)}: "))
+            return field.parse_line(input(f"{to_single_line(field.prompt)}: "))
         except ValueError as error:
-            typer.echo(f"{error}")
+            typer.echo(to_single_line(str(error)))
 
 
 def report_failures(on_failure: Callable[[str], None]) -> Middleware:

@@ -13,10 +13,17 @@ from rich.console import Console
 from rich.text import Text
 
 from ambient_runner.cli.arguments import require_store_file
-from ambient_runner.cli.render import align_columns, compact_json, strip_control_chars
+from ambient_runner.cli.render import (
+    align_columns,
+    compact_json,
+    escape_json_source,
+    strip_control_chars,
+    to_single_line,
+)
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.projections.frames import project_facts
 from ambient_runner.projections.private_entries import is_private_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
@@ -58,7 +65,7 @@ def list_threads(settings: Settings, owner: str | None, everyone: bool, limit: i
     console = Console(highlight=False)
     if not threads:
         searched = "any owner" if everyone else f"owner {actor.owner}; --all lists those of every owner"
-        console.print(strip_control_chars(f"No threads of {searched}."), markup=False)
+        console.print(to_single_line(f"No threads of {searched}."), markup=False)
         return
     header = [Text(name, style="dim") for name in ("thread", "owner", "agent", "entries", "updated", "")]
     for line in align_columns([header, *(_thread_row(info) for info in threads)]):
@@ -74,7 +81,7 @@ def _thread_row(info: ThreadInfo) -> list[Text]:
         _format_time(info.updated),
         "running" if info.active else "",
     )
-    return [Text(strip_control_chars(cell)) for cell in cells]
+    return [Text(to_single_line(cell)) for cell in cells]
 
 
 def show_thread(settings: Settings, thread: str, owner: str | None) -> None:
@@ -116,7 +123,7 @@ def tail_thread(settings: Settings, thread: str, owner: str | None, after: str |
 
 
 def export_thread(settings: Settings, thread: str, owner: str | None, output: Path | None) -> None:
-    """Write all entries as JSON lines. Raises: UnknownThread."""
+    """Write the entries that clients may receive as JSON lines. Raises: UnknownThread."""
 
     async def write_entries(ledger: Ledger) -> None:
         key = (await _get_thread(ledger, thread, owner)).key
@@ -131,10 +138,10 @@ def export_thread(settings: Settings, thread: str, owner: str | None, output: Pa
 
 
 def entry_lines(batch: Batch) -> Iterator[str]:
-    """Yield one JSON object per entry of a batch. The body is written as it is stored."""
+    """Yield one JSON object per entry of a batch that clients may receive. The body is the stored one."""
     for seq, line in _public_lines(batch):
         head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _entry_kind(batch, line)}
-        yield f'{json.dumps(head)[:-1]}, "body": {line.decode()}}}'
+        yield f'{json.dumps(head)[:-1]}, "body": {escape_json_source(line.decode())}}}'
 
 
 def message_lines(message: Message) -> Iterator[str]:
@@ -200,13 +207,17 @@ def _start_position(info: ThreadInfo, after: str | None) -> int:
 
 def _print_batch(batch: Batch, epoch: str) -> None:
     for seq, line in _public_lines(batch):
-        sys.stdout.write(f"{format_cursor(epoch, seq)}  {_entry_kind(batch, line)}  {line.decode()}\n")
+        kind, body = to_single_line(_entry_kind(batch, line)), escape_json_source(line.decode())
+        sys.stdout.write(f"{format_cursor(epoch, seq)}  {kind}  {body}\n")
     sys.stdout.flush()
 
 
 def _public_lines(batch: Batch) -> Iterator[tuple[int, bytes]]:
-    """Return the entries with their seqs, without the private entries of adapters."""
-    return ((seq, line) for seq, line in enumerate(batch.lines, batch.first) if not is_private_line(line))
+    """Return the entries with their seqs, without private entries of adapters and facts that clients never receive."""
+    entries = enumerate(batch.lines, batch.first)
+    if batch.owner == RUNTIME:
+        return ((seq, line) for seq, line in entries if not is_private_line(line))
+    return (entry for entry, events in zip(entries, project_facts(batch), strict=False) if events)
 
 
 def _entry_kind(batch: Batch, line: bytes) -> str:
