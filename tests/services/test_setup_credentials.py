@@ -10,11 +10,13 @@ from typing import Any
 
 import anyio
 import pytest
+from fastapi import FastAPI
 
+from ambient_runner import add_ambient_endpoints
 from ambient_runner.services.credentials import CredentialSubject
 from ambient_runner.telemetry.tracing import tracing
 from tests.machine_speed import unless_hung
-from tests.server.demo_server import frames, run_body
+from tests.server.demo_server import client_of, error_of, frames, run_body
 from tests.server.worker import WorkerBridge
 from tests.services.world import announcements, by_header, ending, mcp_file, server, settings_of, talk, tokens_of
 from tests.telemetry.world import spans_of
@@ -182,3 +184,106 @@ async def test_mcp_servers_get_the_credentials_and_an_invalid_one_is_left_out(tm
         "The MCP server 'jira' needs JIRA_TOKEN, which was not granted to this run. It is left out."
     )
     assert ending(events) == ("RUN_FINISHED", "success")
+
+
+GRANTED = "granted-token-value"
+
+
+def stored_bytes(tmp_path: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in tmp_path.glob("store.db*"))
+
+
+async def test_what_a_run_is_granted_is_redacted_from_its_own_input(tmp_path: Path) -> None:
+    """Credentials were fetched after RUN_STARTED was written: they stayed in the message, the state and `forwardedProps`."""
+    more: dict[str, Any] = {"state": {"key": GRANTED, GRANTED: 1}, "forwardedProps": {"token": [GRANTED]}}
+    bridge = WorkerBridge(mcp=False)
+    async with server(bridge, settings_of(tmp_path), credentials=tokens_of(GITHUB_TOKEN=GRANTED)) as client:
+        events = await talk(client, f"my token is {GRANTED}", "u1", **more)
+        history = await client.get("/message_snapshot/t")
+    assert events[0]["input"]["messages"][0]["content"] == "my token is [redacted]"
+    assert GRANTED not in json.dumps(events) + history.text
+    assert GRANTED.encode() not in stored_bytes(tmp_path)
+    assert bridge.seen[0][0].content == f"my token is {GRANTED}"
+
+
+async def test_what_was_granted_is_redacted_from_patches_and_feedback_of_the_same_person(tmp_path: Path) -> None:
+    bridge, ann, bob = WorkerBridge(mcp=False), {"x-owner": "ann"}, {"x-owner": "bob"}
+
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": GRANTED} if asker.actor.owner == "ann" else {}
+
+    patch = [{"op": "add", "path": "/note", "value": f"it is {GRANTED}"}]
+    feedback = {"type": "META", "metaType": "thumbs_up", "threadId": "t", "payload": {"comment": f"I saw {GRANTED}"}}
+    async with server(bridge, settings_of(tmp_path), credentials=give, authorize=by_header) as client:
+        for person in (ann, bob):
+            await talk(client, "hello", "u1", headers=person)
+        answers = [
+            [
+                (await client.patch("/state/t", json=patch, headers=person)).text,
+                (await client.post("/feedback", json=feedback, headers=person)).text,
+                (await client.get("/threads/t/events?until=idle", headers=person)).text,
+            ]
+            for person in (ann, bob)
+        ]
+    assert [GRANTED in answer for answer in answers[0]] == [False, False, False]
+    assert [GRANTED in answer for answer in answers[1]] == [True, True, True]
+
+
+async def test_a_rotated_token_is_still_redacted_from_the_first_entries_of_the_next_run(tmp_path: Path) -> None:
+    tokens = iter(["first-token-value", "second-token-value"])
+
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
+        return {"GITHUB_TOKEN": next(tokens)}
+
+    async with server(WorkerBridge(mcp=False), settings_of(tmp_path), credentials=give) as client:
+        await talk(client, "hello", "u1")
+        second = await talk(client, "is it first-token-value or second-token-value?", "u2", thread="t2")
+    assert second[0]["input"]["messages"][0]["content"] == "is it [redacted] or [redacted]?"
+    assert b"first-token-value" not in stored_bytes(tmp_path)
+
+
+async def test_credentials_are_fetched_for_admitted_runs_only(tmp_path: Path) -> None:
+    fetched: list[str] = []
+
+    async def give(asker: CredentialSubject) -> Mapping[str, str]:
+        fetched.append(asker.thread.id)
+        return {"GITHUB_TOKEN": GRANTED}
+
+    bridge, key = WorkerBridge(mcp=False), {"Idempotency-Key": "k1"}
+    refusals: list[int] = []
+    with unless_hung():
+        async with server(bridge, settings_of(tmp_path), credentials=give) as client:
+            first = await client.post("/", json=run_body("hello"), headers=key)
+            again = await client.post("/", json=run_body("hello"), headers=key)
+            refusals.append((await client.post("/", json={**run_body("x"), "messages": []})).status_code)
+            async with anyio.create_task_group() as group:
+                group.start_soon(talk, client, "wait", "u2")
+                await bridge.waiting.wait()
+                refusals.append((await client.post("/", json=run_body("hello", message="u3"))).status_code)
+                bridge.go_on.set()
+    assert (first.status_code, again.text) == (200, first.text)
+    assert refusals == [422, 409]
+    assert fetched == ["t", "t"]
+
+
+async def test_a_server_that_shuts_down_starts_no_run_that_waits_for_its_credentials(tmp_path: Path) -> None:
+    requested = anyio.Event()
+
+    async def hang(asker: CredentialSubject) -> Mapping[str, str]:
+        requested.set()
+        await anyio.sleep_forever()
+        raise NotImplementedError
+
+    app = FastAPI()
+    runtime = add_ambient_endpoints(app, WorkerBridge(), settings=settings_of(tmp_path), credentials=hang)
+    answers: list[tuple[int, str]] = []
+    with unless_hung():
+        async with client_of(app) as client, anyio.create_task_group() as group:
+
+            async def run() -> None:
+                answers.append(error_of(await client.post("/", json=run_body("hello"))))
+
+            group.start_soon(run)
+            await requested.wait()
+            await runtime.drain()
+    assert answers == [(503, "draining")]

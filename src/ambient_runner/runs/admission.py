@@ -168,7 +168,9 @@ class Admission:
 
     async def _enforce_max_hold(self, key: ThreadKey, run: str, limits: QueueLimits) -> float:
         """Return the seconds the run may still hold the thread. One that has held it for longer than `max_hold` is stopped."""
-        info = await self._ledger.get_thread(key) if run and limits.max_hold is not None else None
+        # A run that has not begun waits for its credentials, which has a limit of its own.
+        has_begun = bool(run) and limits.max_hold is not None and await self._ledger.get_run(key, run) is not None
+        info = await self._ledger.get_thread(key) if has_begun else None
         if info is None or limits.max_hold is None:
             return limits.seconds
         left = info.updated / 1000 + limits.max_hold - time.time()

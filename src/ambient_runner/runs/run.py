@@ -191,6 +191,8 @@ class Run:
 
 Announce = Callable[[Run], Iterable["Custom"]]
 """Returns the CUSTOM events the server adds right after a run's RUN_STARTED."""
+GrantCredentials = Callable[[Run], Awaitable[None]]
+"""Adds what a run is granted to `Run.environment` and `Run.secrets`, before the run's first entry is written. Keeps its own errors."""
 RunHandler = Callable[[Run], AsyncGenerator["Event", None]]
 Middleware = Callable[[RunHandler], RunHandler]
 
@@ -250,6 +252,16 @@ def current_run() -> Run:
 def current_run_or_none() -> Run | None:
     """Return the run this code is part of; None without a server, where an adapter may work too."""
     return _current_run.get(None)
+
+
+@contextmanager
+def run_as_current(run: Run) -> Generator[None]:
+    """Make `run` the current one inside the block, for code that works for a run before its task exists."""
+    token = _current_run.set(run)
+    try:
+        yield
+    finally:
+        _current_run.reset(token)
 
 
 def run_of_context(context: Context) -> Run | None:

@@ -36,6 +36,7 @@ from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
+from ambient_runner.runs.grants import PendingGrants
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
@@ -44,6 +45,7 @@ from ambient_runner.runs.run import (
     Actor,
     Agent,
     Announce,
+    GrantCredentials,
     Middleware,
     QueueLimits,
     Started,
@@ -52,7 +54,7 @@ from ambient_runner.runs.run import (
     enter_run,
     log_context,
 )
-from ambient_runner.runs.start import prepare_run
+from ambient_runner.runs.start import accept_run, prepare_first_entries
 from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache
 
 if TYPE_CHECKING:
@@ -81,11 +83,12 @@ class Runner:
         settings: Settings,
         middleware: Sequence[Middleware] = (),
         *,
-        secrets: Secrets | None = None,
+        secrets_of: Callable[[ThreadKey], Secrets] | None = None,
+        grant: GrantCredentials | None = None,
         on_erase: Sequence[Callable[[ThreadKey], Awaitable[None]]] = (),
         announce: Announce = lambda run: (),
     ) -> None:
-        """`secrets` are the server's, if other components share them.
+        """`secrets_of` returns a copy of the secrets of a thread, by default those of the settings; `grant` gives runs their credentials.
 
         `on_erase` is awaited for every thread that is erased; `erase_thread` raises its RunnerErrors.
         `announce` returns events for clients right after RUN_STARTED. They are not the agent's, so middleware does not see them.
@@ -97,7 +100,8 @@ class Runner:
         """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
         self.is_draining = False
         self._middleware = tuple(middleware)
-        self._secrets = secrets or Secrets(settings.secrets, patterns=settings.secret_patterns)
+        self._secrets_of = secrets_of or _copies_of(Secrets(settings.secrets, patterns=settings.secret_patterns))
+        self._pending_grants = PendingGrants(grant)
         self._on_erase = tuple(on_erase)
         self._announce = announce
         self._left_out = LeftOutReporter()
@@ -157,10 +161,11 @@ class Runner:
         """
         for _ in range(_MAX_STOP_ATTEMPTS):
             info = await self.ledger.get_thread(key)
-            if info is None and key not in self._by_thread:
-                raise UnknownThread
+            # A new thread whose run waits for its credentials has a lease and no entry.
             if await self.ledger.request_stop(key, reason):
                 return info.active if info else ""
+            if info is None:
+                raise UnknownThread
             # If a run begins or ends meanwhile, try again.
             with suppress(ThreadBusy, StaleCursor):
                 return await self._cancel_interrupts(key)
@@ -203,16 +208,17 @@ class Runner:
 
     async def append_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
         """Append a fact that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
-        body = msgspec.json.encode(self.new_redactor().redact_value(value))
+        body = msgspec.json.encode(self.new_redactor(key).redact_value(value))
         await self.ledger.append_facts(key, [Fact(owner=owner, kind=kind, body=body)])
 
-    def new_redactor(self) -> Redactor:
-        """Return a new redactor of this server's secrets."""
-        return Redactor(self._secrets)
+    def new_redactor(self, key: ThreadKey) -> Redactor:
+        """Return a new redactor of this server's secrets, and of what the thread's owner was granted lately."""
+        return Redactor(self._secrets_of(key))
 
     def single_active_thread(self, actor: Actor) -> ThreadKey:
         """Return the thread of the actor's only active run in this process. Raises: NoActiveRun; ThreadBusy if there are several."""
-        owned = [key for key in self._by_thread if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
+        threads = (*self._by_thread, *self._pending_grants.threads)
+        owned = [key for key in threads if (key.tenant, key.owner) == (actor.tenant, actor.owner)]
         if not owned:
             raise NoActiveRun
         if len(owned) > 1:
@@ -245,6 +251,7 @@ class Runner:
         if self._active and not self.is_draining:
             self._log_wait()
         self.is_draining = True
+        self._pending_grants.cancel_all()
         with anyio.move_on_after(self.settings.timeouts.grace):
             await self._wait_all_done()
         for active in list(self._active.values()):
@@ -329,22 +336,23 @@ class Runner:
     async def _activate_run(
         self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
     ) -> tuple[ActiveRun, int]:
-        history, secrets = self.settings.history_mode, self._secrets.copy_for_run()
-        start = prepare_run(
+        secrets = self._secrets_of(writer.thread)
+        accepted = accept_run(
             request,
             writer,
             view,
             agent,
-            history,
+            self.settings.history_mode,
             secrets,
-            self._announce,
             adopt_history=self.settings.adopt_history,
         )
-        agent.check_run(start.run)
-        first = await writer.begin_run(
-            start.facts, run_id=start.run.input.run_id, agent=request.agent, claim=request.claim
-        )
-        self._left_out.report(request.agent, start.left_out)
+        run = accepted.run
+        await self._pending_grants.wait_for_grant(run, writer)
+        if self.is_draining:
+            raise Draining
+        start = prepare_first_entries(accepted, view, self._announce)
+        first = await writer.begin_run(start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
+        self._left_out.report(request.agent, accepted.left_out)
         if start.removed_count:
             logger.info(
                 "Run %s rewinds thread %s by %d messages",
@@ -353,9 +361,9 @@ class Runner:
                 start.removed_count,
                 extra=log_context(writer.run, writer.thread.id, request.agent),
             )
-        pipeline = Pipeline(writer, start.repairer, start.redactor, start.run.input.state)
+        pipeline = Pipeline(writer, start.repairer, start.redactor, run.input.state)
         active = ActiveRun(
-            run=start.run,
+            run=run,
             agent=agent,
             writer=writer,
             pipeline=pipeline,
@@ -444,3 +452,12 @@ class Runner:
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redaction_counts.items():
             metrics.REDACTIONS.labels(kind).inc(times)
+
+
+def _copies_of(secrets: Secrets) -> Callable[[ThreadKey], Secrets]:
+    """Return a function that returns a copy of the same secrets for every thread."""
+
+    def copy_for(_key: ThreadKey) -> Secrets:
+        return secrets.copy_for_run()
+
+    return copy_for

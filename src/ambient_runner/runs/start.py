@@ -41,33 +41,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunStart:
-    """An accepted run, its first entries, and the repairer and redactor after them."""
+class AcceptedRun:
+    """A run whose input is accepted. Nothing of it is written."""
 
     run: Run
+    request: StartRequest
+    accepted: AcceptedInput
+    left_out: tuple[LeftOut, ...] = ()
+    """The parts of the client's input that the agent does not get."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStart:
+    """The first entries of a run, and the repairer and redactor after them."""
+
     facts: list[Fact]
     repairer: Repairer
     redactor: Redactor
     removed_count: int = 0
     """Number of messages this run removes from the thread by rewinding."""
-    left_out: tuple[LeftOut, ...] = ()
-    """The parts of the client's input that the agent does not get."""
 
 
-def prepare_run(
+def accept_run(
     request: StartRequest,
     writer: Writer,
     view: ThreadView,
     agent: Agent,
     history: History,
     secrets: Secrets,
-    announce: Announce = lambda run: (),
     *,
     adopt_history: bool = True,
-) -> RunStart:
+) -> AcceptedRun:
     """Accept a request on the thread as `view` shows it.
 
-    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, PayloadTooLarge, InvalidPatch.
+    Raises: PendingInterrupts, InterruptNotOpen, ArgumentsChanged, ArgumentsWithheld, InvalidInput, InvalidPatch, or another Refused of
+    the agent.
     """
     messages, left_out = lower_messages(request.input.messages, _stored_user_messages(view))
     props, left_out_props = lower_props(request.input.forwarded_props, agent.forwarded_props)
@@ -83,25 +91,30 @@ def prepare_run(
     check_media_urls(accepted.accepted, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
     run = replace(_build_run(request, writer, view, accepted, state, props, secrets), is_state_sent=sends_state)
-    redactor = Redactor(secrets)
+    agent.check_run(run)
+    return AcceptedRun(run=run, request=request, accepted=accepted, left_out=(*left_out, *left_out_props))
+
+
+def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announce = lambda run: ()) -> RunStart:
+    """Return the run's first entries, without the secrets that are known by now. Raises: PayloadTooLarge."""
+    run, accepted = start.run, start.accepted
+    redactor = Redactor(run.secrets)
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
     repairer = Repairer(run.input.thread_id, run.input.run_id, known, user_message_ids=users)
     first: list[Event] = [_started_event(run, accepted), *announce(run), *edit_events(run)]
     if accepted.is_replacement and accepted.conversation:
         first.append(MessagesSnapshot(messages=list(accepted.conversation)))
-    if sends_state:
-        first.append(StateSnapshot(snapshot=state))
+    if run.is_state_sent:
+        first.append(StateSnapshot(snapshot=run.input.state))
     legal = [repaired for event in first for repaired in repairer.feed(event)]
     lines = [_encode_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return RunStart(
-        run=run,
-        facts=[*_initial_facts(request, run, accepted, redactor), *events],
+        facts=[*_initial_facts(start.request, run, accepted, redactor), *events],
         repairer=repairer,
         redactor=redactor,
         removed_count=accepted.removed_count,
-        left_out=(*left_out, *left_out_props),
     )
 
 

@@ -18,6 +18,7 @@ from ambient_runner.errors import ConfigError, UnknownThread
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import fetch_credentials, from_url, register_secrets
+from ambient_runner.services.grants import RecentGrants
 from ambient_runner.services.mcp.config import McpConfig, config_file_problem
 from ambient_runner.services.mcp.status import McpStatus
 from ambient_runner.services.setup import Setup
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.protocol.events import Message, Tool
-    from ambient_runner.runs.run import Run
+    from ambient_runner.runs.run import GrantCredentials, Run
     from ambient_runner.runs.runner import Runner
     from ambient_runner.services.credentials import Credentials, RequestScope
     from ambient_runner.services.mcp.config import ResolvedMcpServers, ThreadServers
@@ -87,6 +88,7 @@ class Platform:
         self._agents = agents
         self._tools = list(custom_tools)
         self._credentials = credentials or _credentials_from_settings(settings)
+        self._recent_grants = RecentGrants()
         self._mcp_config = McpConfig(_mcp_config_file(settings), project=settings.mcp_project, thread=mcp)
         self._mcp_status = McpStatus()
         self.setup = Setup(
@@ -94,6 +96,7 @@ class Platform:
             workspaces=self.file_services.workspaces if self.file_services else None,
             mcp=self._mcp_config,
             credentials=self._credentials,
+            recent=self._recent_grants,
             messages=self._thread_messages,
             uploads=self._upload_paths,
             system_prompt=settings.system_prompt,
@@ -149,11 +152,23 @@ class Platform:
             session_id=run.thread.id,
         )
 
+    @property
+    def grant_credentials(self) -> GrantCredentials | None:
+        """Gives a run its credentials; None if this server has no source of them."""
+        return self.setup.grant_credentials if self._credentials else None
+
+    def secrets_of(self, thread: ThreadKey) -> Secrets:
+        """Return a copy of the server's secrets, with what the thread's owner was granted lately."""
+        secrets = self.secrets.copy_for_run()
+        secrets.add(self._recent_grants.values_of(thread.tenant, thread.owner))
+        return secrets
+
     async def grants_for_request(self, scope: RequestScope, tokens: Mapping[str, str]) -> RequestGrants:
         """Return the credentials of a request that is not a run: those of its actor and its own tokens. Raises: CredentialsError."""
-        secrets = self.secrets.copy_for_run()
+        secrets = self.secrets_of(scope.thread)
         register_secrets(secrets, tokens)
-        environment = {**await fetch_credentials(self._credentials, scope, secrets), **tokens}
+        granted = await fetch_credentials(self._credentials, scope, secrets, self._recent_grants)
+        environment = {**granted, **tokens}
         return RequestGrants(environment=environment, redactor=Redactor(secrets))
 
     async def mcp_status(self, scope: RequestScope) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.runs.run import Actor
+    from ambient_runner.services.grants import RecentGrants
 
 __all__ = ["CredentialSubject", "Credentials", "RequestScope", "fetch_credentials", "from_url", "register_secrets"]
 
@@ -63,9 +64,17 @@ class RequestScope:
 
 
 async def fetch_credentials(
-    source: Credentials | None, subject: CredentialSubject, secrets: Secrets, *, timeout: float = TIMEOUT
+    source: Credentials | None,
+    subject: CredentialSubject,
+    secrets: Secrets,
+    recent: RecentGrants | None = None,
+    *,
+    timeout: float = TIMEOUT,
 ) -> dict[str, str]:
-    """Return the variables granted to `subject`, and register their values with `secrets` first. Raises: CredentialsError."""
+    """Return the variables granted to `subject`. Their values are registered with `secrets`, and with `recent` for later, first.
+
+    Raises: CredentialsError.
+    """
     if source is None:
         return {}
     timeout_message = f"The credentials did not arrive within {timeout:g} seconds. Try again."
@@ -76,12 +85,18 @@ async def fetch_credentials(
         answer = await source(subject)
     granted = _validate_variables(answer)
     register_secrets(secrets, granted)
+    if recent is not None:
+        recent.remember(subject.actor.tenant, subject.actor.owner, _secret_values(granted))
     return granted
 
 
 def register_secrets(secrets: Secrets, granted: Mapping[str, str]) -> None:
     """Redact these values from everything the server writes from now on."""
-    secrets.add([value for name, value in granted.items() if name not in _NOT_SECRET])
+    secrets.add(_secret_values(granted))
+
+
+def _secret_values(granted: Mapping[str, str]) -> list[str]:
+    return [value for name, value in granted.items() if name not in _NOT_SECRET]
 
 
 def _validate_variables(answer: object) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""Set-up: prepares credentials, workspace, MCP servers and system prompt after RUN_STARTED and before the agent starts.
+"""Set-up: prepares credentials, workspace, MCP servers and system prompt before the agent starts.
 
-It is a middleware, and reports its stages to clients as they finish. The result belongs to one run and is dropped with it: a change
-of the workspace or of the MCP servers takes effect with the next run. Agents without files and MCP servers are passed through unchanged.
+It is a middleware, and reports its stages to clients as they finish, after RUN_STARTED. Only the credentials are fetched before that
+(`grant_credentials`), so that they are redacted from the run's first entries too. The result belongs to one run and is dropped with it:
+a change of the workspace or of the MCP servers takes effect with the next run. Agents without files and MCP servers are passed through
+unchanged.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.run import Run, RunHandler
     from ambient_runner.services.credentials import Credentials
+    from ambient_runner.services.grants import RecentGrants
     from ambient_runner.services.mcp.config import McpConfig
     from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
 
@@ -58,6 +61,14 @@ class PreparedRun:
     system_prompt: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Grant:
+    """The answer of the credentials source to a run: what it granted is on the Run, or the error is here."""
+
+    error: RunnerError | None = None
+
+
+_GRANT: RunAttribute[_Grant] = RunAttribute("grant")
 _PREPARED: RunAttribute[PreparedRun] = RunAttribute("prepared run")
 """Carries the result on the Run, from set-up to the PlatformContext of the run's adapter. Set before the agent starts."""
 
@@ -89,6 +100,7 @@ class Setup:
         workspaces: Workspaces | None,
         mcp: McpConfig,
         credentials: Credentials | None,
+        recent: RecentGrants,
         messages: Callable[[ThreadKey], Awaitable[list[Message]]],
         uploads: Callable[[ThreadKey], Awaitable[tuple[str, ...]]],
         system_prompt: str = "",
@@ -98,6 +110,7 @@ class Setup:
         self._workspaces = workspaces
         self._mcp = mcp
         self._credentials = credentials
+        self._recent = recent
         self._messages = messages
         self._uploads = uploads
         self._operator_prompt = system_prompt
@@ -106,6 +119,17 @@ class Setup:
     def prepared_run(self, run: Run) -> PreparedRun:
         """Return what is prepared for this run; only the operator's prompt when set-up did not prepare one."""
         return _PREPARED.get(run) or PreparedRun(system_prompt=build_system_prompt(None, extra=self._operator_prompt))
+
+    async def grant_credentials(self, run: Run) -> None:
+        """Fetch the credentials of a run. If that fails, the run's set-up reports it: a client hears of it in the stream."""
+        if not self._needs_credentials(run.agent):
+            return
+        try:
+            run.environment.update(await fetch_credentials(self._credentials, run, run.secrets, self._recent))
+        except RunnerError as error:
+            _GRANT.set(run, _Grant(error=error))
+        else:
+            _GRANT.set(run, _Grant())
 
     def evict_thread(self, thread: ThreadKey) -> None:
         self._announced.pop(thread, None)
@@ -132,6 +156,7 @@ class Setup:
                     yield event
         finally:
             _PREPARED.clear(run)
+            _GRANT.clear(run)
             run.environment.clear()
 
     async def _run_stages(self, run: Run) -> AsyncGenerator[Event, None]:
@@ -162,7 +187,7 @@ class Setup:
         """Return the stages for this agent, in order: each may use what earlier stages prepared."""
         capabilities = self._agents[agent]
         stages: list[tuple[str, _Stage]] = []
-        if capabilities.file_system or capabilities.mcp:
+        if self._needs_credentials(agent):
             stages.append(("credentials", self._add_credentials))
         if capabilities.file_system:
             stages.append(("workspace", self._prepare_workspace))
@@ -170,8 +195,17 @@ class Setup:
             stages.append(("mcp", self._resolve_mcp))
         return [*stages, ("prompt", self._write_prompt)] if stages else []
 
+    def _needs_credentials(self, agent: str) -> bool:
+        return self._agents[agent].file_system or self._agents[agent].mcp
+
     async def _add_credentials(self, run: Run, prepared: PreparedRun) -> tuple[PreparedRun, _Announcement | None]:
-        run.environment.update(await fetch_credentials(self._credentials, run, run.secrets))
+        if (
+            _GRANT.get(run) is None
+        ):  # A run that was asked to stop before it had them waits here, where stopping ends it.
+            await self.grant_credentials(run)
+        grant = _GRANT.get(run)
+        if grant and grant.error:
+            raise grant.error
         if not run.environment:
             return prepared, None
         announcement = _Announcement(

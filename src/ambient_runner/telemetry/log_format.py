@@ -104,7 +104,10 @@ class RedactingFormatter(logging.Formatter):
     def add_secrets(self, values: Iterable[str]) -> None:
         """Redact these too. The next log line pays for it, not the run that fetched them."""
         with self._lock:
-            self._added |= dict.fromkeys(values)
+            fresh = [value for value in values if value not in self._added]
+            if not fresh:
+                return
+            self._added |= dict.fromkeys(fresh)
             for oldest in list(self._added)[:-_MAX_ADDED_SECRETS]:
                 del self._added[oldest]
             self._redactor = None

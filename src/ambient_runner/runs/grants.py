@@ -1,0 +1,58 @@
+"""The wait for a run's credentials, before its first entry is written: what is granted is redacted from the run's own input too."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ambient_runner.errors import LedgerError
+from ambient_runner.runs.run import run_as_current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ambient_runner.ledger.base import Writer
+    from ambient_runner.ledger.records import ThreadKey
+    from ambient_runner.runs.run import GrantCredentials, Run
+
+__all__ = ["PendingGrants"]
+
+
+class PendingGrants:
+    """The runs of one server that wait for their credentials. Each has its thread's lease and no entry yet."""
+
+    def __init__(self, grant: GrantCredentials | None) -> None:
+        self._grant = grant
+        self._scopes: dict[ThreadKey, anyio.CancelScope] = {}
+
+    @property
+    def threads(self) -> Iterator[ThreadKey]:
+        """The threads whose runs wait now."""
+        return iter(self._scopes)
+
+    async def wait_for_grant(self, run: Run, writer: Writer) -> None:
+        """Wait until the run has its credentials. Returns without them once it is asked to stop, or all waits are cancelled."""
+        if self._grant is None:
+            return
+        async with anyio.create_task_group() as tasks:
+            self._scopes[run.thread] = tasks.cancel_scope
+
+            async def cancel_on_stop() -> None:
+                with suppress(LedgerError):  # Raised where the run is written.
+                    await writer.wait_for_stop()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(cancel_on_stop)
+            try:
+                with run_as_current(run):
+                    await self._grant(run)
+            finally:
+                del self._scopes[run.thread]
+            tasks.cancel_scope.cancel()
+
+    def cancel_all(self) -> None:
+        """End every wait now."""
+        for scope in self._scopes.values():
+            scope.cancel()
