@@ -17,6 +17,7 @@ RunnerError                     code, status; the message defaults to the docstr
 │   └── LeaseLost
 ├── ServiceError       502      git, MCP, credentials or the workspace failed
 │   └── CredentialsError · RepoAuthRequired / RepoNotFound / RepoRedirected / RepoTooLarge · GitUnavailable 503 · CloneTimeout 504
+├── RedactionFailed             an event cannot be searched for secrets, so it is not written; ends the run
 ├── Draining           503      the server is shutting down
 └── ConfigError                 at start-up only; the CLI prints it and exits 2
 RunInterrupted                  not an error: the run ends with open interrupts
@@ -339,6 +340,12 @@ class CloneTimeout(ServiceError):
 
     code = "clone_timeout"
     status = 504
+
+
+class RedactionFailed(RunnerError):
+    """Something could not be checked for secrets, so it was not sent, and the run has ended. The server's log has the reason."""
+
+    code = "redaction_failed"
 
 
 class Draining(RunnerError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from ambient_runner.errors import BridgeTimeout
+from ambient_runner.errors import BridgeTimeout, RedactionFailed
 from ambient_runner.protocol.events import Cancelled, RunError
 from ambient_runner.runs.framing import run_finished
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ambient_runner.runs.pipeline import Pipeline
     from ambient_runner.runs.run import Agent, Run
 
-Cause = Literal["stopped", "idle", "total", "shutdown"]
+Cause = Literal["stopped", "idle", "total", "shutdown", "redaction_failed"]
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -46,8 +46,8 @@ class ActiveRun:
     on_end: Callable[[], Awaitable[None]] | None = None
 
     def cancel(self, cause: Cause) -> None:
-        """End the agent now. The first cause wins."""
-        self.cause = self.cause or cause
+        """End the agent now. The first cause wins, but for a failure of redaction: clients must hear that the output is not complete."""
+        self.cause = cause if cause == "redaction_failed" else self.cause or cause
         self.run.stopping.set()
         if not self.cancel_requested.done():
             self.cancel_requested.set_result(None)
@@ -65,6 +65,8 @@ class ActiveRun:
                 return RunError(
                     message="The server shut down during this run. Send your message again.", code="shutdown"
                 )
+            case "redaction_failed":
+                return RunError(message=RedactionFailed().message, code=RedactionFailed.code)
             case _:
                 return run_finished(self.run, Cancelled())
 

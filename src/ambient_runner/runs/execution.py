@@ -63,6 +63,7 @@ async def execute_run(active: ActiveRun, middleware: Sequence[Middleware], uncan
 
 def _log_end(active: ActiveRun, terminal: Terminal, started_at: float) -> None:
     run, seconds = active.run, time.monotonic() - started_at
+    _log_redaction_failure(active)
     _log_repairs(active)
     outcome = f"error {terminal.code}" if isinstance(terminal, RunError) else outcome_name(terminal)
     logger.info(
@@ -74,6 +75,24 @@ def _log_end(active: ActiveRun, terminal: Terminal, started_at: float) -> None:
         outcome,
         seconds,
         run.input.run_id,
+    )
+
+
+def _log_redaction_failure(active: ActiveRun) -> None:
+    """Log what failed and where. The text of the exception is left out: it may be what could not be redacted."""
+    failure = active.pipeline.redaction_guard.error
+    if failure is None or failure.__cause__ is None:
+        return
+    cause = failure.__cause__
+    frames = traceback.extract_tb(cause.__traceback__)
+    logger.error(
+        "Run %s of agent %s on thread %s: an event could not be redacted (%s in %s, line %s). It was not written, and the run has ended.",
+        active.run.key,
+        active.run.agent,
+        active.run.thread.id,
+        type(cause).__name__,
+        frames[-1].filename if frames else "unknown",
+        frames[-1].lineno if frames else "unknown",
     )
 
 

@@ -7,10 +7,12 @@ and then redacted and encoded together. `storable.py` makes the other events enc
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from ambient_runner.errors import RedactionFailed
 from ambient_runner.ledger.records import Encoded, TextRun
 from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line
 from ambient_runner.projections.state import SharedState
@@ -18,6 +20,7 @@ from ambient_runner.protocol.events import (
     Custom,
     MessagesSnapshot,
     Raw,
+    RunError,
     RunStarted,
     StateDelta,
     StateSnapshot,
@@ -30,9 +33,11 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.limits import MAX_DEPTH, MAX_EVENT_BYTES, nesting_depth
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
+from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.storable import (
     UNENCODABLE_ERRORS,
     UNSTAMPED_TYPES,
+    check_delta,
     drop_deep_values,
     encode_dropped,
     encode_storable,
@@ -43,7 +48,7 @@ from ambient_runner.runs.storable import (
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ambient_runner.ledger.base import Writer
     from ambient_runner.projections.redaction import Redactor
@@ -84,7 +89,7 @@ class Pipeline:
         self._write = writer.append
         self._append_lazily = writer.append_lazily  # The writer calls `_encode_deferred_deltas` back.
         self._repair = repairer.feed
-        self._redact = redactor.feed
+        self.redaction_guard = RedactionGuard()
         self._state = SharedState(state)
         self._open_text_id: str | None = None
         """Id of the message that is being streamed, if its next text delta can be deferred."""
@@ -129,7 +134,9 @@ class Pipeline:
             self._deferred_deltas.append(event)
             return False
         self._write_deferred_deltas()
+        self.redaction_guard.check()
         self._open_text_id = None
+        check_delta(event)
         if event.raw_event is not None:
             event = msgspec.structs.replace(event, raw_event=None)
         for legal in self._repair(event):
@@ -157,6 +164,10 @@ class Pipeline:
             case _:
                 pass
 
+    def _redact(self, event: Event) -> Sequence[Event]:
+        with self.redaction_guard:
+            return self._redactor.feed(event)
+
     def touch(self) -> None:
         """Count an event that is not written as activity of the agent."""
         self.last_event_at = time.monotonic()
@@ -178,7 +189,12 @@ class Pipeline:
         if not deltas:
             return Encoded([])
         self.last_event_at = time.monotonic()
-        released = self._redactor.feed_deltas(deltas)
+        try:
+            with self.redaction_guard:
+                released = self._redactor.feed_deltas(deltas)
+        except RedactionFailed:  # The writer calls this for many runs at once: the guard ends this one.
+            self._open_text_id = None
+            return Encoded([])
         try:
             lines = [encode_event(delta) for delta in released]
         except ValueError:
@@ -193,6 +209,7 @@ class Pipeline:
         A correction of the history is held until it has passed the middleware, at most until the run ends: it belongs after the messages
         it corrects, and middleware may hold those back.
         """
+        self.redaction_guard.check()
         if event.name == HISTORY_EVENT:
             self._held_corrections.append(event)
         else:
@@ -208,10 +225,14 @@ class Pipeline:
         self._write_deferred_deltas()
         if event.name == HISTORY_EVENT:
             # A correction states the text until now, what is held back of it included.
-            for held in self._redactor.flush():
-                self._write(self._encode(held))
+            with self.redaction_guard:
+                held = self._redactor.flush()
+            for delta in held:
+                self._write(self._encode(delta))
         if self.terminal_event is None:
-            self._write(self._encode_private(Custom(name=event.name, value=event.value)))
+            with self.redaction_guard:
+                line = self._encode_private(Custom(name=event.name, value=event.value))
+            self._write(line)
 
     def _encode_private(self, event: Custom) -> bytes:
         line = encode_storable(event)
@@ -224,17 +245,26 @@ class Pipeline:
         return encode_storable(msgspec.structs.replace(event, value=self._redactor.redact_value(plain)))
 
     def end_run(self, terminal: Terminal) -> None:
-        """Close everything that is open, and append the snapshot marker and the one terminal event."""
+        """Close everything that is open, and append the snapshot marker and the one terminal event.
+
+        If redaction has failed, or fails here, the terminal event is RUN_ERROR with the code `redaction_failed`.
+        """
         if self.terminal_event is not None:
             return
         self._write_deferred_deltas()
         for closing in self._repairer.close():
-            self._write_redacted(closing)
-        for correction in self._held_corrections:
-            self._write_private(correction)
-        self.push(SNAPSHOT_MARKER)
-        self.push(terminal)
-        self.terminal_event = terminal
+            with suppress(RedactionFailed):
+                self._write_redacted(closing)
+        with suppress(RedactionFailed):
+            for correction in self._held_corrections:
+                self._write_private(correction)
+            self.push(SNAPSHOT_MARKER)
+            self.push(terminal)
+            self.terminal_event = terminal
+            return
+        self.terminal_event = RunError(message=RedactionFailed().message, code=RedactionFailed.code)
+        for event in (SNAPSHOT_MARKER, self.terminal_event):  # They are ours, and have nothing to redact.
+            self._write(encode_unstamped(event) if event is SNAPSHOT_MARKER else encode_within_message_depth(event))
 
     def _write_redacted(self, event: Event) -> None:
         """Redact a legal event and append it."""

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -370,6 +371,7 @@ class Runner:
             timeouts=self.settings.timeouts_for(request.agent),
             on_end=request.on_end,
         )
+        pipeline.redaction_guard.on_failure = partial(active.cancel, "redaction_failed")
         return active, first - 1
 
     async def _view_at_lease(self, writer: Writer) -> ThreadView:

@@ -27,6 +27,7 @@ from ambient_runner.runs.approvals import check_answers, edit_events, new_digest
 from ambient_runner.runs.framing import run_started
 from ambient_runner.runs.input_acceptance import accept_input, initial_state
 from ambient_runner.runs.lowering import LeftOut, check_media_urls, lower_messages, lower_props
+from ambient_runner.runs.redaction_guard import RedactionGuard
 from ambient_runner.runs.run import ResumedRun, Run
 from ambient_runner.runs.storable import encode_storable
 
@@ -96,7 +97,7 @@ def accept_run(
 
 
 def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announce = lambda run: ()) -> RunStart:
-    """Return the run's first entries, without the secrets that are known by now. Raises: PayloadTooLarge."""
+    """Return the run's first entries, without the secrets that are known by now. Raises: PayloadTooLarge, RedactionFailed."""
     run, accepted = start.run, start.accepted
     redactor = Redactor(run.secrets)
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
@@ -108,10 +109,12 @@ def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announ
     if run.is_state_sent:
         first.append(StateSnapshot(snapshot=run.input.state))
     legal = [repaired for event in first for repaired in repairer.feed(event)]
-    lines = [_encode_whole(clean) for event in legal for clean in redactor.feed(event)]
+    with RedactionGuard():
+        facts = _initial_facts(start.request, run, accepted, redactor)
+        lines = [_encode_whole(clean) for event in legal for clean in redactor.feed(event)]
     events = [Fact(owner=RUNTIME, kind="", body=line) for line in lines]
     return RunStart(
-        facts=[*_initial_facts(start.request, run, accepted, redactor), *events],
+        facts=[*facts, *events],
         repairer=repairer,
         redactor=redactor,
         removed_count=accepted.removed_count,

@@ -107,8 +107,6 @@ class Redactor:
                 key = (_REASONING, event.message_id)
             case _:
                 key = (_TEXT, event.message_id)
-        if type(event.delta) is not str or type(key[1]) is not str:
-            encode_event(event)  # Raises at once, and not when it is released.
         return self._feed_stream(key, (event,))
 
     def _feed_stream(self, key: tuple[str, str], deltas: Sequence[_D]) -> list[_D]:
