@@ -68,6 +68,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         retain = 100
         slow_reader = "2m"
         heartbeat = "5s"
+        operators = ["olga"]
         allowed_hosts = ["a.example", "b.example"]
         allowed_origins = ["https://a.example"]
         pass_headers = ["X-Tenant"]
@@ -138,6 +139,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         retain=100,
         slow_reader=120.0,
         heartbeat=5.0,
+        operators=("olga",),
         allowed_hosts=("a.example", "b.example"),
         allowed_origins=("https://a.example",),
         pass_headers=("x-tenant",),
@@ -193,6 +195,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "retain": "5",
         "slow_reader": "1",
         "heartbeat": "1",
+        "operators": "olga, acme/otto",
         "allowed_hosts": "a, b",
         "allowed_origins": "c",
         "pass_headers": "X-Tenant",
@@ -244,6 +247,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         retain=5,
         slow_reader=1.0,
         heartbeat=1.0,
+        operators=("olga", "acme/otto"),
         allowed_hosts=("a", "b"),
         allowed_origins=("c",),
         pass_headers=("x-tenant",),

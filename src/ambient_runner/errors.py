@@ -2,7 +2,7 @@
 
 RunnerError                     code, status; the message defaults to the docstring
 ├── Refused            4xx      nothing was started
-│   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden 403
+│   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden / FileWithheld 403
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
 │   ├── RepoConflict / ThreadBusy / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch / IdempotencyConflict 409
 │   ├── HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor 409
@@ -89,6 +89,13 @@ class Forbidden(Refused):
     """This request is not allowed from here."""
 
     code = "forbidden"
+    status = 403
+
+
+class FileWithheld(Refused):
+    """This file holds a value that the server keeps secret, so it is not sent. Let the agent write the file without it."""
+
+    code = "file_withheld"
     status = 403
 
 

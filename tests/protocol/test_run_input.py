@@ -270,7 +270,7 @@ def test_unknown_capabilities_are_left_out_and_named() -> None:
             "messages[2].content[0].type 'hologram' is not part of the protocol: messages[2].content[0] was left out.",
             "messages[3].content[0].source.type 'dream' is not part of the protocol: messages[3].content[0] was left out.",
         ],
-        skip_reason="messages[1] was left out: its role 'oracle' is none of developer, system, assistant, user, tool, activity, reasoning.",
+        skip_reason="messages[1] was left out: its role is none of developer, system, assistant, user, tool, activity, reasoning.",
     )
 
 

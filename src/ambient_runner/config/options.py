@@ -53,6 +53,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("retain", parsers.integer_between(0, 1_000_000_000)),
     _make_option("slow_reader", parsers.parse_seconds),
     _make_option("heartbeat", parsers.parse_seconds),
+    _make_option("operators", parsers.parse_names),
     _make_option("allowed_hosts", parsers.parse_names),
     _make_option("allowed_origins", parsers.parse_names),
     _make_option("client", parsers.parse_version),

@@ -118,6 +118,8 @@ class Settings:
     """Minimum number of a thread's newest entries to retain; 0 retains all."""
     slow_reader: float = 60.0
     heartbeat: float = 15.0
+    operators: tuple[str, ...] = ()
+    """Owners, or `tenant/owner`, who may read the metrics about secrets."""
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     client: str = ""

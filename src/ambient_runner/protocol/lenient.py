@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Reader = Callable[[Any, str, "Warnings"], Any]
 
-__all__ = ["Warnings", "check_id", "read_struct"]
+__all__ = ["Warnings", "check_id", "malformed_id", "read_struct"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -204,4 +204,9 @@ def check_id(value: str, path: str) -> None:
     if not 1 <= len(value) <= MAX_ID_LENGTH:
         raise InvalidInput(f"{path} must have 1 to {MAX_ID_LENGTH} characters.")
     if CONTROL_CHARS.search(value):
-        raise InvalidInput(f"{path} must not hold control characters.")
+        raise malformed_id(path)
+
+
+def malformed_id(path: str) -> InvalidInput:
+    """Return the error for an id that may not be used, whatever is wrong with its characters."""
+    return InvalidInput(f"{path} must not hold control characters.")

@@ -108,10 +108,10 @@ def _add_missing_ids(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _skip_reason(messages: list[dict[str, Any]]) -> str:
-    """Return the reason for the first message with an unknown role. `lenient.py` has checked that each is an object with a role."""
+    """Return the reason for the first message with an unknown role, without the role. `lenient.py` has checked that each has one."""
     for at, message in enumerate(messages):
         if message["role"] not in _ROLES:
-            return f"messages[{at}] was left out: its role {message['role'][:64]!r} is none of {', '.join(_ROLES)}."
+            return f"messages[{at}] was left out: its role is none of {', '.join(_ROLES)}."
     return ""
 
 

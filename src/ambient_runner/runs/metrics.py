@@ -15,8 +15,12 @@ EVENTS = Counter("ambient_events_appended", "Events written to the ledger")
 REPAIRS = Counter("ambient_repairs", "Repaired events of agents, by rule", ["rule"])
 REDACTIONS = Counter("ambient_redactions", "Secrets redacted before writing, by event type", ["type"])
 INPUT_LEFT_OUT = Counter("ambient_input_left_out", "Parts of inputs that did not reach the agent, by kind", ["kind"])
+CLIENT_SECRETS = Counter("ambient_client_secrets", "Secrets of the server in requests of clients, by place", ["place"])
 RECOVERED = Counter("ambient_runs_recovered", "Abandoned runs closed by this process")
 REPLAYS = Counter("ambient_idempotent_replays", "Requests answered with an earlier run")
+
+OPERATOR_METRICS = frozenset({"ambient_redactions", "ambient_client_secrets"})
+"""Metrics for operators only: they tell whether a value that somebody sent is a secret."""
 
 # Created at zero, so that rate() sees the first increment.
 for _outcome in OUTCOMES:

@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import msgspec
@@ -31,10 +31,12 @@ from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.projections.thread_view import INTERRUPTS_CANCELLED, THREAD_OWNER, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import outcome_name
+from ambient_runner.protocol.lenient import malformed_id
 from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
+from ambient_runner.runs.client_redaction import Place, report_client_secret
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.grants import PendingGrants
@@ -65,7 +67,10 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
     from ambient_runner.ledger.records import RunInfo, ThreadKey
+    from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.containment import UncancellableTasks
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +89,13 @@ class Runner:
         settings: Settings,
         middleware: Sequence[Middleware] = (),
         *,
+        secrets: Secrets | None = None,
         secrets_of: Callable[[ThreadKey], Secrets] | None = None,
         grant: GrantCredentials | None = None,
         on_erase: Sequence[Callable[[ThreadKey], Awaitable[None]]] = (),
         announce: Announce = lambda run: (),
     ) -> None:
-        """`secrets_of` returns a copy of the secrets of a thread, by default those of the settings; `grant` gives runs their credentials.
+        """`secrets` are the server's, `secrets_of` returns a copy of them for a thread; `grant` gives runs their credentials.
 
         `on_erase` is awaited for every thread that is erased; `erase_thread` raises its RunnerErrors.
         `announce` returns events for clients right after RUN_STARTED. They are not the agent's, so middleware does not see them.
@@ -101,7 +107,8 @@ class Runner:
         """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
         self.is_draining = False
         self._middleware = tuple(middleware)
-        self._secrets_of = secrets_of or _copies_of(Secrets(settings.secrets, patterns=settings.secret_patterns))
+        self._secrets = secrets or Secrets(settings.secrets, patterns=settings.secret_patterns)
+        self._secrets_of = secrets_of or self._copy_secrets
         self._pending_grants = PendingGrants(grant)
         self._on_erase = tuple(on_erase)
         self._announce = announce
@@ -144,6 +151,8 @@ class Runner:
         if agent is None:
             raise UnknownAgent
         key = request.actor.thread_key(request.input.thread_id)
+        secrets = self._secrets_of(key)
+        self._check_ids(key, request.input, secrets)
         on_busy = request.on_busy or self.settings.on_busy
         while True:
             admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
@@ -151,7 +160,7 @@ class Runner:
                 return admitted
             with anyio.CancelScope(shield=True), suppress(IdempotencyConflict):
                 # Another request with this key was faster: the next attempt joins its run, or finds that the requests differ.
-                started = await self._begin_run(request, agent, admitted)
+                started = await self._begin_run(request, agent, admitted, secrets)
                 if started is not None:
                     return started
 
@@ -215,6 +224,41 @@ class Runner:
     def new_redactor(self, key: ThreadKey) -> Redactor:
         """Return a new redactor of this server's secrets, and of what the thread's owner was granted lately."""
         return Redactor(self._secrets_of(key))
+
+    def redact_client_value(self, key: ThreadKey, value: T, place: Place) -> T:
+        """Return what a client sent without secrets. A secret of the server in it is counted and logged."""
+        redactor = self.new_redactor(key)
+        clean = redactor.redact_value(value)
+        if redactor.counts and self._holds_server_secret(value):
+            report_client_secret(place, key)
+        return clean
+
+    def check_thread_id(self, key: ThreadKey) -> None:
+        """Refuse a thread id that holds a secret, as any malformed one. Raises: InvalidInput."""
+        self._check_id(key, "threadId", key.id, Redactor(self._secrets_of(key)))
+
+    def _check_ids(self, key: ThreadKey, run_input: RunAgentInput, secrets: Secrets) -> None:
+        """Check the ids of a run input, which are stored and sent as they are. Raises: InvalidInput."""
+        redactor = Redactor(secrets)
+        ids = {"threadId": key.id, "runId": run_input.run_id, "parentRunId": run_input.parent_run_id or ""}
+        for path, id_ in ids.items():
+            self._check_id(key, path, id_, redactor)
+
+    def _check_id(self, key: ThreadKey, path: str, value: str, redactor: Redactor) -> None:
+        if redactor.redact_text(value) == value:
+            return
+        if self._holds_server_secret(value):
+            report_client_secret("id", key)
+        raise malformed_id(path)
+
+    def _holds_server_secret(self, value: Any) -> bool:
+        """Return True if the value holds a secret of this server, not only one of its owner's own."""
+        redactor = Redactor(self._secrets)
+        redactor.redact_value(value)
+        return bool(redactor.counts)
+
+    def _copy_secrets(self, _key: ThreadKey) -> Secrets:
+        return self._secrets.copy_for_run()
 
     def single_active_thread(self, actor: Actor) -> ThreadKey:
         """Return the thread of the actor's only active run in this process. Raises: NoActiveRun; ThreadBusy if there are several."""
@@ -314,7 +358,7 @@ class Runner:
             return False
         return newest.id not in (await self.view_thread(key)).transcript.all_ids()
 
-    async def _begin_run(self, request: StartRequest, agent: Agent, writer: Writer) -> Started | None:
+    async def _begin_run(self, request: StartRequest, agent: Agent, writer: Writer, secrets: Secrets) -> Started | None:
         """Write the run's first entries and start its task. Return None after closing an abandoned run that blocked the thread."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writer)
@@ -322,7 +366,7 @@ class Runner:
                 raise Draining
             view = await self._view_at_lease(writer)
             if view.last_run is None or view.last_run.status != "running":
-                active, after = await self._activate_run(request, agent, writer, view)
+                active, after = await self._activate_run(request, agent, writer, view, secrets)
                 self._active[active.run.key] = self._by_thread[active.run.thread] = active
                 self.views.track(ThreadEpoch(writer.thread, writer.epoch), view)
                 metrics.RUNS_ACTIVE.inc()
@@ -335,9 +379,8 @@ class Runner:
         return None
 
     async def _activate_run(
-        self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView
+        self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView, secrets: Secrets
     ) -> tuple[ActiveRun, int]:
-        secrets = self._secrets_of(writer.thread)
         accepted = accept_run(
             request,
             writer,
@@ -351,7 +394,10 @@ class Runner:
         await self._pending_grants.wait_for_grant(run, writer)
         if self.is_draining:
             raise Draining
+        self._check_ids(run.thread, request.input, secrets)
         start = prepare_first_entries(accepted, view, self._announce)
+        if start.redactor.counts and self._holds_server_secret(request.input):
+            report_client_secret("input", run.thread)
         first = await writer.begin_run(start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
         self._left_out.report(request.agent, accepted.left_out)
         if start.removed_count:
@@ -454,12 +500,3 @@ class Runner:
             metrics.REPAIRS.labels(rule).inc(times)
         for kind, times in active.pipeline.redaction_counts.items():
             metrics.REDACTIONS.labels(kind).inc(times)
-
-
-def _copies_of(secrets: Secrets) -> Callable[[ThreadKey], Secrets]:
-    """Return a function that returns a copy of the same secrets for every thread."""
-
-    def copy_for(_key: ThreadKey) -> Secrets:
-        return secrets.copy_for_run()
-
-    return copy_for

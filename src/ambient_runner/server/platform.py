@@ -163,6 +163,10 @@ class Platform:
         secrets.add(self._recent_grants.values_of(thread.tenant, thread.owner))
         return secrets
 
+    def new_redactor(self, thread: ThreadKey) -> Redactor:
+        """Return a new redactor of what `secrets_of` returns."""
+        return Redactor(self.secrets_of(thread))
+
     async def grants_for_request(self, scope: RequestScope, tokens: Mapping[str, str]) -> RequestGrants:
         """Return the credentials of a request that is not a run: those of its actor and its own tokens. Raises: CredentialsError."""
         secrets = self.secrets_of(scope.thread)

@@ -57,9 +57,10 @@ async def request_scope(
     Raises: InvalidInput; what opening the store raises.
     """
     thread = parse_thread_id(body or {}, request.query_params, default=runtime.settings.default_thread)
-    await runtime.ensure_runner()
+    key = actor.thread_key(thread)
+    (await runtime.ensure_runner()).check_thread_id(key)
     headers = forwarded_headers(request, runtime.settings.pass_headers)
-    return RequestScope(actor=actor, thread=actor.thread_key(thread), headers=headers)
+    return RequestScope(actor=actor, thread=key, headers=headers)
 
 
 def parse_thread_id(*sources: Mapping[str, Any], default: str = "") -> str:

@@ -105,6 +105,7 @@ class ServerRuntime:
                 self.agents,
                 self.settings,
                 self._middleware,
+                secrets=self.platform.secrets,
                 secrets_of=self.platform.secrets_of,
                 grant=self.platform.grant_credentials,
                 on_erase=(self.platform.erase_thread,),

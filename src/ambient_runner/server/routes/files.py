@@ -12,12 +12,16 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from ambient_runner.errors import InvalidInput, UnsupportedMediaType
+from ambient_runner.errors import FileWithheld, InvalidInput, UnsupportedMediaType
+from ambient_runner.projections.redaction import Redactor
+from ambient_runner.runs.client_redaction import report_client_secret
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import request_scope
 from ambient_runner.server.routes.base import YieldingRoute
+from ambient_runner.services.redaction import MAX_SEARCHED_BYTES, CapturedStream, holds_secret
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Receive, Scope, Send
@@ -42,17 +46,26 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         if not name:
             raise InvalidInput("The file name is missing. Add `?name=…` to the URL.")
         _require_bytes(request)
-        return JsonResponse(_file_json(await files.save_upload(scope.thread, name, request.stream())), status_code=201)
+        captured = CapturedStream(request.stream())
+        async with aclosing(captured.chunks()) as chunks:
+            saved = await files.save_upload(scope.thread, name, chunks)
+        if await holds_secret(
+            name.encode("utf-8", "replace") + b"\n" + captured.data, Redactor(runtime.platform.secrets)
+        ):
+            report_client_secret("upload", scope.thread)
+        return JsonResponse(
+            _file_json(saved), status_code=201
+        )  # As the client sent it: no answer tells that it guessed right.
 
     @router.get("/files")
     async def list_uploads(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return JsonResponse({"files": [_file_json(file) for file in await files.list_uploads(scope.thread)]})
+        return _list_response(await files.list_uploads(scope.thread), runtime.platform.new_redactor(scope.thread))
 
     @router.get("/files/{name}")
     async def download_file(request: Request, name: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return await _file_response(files.open_upload(scope.thread, name))
+        return await _file_response(files.open_upload(scope.thread, name), runtime.platform.new_redactor(scope.thread))
 
     @router.delete("/files/{name}")
     async def delete_file(request: Request, name: str) -> Response:
@@ -63,12 +76,14 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     @router.get("/artifacts")
     async def list_artifacts(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return JsonResponse({"files": [_file_json(file) for file in await files.list_artifacts(scope.thread)]})
+        return _list_response(await files.list_artifacts(scope.thread), runtime.platform.new_redactor(scope.thread))
 
     @router.get("/artifacts/{path:path}")
     async def download_artifact(request: Request, path: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return await _file_response(files.open_artifact(scope.thread, path))
+        return await _file_response(
+            files.open_artifact(scope.thread, path), runtime.platform.new_redactor(scope.thread)
+        )
 
     return router
 
@@ -84,17 +99,35 @@ def _file_json(file: FileInfo) -> dict[str, object]:
     return asdict(file)
 
 
-async def _file_response(opening: AbstractAsyncContextManager[OpenFile]) -> Response:
-    """Return the file as a response. Raises: UnknownFile, InvalidInput, PayloadTooLarge."""
+def _list_response(files: list[FileInfo], redactor: Redactor) -> JsonResponse:
+    """Return a list of files. A secret in a name is replaced: such a file cannot be downloaded until it is renamed."""
+    return JsonResponse({"files": redactor.redact_value([_file_json(file) for file in files])})
+
+
+async def _file_response(opening: AbstractAsyncContextManager[OpenFile], redactor: Redactor) -> Response:
+    """Return the file as a response. One that is small enough to be searched is sent as it was when it was searched.
+
+    Raises: UnknownFile, InvalidInput, PayloadTooLarge; FileWithheld if its name or its content holds a secret.
+    """
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(opening)
-        return _DownloadResponse(opened, stack.pop_all())
+        if opened.info.size > MAX_SEARCHED_BYTES:
+            return _DownloadResponse(opened, opened.chunks(), stack.pop_all())
+        async with aclosing(opened.chunks()) as chunks:
+            data = b"".join([chunk async for chunk in chunks])
+        if await holds_secret(opened.info.path.encode("utf-8", "replace") + b"\n" + data, redactor):
+            raise FileWithheld
+        return _DownloadResponse(opened, _single_chunk(data), stack.pop_all())
+
+
+async def _single_chunk(data: bytes) -> AsyncGenerator[bytes, None]:
+    yield data
 
 
 class _DownloadResponse(Response):
     """Sends a file and closes it, even if the client disconnects. No Content-Length: the agent may be writing the file."""
 
-    def __init__(self, opened: OpenFile, held: AsyncExitStack) -> None:
+    def __init__(self, opened: OpenFile, chunks: AsyncGenerator[bytes, None], held: AsyncExitStack) -> None:
         name = quote(opened.info.path.rpartition("/")[2])
         super().__init__(
             media_type=_BYTES_TYPE,
@@ -106,13 +139,13 @@ class _DownloadResponse(Response):
             },
         )
         del self.headers["content-length"]
-        self._opened = opened
+        self._chunks = chunks
         self._exit_stack = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._exit_stack:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async with aclosing(self._opened.chunks()) as chunks:
+            async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})

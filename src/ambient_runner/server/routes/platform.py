@@ -99,7 +99,8 @@ def _repo_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
         scope = await request_scope(runtime, request, await guard(request))
         if forwarded := await forward_request(runtime, request, "/repos/status", scope):
             return forwarded
-        return JsonResponse({"repos": await _file_services(runtime).repos.status(scope.thread)})
+        rows = await _file_services(runtime).repos.status(scope.thread)
+        return JsonResponse({"repos": platform.new_redactor(scope.thread).redact_value(rows)})
 
     return router
 

@@ -6,15 +6,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.errors import UnknownAgent
 from ambient_runner.protocol.capabilities import agent_capabilities
+from ambient_runner.runs.metrics import OPERATOR_METRICS
+from ambient_runner.runs.run import Actor
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.routes.base import YieldingRoute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
     from ambient_runner.server.guard import Guard
     from ambient_runner.server.runtime import ServerRuntime
 
@@ -43,10 +49,24 @@ def status_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
 
     @router.get("/metrics")
     async def get_metrics(request: Request) -> Response:
-        await guard(request)
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        actor = await guard(request)
+        registry = REGISTRY if _is_operator(actor, runtime.settings.operators) else _ClientMetrics()
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
+
+
+def _is_operator(actor: Actor, operators: Sequence[str]) -> bool:
+    """Return True for the user of this machine, and for the owners that the setting names."""
+    names = {f"{actor.tenant}/{actor.owner}", *([actor.owner] if actor.tenant == Actor().tenant else [])}
+    return actor == Actor() or not names.isdisjoint(operators)
+
+
+class _ClientMetrics(CollectorRegistry):
+    """The metrics that every client may read."""
+
+    def collect(self) -> Iterator[Metric]:
+        return (metric for metric in REGISTRY.collect() if metric.name not in OPERATOR_METRICS)
 
 
 def _describe_capabilities(runtime: ServerRuntime, name: str | None) -> dict[str, Any]:

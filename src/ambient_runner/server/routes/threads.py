@@ -181,7 +181,7 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
 
     Raises: InvalidPatch, PatchConflict, PendingInterrupts, UnknownThread, ThreadBusy.
     """
-    operations = runner.new_redactor(key).redact_value(parse_patch(body))
+    operations = runner.redact_client_value(key, parse_patch(body), "state")
     fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
     hidden = await hidden_keys(runner, key)
     for _ in range(_MAX_ATTEMPTS):
