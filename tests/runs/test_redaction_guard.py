@@ -102,13 +102,14 @@ async def test_deltas_that_cannot_be_redacted_end_a_run_whose_agent_waits(monkey
     """Deltas are redacted when the agent pauses, in the writer's own callback: an error there would stop the writers of other runs."""
     from ambient_runner.projections.redaction import Redactor
 
-    def fail(self: Redactor, message_id: str, text: str) -> int:
-        raise LookupError(text)
+    def fail(self: Redactor, *args: object) -> Any:
+        raise LookupError(args)
 
     async def script(run: Run) -> AsyncGenerator[Event, None]:
         yield TextMessageStart(message_id="m1", role="assistant")
         yield TextMessageContent(message_id="m1", delta="first ")
-        monkeypatch.setattr(Redactor, "safe_prefix_length", fail)
+        for name in ("safe_prefix_length", "feed"):
+            monkeypatch.setattr(Redactor, name, fail, raising=False)
         yield TextMessageContent(message_id="m1", delta="second")
         await run.stopping.wait()
 

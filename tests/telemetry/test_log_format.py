@@ -528,6 +528,19 @@ def test_a_context_that_cannot_be_formatted_does_not_fail_a_logging_call() -> No
     assert ("no text" in entry["message"], entry["run"]) == (True, "r1")
 
 
+def test_a_line_that_cannot_be_redacted_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error left the logging call, and ended the run that logged."""
+
+    class Broken(TextFormatter):
+        def _redact(self, text: str, record: logging.LogRecord) -> str:
+            raise LookupError(text)
+
+    handler = LogHandler()
+    handler.setFormatter(Broken())
+    handler.handle(record_of("the password is %s", SECRET))
+    assert capsys.readouterr().err == "A log line could not be formatted and is left out.\n"
+
+
 def test_a_closed_standard_error_does_not_fail_a_logging_call() -> None:
     stream = io.StringIO()
     stream.close()

@@ -20,16 +20,25 @@ __all__ = ["LogHandler", "install_log_hooks"]
 
 logger = logging.getLogger(__name__)
 
+_UNFORMATTABLE = "A log line could not be formatted and is left out."
+
 
 class LogHandler(logging.StreamHandler[TextIO]):
     """Writes to standard error. A logging call that cannot be formatted becomes a line that names its place and its error."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
-        """Write a line about the error that is being handled. It is lost if standard error is closed."""
-        if logging.raiseExceptions:
-            with suppress(OSError, ValueError):
-                self.stream.write(self.format(_describe_failed_call(record)) + self.terminator)
-                self.flush()
+        """Write a line about the error that is being handled. It is lost if standard error is closed.
+
+        If that line cannot be formatted either, redaction may be what fails: then nothing of the record is written.
+        """
+        if not logging.raiseExceptions:
+            return
+        line = _UNFORMATTABLE
+        with suppress(Exception):
+            line = self.format(_describe_failed_call(record))
+        with suppress(OSError, ValueError):
+            self.stream.write(line + self.terminator)
+            self.flush()
 
 
 def _describe_failed_call(record: logging.LogRecord) -> logging.LogRecord:
