@@ -58,6 +58,7 @@ _SLOW = (
     "server/test_platform.py",
     "server/test_platform_example.py",
     "server/test_request_grants.py",
+    "server/test_secrets_everywhere.py",
     "services/mcp/test_bounds.py",
     "services/mcp/test_status.py",
     "services/test_blind_links.py",
