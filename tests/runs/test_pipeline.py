@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ambient_runner.errors import PayloadTooLarge, RedactionFailed
+from ambient_runner.errors import PayloadTooLarge
 from ambient_runner.ledger.base import Writer
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import RUNTIME, Encoded, Fact
