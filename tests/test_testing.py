@@ -284,6 +284,19 @@ def test_a_message_id_that_every_run_uses_again_is_found() -> None:
     assert 'rule="id-reused"' in failure
 
 
+@pytest.mark.parametrize(
+    ("events", "rule"),
+    [
+        ([{"type": "CUSTOM", "name": "ambient:repo_added", "value": {}}, START], "reserved-name"),
+        ([START | {"role": "system"}], "text-role"),
+    ],
+)
+def test_an_event_in_the_name_of_others_is_found(events: list[Any], rule: str) -> None:
+    failure = failure_of(lambda: Yields(*events, CONTENT, END), LEGAL)
+    assert failure.startswith(f"{events[0]['type']} is not the agent's to send")
+    assert f'ambient_repairs_total{{rule="{rule}"}}' in failure
+
+
 def test_chunks_are_legal_and_need_no_end() -> None:
     contract_of(lambda: YieldsChunk(Agent())).test_the_events_of_a_run_are_legal()
 

@@ -51,6 +51,7 @@ class ScriptedAgent:
         middleware: Sequence[Middleware] = (),
         default_prompt: str = "",
         restates_messages: bool = True,
+        relays_developer_messages: bool = False,
     ) -> None:
         self.name = "agent"
         self.hidden_state = hidden
@@ -59,6 +60,8 @@ class ScriptedAgent:
         self.restates_messages = restates_messages
         self.forwarded_props: PropRules = {}
         self.media_url_schemes: Collection[str] = HTTPS_ONLY
+        self.corrects_history = not restates_messages
+        self.relays_developer_messages = relays_developer_messages
         self.seen: list[RunAgentInput] = []
         self.closed = False
         self._script = script

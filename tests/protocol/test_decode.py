@@ -13,7 +13,6 @@ from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.protocol.encode import encode_ndjson, encode_sse
 from ambient_runner.protocol.events import (
-    Custom,
     Event,
     ReasoningMessageStart,
     ReasoningStart,
@@ -22,6 +21,7 @@ from ambient_runner.protocol.events import (
     TextMessageStart,
     encode_event,
 )
+from ambient_runner.protocol.reserved_events import PlatformEvent
 
 EVENTS: list[Event] = [
     TextMessageStart(message_id="m", role="assistant"),
@@ -36,8 +36,8 @@ def read(*chunks: bytes | str, limit: int = 1 << 20) -> list[Event]:
     return [*(event for chunk in chunks for event in reader.feed(chunk)), *reader.finish()]
 
 
-def dropped(kind: str, reason: str) -> Custom:
-    return Custom(name="ambient:dropped", value={"type": kind, "reason": reason})
+def dropped(kind: str, reason: str) -> PlatformEvent:
+    return PlatformEvent(name="ambient:dropped", value={"type": kind, "reason": reason})
 
 
 FORMS = {
@@ -98,7 +98,7 @@ def test_the_newest_id_is_known() -> None:
         (b'{"type":"CUSTOM","name":"x","value":%b%b}' % (b"[" * 128, b"]" * 128), dropped("", "too_deep")),
     ],
 )
-def test_what_is_not_an_event_is_reported_and_the_rest_is_read(data: bytes, expected: Custom) -> None:
+def test_what_is_not_an_event_is_reported_and_the_rest_is_read(data: bytes, expected: PlatformEvent) -> None:
     assert read(b"data: %b\n\n" % data + FORMS["sse"]) == [expected, *EVENTS]
 
 

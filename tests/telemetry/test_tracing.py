@@ -149,7 +149,7 @@ async def test_only_assistant_messages_are_spans() -> None:
         ReasoningMessageEnd(message_id="r1"),
         *said("m1", "hello"),
     )
-    async with traced(script) as (runner, spans):
+    async with traced(script, relays_developer_messages=True) as (runner, spans):
         await run_once(runner, user("u1"))
     assert spans.tree() == ["invoke_agent agent", "  chat"]
     assert "private" not in str(spans.all)

@@ -72,11 +72,12 @@ async def traced(
     *,
     content: bool = True,
     settings: Settings = SETTINGS,
+    **options: Any,
 ) -> AsyncGenerator[tuple[Runner, Spans], None]:
-    """A Runner that traces into the spans it comes with."""
+    """A Runner that traces into the spans it comes with. `options` are the agent's."""
     with spans_of() as spans:
         middleware = tracing(spans.provider, content=content)
-        async with runner_of(ScriptedAgent(script), settings, middleware=[middleware]) as runner:
+        async with runner_of(ScriptedAgent(script, **options), settings, middleware=[middleware]) as runner:
             yield runner, spans
 
 

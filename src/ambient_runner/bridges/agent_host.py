@@ -96,6 +96,8 @@ class AgentHost:
         self.restates_messages = bridge.restates_messages
         self.forwarded_props: PropRules = merge_prop_rules(bridge.forwarded_props, forwarded_props)
         self.media_url_schemes: Collection[str] = frozenset(bridge.media_url_schemes)
+        self.corrects_history = bridge.corrects_history
+        self.relays_developer_messages = bridge.relays_developer_messages
         self._context = context or default_context
         self._max_adapters = max_adapters
         self._idle_timeout = idle_timeout

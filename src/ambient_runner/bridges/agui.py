@@ -24,6 +24,7 @@ from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.protocol.reserved_events import to_plain_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -144,7 +145,7 @@ def _decode_events(reader: EventReader, piece: Any) -> Sequence[Any]:
         return reader.feed(piece)
     if isinstance(piece, bytearray | memoryview):
         return reader.feed(bytes(cast("bytearray", piece)))
-    return (piece,)
+    return (to_plain_event(piece),)
 
 
 class StoppableAdapter(AGUIAdapter):

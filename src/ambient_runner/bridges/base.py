@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.private_entries import MEMORY_EVENT
-from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.lowering import HTTPS_ONLY, PropRule
+from ambient_runner.protocol.reserved_events import PlatformEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -202,6 +202,14 @@ class PlatformBridge(ABC):
     media_url_schemes: Collection[str] = HTTPS_ONLY
     """Schemes of the media URLs in a client's messages that are accepted. Add `http` only if the bridge itself checks what it fetches."""
 
+    corrects_history: bool = False
+    """True if the adapter corrects the thread's history itself (`projections.private_entries.correct_history`), also what a user wrote: the
+    framework masks it. For the bridges of this project."""
+
+    relays_developer_messages: bool = False
+    """True if the agent runs on another server like this one, whose set-up sends developer messages. No model reads them. All other text of
+    an agent is the assistant's."""
+
     def middleware(self) -> Sequence[Middleware]:
         """Return the middleware for this bridge's runs, outermost first. It runs inside the server's middleware, which sees its events."""
         return ()
@@ -211,14 +219,14 @@ class PlatformBridge(ABC):
         return tool
 
 
-def remember(value: Any) -> Custom:
+def remember(value: Any) -> PlatformEvent:
     """Return an event that stores `value` with the thread. The adapter yields it; it is never sent to a client.
 
     `value` is any JSON value. The next run reads it as `current_run().memory`; the last value yielded wins. It is stored with the run's
     events, redacted like them, dropped by a rewind to before the run that wrote it, and erased with the thread. Yield it only if there
     is a `current_run()`: without a server the event would reach the client.
     """
-    return Custom(name=MEMORY_EVENT, value=value)
+    return PlatformEvent(name=MEMORY_EVENT, value=value)
 
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

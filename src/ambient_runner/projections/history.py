@@ -6,7 +6,9 @@ The snapshot is authoritative for both. Usually it repeats what was streamed, an
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
+from operator import ne
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,38 +18,46 @@ from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,
+    DeveloperMessage,
     ReasoningMessage,
+    SystemMessage,
     TextMessageEnd,
     TextMessageStart,
     ToolMessage,
+    UserMessage,
 )
 from ambient_runner.protocol.ids import original_id
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from ambient_runner.protocol.events import Custom, Event, Message, ToolCall
 
 __all__ = ["HistoryMerge"]
 
 
-_OUTPUT_TYPES = (ActivityMessage, AssistantMessage, ReasoningMessage, ToolMessage)
-"""Messages that an agent produces."""
+_INPUT_TYPES = (UserMessage, SystemMessage, DeveloperMessage)
+"""Messages that no agent produces."""
 
 
 class HistoryMerge:
     """The messages of an agent's input, and those it has streamed. `added_ids` are those of the messages this run added.
 
-    Without `may_edit_input` the agent neither changes nor adds the messages of users, systems and developers; it may remove them.
+    A snapshot adds no messages of users, systems and developers. It may remove them, and changes them only if `is_other_server`: another
+    server may mask what a user wrote.
+
+    Attributes:
+        repairs: Number of messages that snapshots were not allowed to add or to change, by rule.
     """
 
     def __init__(
-        self, messages: Iterable[Message], added_ids: Iterable[str] = (), *, may_edit_input: bool = True
+        self, messages: Iterable[Message], added_ids: Iterable[str] = (), *, is_other_server: bool = False
     ) -> None:
+        self.repairs: Counter[str] = Counter()
         self._transcript = Transcript(messages)
         self._initial_ids = frozenset(message.id for message in self._transcript.messages())
         self._added_ids = frozenset(added_ids)
-        self._may_edit_input = may_edit_input
+        self._is_other_server = is_other_server
         self._open_ids: set[str] = set()
         """Messages that are being streamed: the next delta needs them."""
 
@@ -68,16 +78,38 @@ class HistoryMerge:
             return None
         matched, listed_calls = _match_messages(snapshot, ours)
         removed = _removed_ids(matched, ours) if self._is_complete(matched, ours) else []
-        removed = [message_id for message_id in removed if message_id not in self._open_ids]
+        known = {message.id: message for message in ours}
+        new_input = self._new_input(matched, known)
+        matched = self._with_known_input(matched, known)
+        # What another server replaces by a summary that is not accepted stays: otherwise the next run would have neither.
+        summarized = self._initial_ids if new_input and self._is_other_server else ()
+        removed = [each for each in removed if each not in self._open_ids and each not in summarized]
         matched = _without_calls(matched, _removed_calls(removed, ours) - listed_calls)
-        if not self._may_edit_input:
-            matched = _with_own_input(matched, ours)
         after = Transcript(ours)
         after.apply_correction(matched, removed)
         if after.messages() == ours:
             return None
         self._transcript = after
         return correct_history(_changed_messages(matched, ours), removed)
+
+    def _new_input(self, matched: Sequence[Message], known: Mapping[str, Message]) -> list[Message]:
+        """Return the new messages of users, systems and developers, and count them.
+
+        Agents do not get the developer messages of earlier runs, so those of another server are not known here; they are not counted.
+        """
+        kinds = (UserMessage, SystemMessage) if self._is_other_server else _INPUT_TYPES
+        new: list[Message] = [each for each in matched if isinstance(each, kinds) and each.id not in known]
+        self.repairs["snapshot-new-input"] += len(new)
+        return new
+
+    def _with_known_input(self, matched: Sequence[Message], known: Mapping[str, Message]) -> list[Message]:
+        """Return the messages without new ones of users, systems and developers. Changes of these are undone, unless it may make them."""
+        accepted = [message for message in matched if not isinstance(message, _INPUT_TYPES) or message.id in known]
+        if self._is_other_server:
+            return accepted
+        restored = [known[message.id] if isinstance(message, _INPUT_TYPES) else message for message in accepted]
+        self.repairs["snapshot-changed-input"] += sum(map(ne, accepted, restored))
+        return restored
 
     def _is_complete(self, matched: Sequence[Message], ours: Sequence[Message]) -> bool:
         """Return True if the snapshot is the whole conversation: it has the messages this run added and all its calls without a result."""
@@ -159,16 +191,6 @@ def _with_known_call_ids(message: Message, old: Message | None, call_ids: dict[s
     if all(call_ids[call.id] == call.id for call in calls):
         return message
     return replace(message, tool_calls=[replace(call, id=call_ids[call.id]) for call in calls])
-
-
-def _with_own_input(matched: Sequence[Message], ours: Sequence[Message]) -> list[Message]:
-    """Return the messages of a snapshot with our user, system and developer messages, and without new ones of these kinds."""
-    known = {message.id: message for message in ours}
-    return [
-        message if isinstance(message, _OUTPUT_TYPES) else known[message.id]
-        for message in matched
-        if isinstance(message, _OUTPUT_TYPES) or message.id in known
-    ]
 
 
 def _changed_messages(matched: Sequence[Message], ours: Sequence[Message]) -> Sequence[Message]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ambient_runner.protocol.events import Custom, Message
+from ambient_runner.protocol.reserved_events import PlatformEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ _COMMON_PREFIX = b'{"type":"CUSTOM","name":"ambient:me'
 
 def is_private(event: Event) -> bool:
     """Return True if the event is a private entry."""
-    return type(event) is Custom and event.name in (MEMORY_EVENT, HISTORY_EVENT)
+    return isinstance(event, Custom) and event.name in (MEMORY_EVENT, HISTORY_EVENT)
 
 
 def is_private_line(line: bytes) -> bool:
@@ -62,9 +63,10 @@ class HistoryCorrection(msgspec.Struct, frozen=True):
     gone: list[str] = []
 
 
-def correct_history(messages: Sequence[Message], removed_ids: Sequence[str] = ()) -> Custom:
+def correct_history(messages: Sequence[Message], removed_ids: Sequence[str] = ()) -> PlatformEvent:
     """Return the event that corrects the history. It is stored where it is yielded; the next MESSAGES_SNAPSHOT shows its effect."""
-    return Custom(name=HISTORY_EVENT, value=msgspec.to_builtins(HistoryCorrection(list(messages), list(removed_ids))))
+    correction = HistoryCorrection(list(messages), list(removed_ids))
+    return PlatformEvent(name=HISTORY_EVENT, value=msgspec.to_builtins(correction))
 
 
 def parse_correction(event: Custom) -> HistoryCorrection | None:

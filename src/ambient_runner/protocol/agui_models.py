@@ -17,7 +17,6 @@ import pydantic_core
 
 from ambient_runner.protocol import events
 from ambient_runner.protocol.events import (
-    CUSTOM_PREFIX,
     Custom,
     Event,
     ReasoningMessageContent,
@@ -27,6 +26,7 @@ from ambient_runner.protocol.events import (
     decode_event,
 )
 from ambient_runner.protocol.limits import dropped_event
+from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,10 +103,13 @@ class EventCoercer:
     def __call__(self, value: object) -> Event:
         """Return the Event for one of ours, an `ag_ui.core` model, another pydantic model of an event, or a mapping with a `type`.
 
+        A `PlatformEvent` becomes a plain `Custom`: check its type first where it counts.
         Raises: TypeError if it is none of these; ValueError if it is malformed.
         """
         if type(value) in _EVENT_TYPES:
             return cast("Event", value)
+        if isinstance(value, PlatformEvent):
+            return to_plain_event(value)
         if isinstance(value, ag.BaseEvent):
             return from_agui(value)
         if isinstance(value, pydantic.BaseModel):
@@ -162,18 +165,13 @@ class EventCoercer:
 
 
 def _custom_from_unknown(kind: str, members: dict[str, Any]) -> Custom:
-    """Return a CUSTOM event for a type that AG-UI 1.0 does not have, named after it; `ambient:dropped` for a reserved name.
-
-    Raises: ValueError for an empty type.
-    """
+    """Return a CUSTOM event for a type that AG-UI 1.0 does not have, named after it. Raises: ValueError for an empty type."""
     if kind == "META":
         name, value = f"meta:{members.get('metaType', members.get('meta_type', ''))}", members.get("payload")
     else:
         name, value = kind, {key: item for key, item in members.items() if key != "type"}
     if not kind:
         raise ValueError("the type of the event is empty")
-    if name.startswith(CUSTOM_PREFIX):
-        return dropped_event(kind, "reserved_name")
     return Custom(name=name, value=value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.protocol.events import Custom, Event
+from ambient_runner.protocol.reserved_events import PlatformEvent
 from ambient_runner.protocol.strict_json import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ _TOOLS = "TOOLS"
 _MAX_TYPE_LENGTH = 64
 
 
-def dropped_event(event_type: str, reason: str, **more: Any) -> Custom:
+def dropped_event(event_type: str, reason: str, **more: Any) -> PlatformEvent:
     """Return the event that replaces a dropped event of this type. `docs/reference/events.md` lists the reasons."""
-    return Custom(name=_DROPPED_NAME, value={"type": event_type[:_MAX_TYPE_LENGTH], "reason": reason, **more})
+    value = {"type": event_type[:_MAX_TYPE_LENGTH], "reason": reason, **more}
+    return PlatformEvent(name=_DROPPED_NAME, value=value)
 
 
 def is_dropped_event(event: Event) -> bool:

@@ -174,10 +174,14 @@ class Repairer:
         for event in events:
             self._emit(event)
 
-    def _count_repair(self, rule: str, times: int = 1) -> None:
+    def count_repair(self, rule: str, event_type: str, times: int = 1) -> None:
+        """Count repairs, also those that were made before the events came here."""
         if times:
             self.repairs[rule] += times
-            self.first_repaired_types.setdefault(rule, e.type_of(self._fed) if self._fed else "")
+            self.first_repaired_types.setdefault(rule, event_type)
+
+    def _count_repair(self, rule: str, times: int = 1) -> None:
+        self.count_repair(rule, e.type_of(self._fed) if self._fed else "", times)
 
     def _with_owner(self, event: _Tagged, owner: SubagentId) -> _Tagged:
         """Return the event with the owner of the entity it continues. An event without an owner stays as it is."""

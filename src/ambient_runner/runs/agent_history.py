@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
-from ambient_runner.protocol.events import MessagesSnapshot, TextMessageContent, ToolCallArgs, UserMessage
+from ambient_runner.protocol.events import MessagesSnapshot, TextMessageContent, ToolCallArgs, UserMessage, type_of
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.agent_events import ignore_repair
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Custom, Event
+    from ambient_runner.runs.agent_events import CountRepair
     from ambient_runner.runs.run import Run
 
 __all__ = ["MAX_COLLECTED", "AgentHistory"]
@@ -31,14 +33,15 @@ _Delta = TextMessageContent | ToolCallArgs
 class AgentHistory:
     """The history of one run. `add_event` gets every event of the agent, in order."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, count_repair: CountRepair = ignore_repair) -> None:
         messages = run.input.messages
         users = [message.id for message in messages if isinstance(message, UserMessage)]
         # As in the pipeline, an id that the thread already has is used for no other message.
         self._repairer = Repairer(
             run.input.thread_id, run.input.run_id, Transcript(messages).all_ids(), user_message_ids=users
         )
-        self._merge = HistoryMerge(messages, run.new_ids, may_edit_input=False)
+        self._merge = HistoryMerge(messages, run.new_ids)
+        self._count_repair = count_repair
         self._collected: list[Event | tuple[_Delta, list[str]]] = []
         """Events, and deltas with the texts of those that continue them."""
         self._last_delta: _Delta | None = None
@@ -64,7 +67,11 @@ class AgentHistory:
         self.fold()
         legal = self._repairer.feed(snapshot)
         messages = [message for event in legal if isinstance(event, MessagesSnapshot) for message in event.messages]
-        return self._merge.merge_snapshot(messages)
+        before = self._merge.repairs.copy()
+        correction = self._merge.merge_snapshot(messages)
+        for rule, times in (self._merge.repairs - before).items():
+            self._count_repair(rule, type_of(snapshot), times)
+        return correction
 
     def fold(self) -> None:
         """Apply the collected events, and forget them."""

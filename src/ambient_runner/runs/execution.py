@@ -155,7 +155,8 @@ async def _drive_run(
     try:
         with Deadlines(active):
             applied = (*middleware, *active.agent.middleware)
-            handler = apply_middleware(frame_agent(active.agent, active.pipeline.store_private), applied)
+            framed = frame_agent(active.agent, active.pipeline.store_private, active.pipeline.count_repair)
+            handler = apply_middleware(framed, applied)
             work = _consume_events(active, handler, MiddlewareEventCoercer(applied))
             terminal = await run_agent_task(work, active.cancel_requested, active.timeouts.grace, uncancellable)
     except LedgerError:

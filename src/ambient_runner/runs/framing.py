@@ -36,14 +36,16 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.ids import client_safe_id
 from ambient_runner.protocol.limits import dropped_tool_names
+from ambient_runner.protocol.reserved_events import to_plain_event
+from ambient_runner.runs.agent_events import AgentEventRules, ignore_repair
 from ambient_runner.runs.agent_history import AgentHistory
-from ambient_runner.runs.reserved_events import replace_reserved_event
 from ambient_runner.runs.run import current_run_or_none, describe_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from ambient_runner.protocol.events import Event, Outcome
+    from ambient_runner.runs.agent_events import CountRepair
     from ambient_runner.runs.run import Agent, Run, RunHandler
 
 logger = logging.getLogger(__name__)
@@ -80,7 +82,11 @@ def run_finished(run: Run, outcome: Outcome | None = None) -> RunFinished:
     return RunFinished(thread_id=run.input.thread_id, run_id=run.input.run_id, outcome=outcome or Success())
 
 
-def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = None) -> RunHandler:
+def frame_agent(
+    agent: Agent,
+    store_private: Callable[[Custom], None] | None = None,
+    count_repair: CountRepair = ignore_repair,
+) -> RunHandler:
     """Return a handler that runs `agent` inside a complete frame. `store_private` receives the agent's private entries.
 
     Their events are also passed on: middleware can see them, but not create, change or drop an entry. The agent does not run while its
@@ -95,7 +101,8 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
             return
         coerce, sent_state = EventCoercer(accepts_unknown=True), _SentState(run)
         ending = _RunEnding(client_tools={tool.name for tool in run.input.tools})
-        restatement = _ThreadRestatement(run) if agent.restates_messages else None
+        rules = AgentEventRules(agent, count_repair)
+        restatement = _ThreadRestatement(run, count_repair) if agent.restates_messages else None
         collect = restatement.history.add_event if restatement else None
         try:
             async with agent.open_run(run) as events:
@@ -105,13 +112,11 @@ def frame_agent(agent: Agent, store_private: Callable[[Custom], None] | None = N
                             collect(event)
                         yield event
                         continue
-                    known = _coerce_event(coerce, event)
-                    if isinstance(known, Custom):
-                        known = replace_reserved_event(known, may_correct=restatement is None)
+                    known = rules.apply(event, _coerce_event(coerce, event))
                     outgoing = (*coerce.take_notices(), *(restatement.events_before(known) if restatement else ()))
                     if not ending.absorb(known) and not sent_state.absorb(known):
                         outgoing = (*outgoing, known)
-                    for each in outgoing:
+                    for each in map(to_plain_event, outgoing):
                         if store_private is not None and isinstance(each, Custom) and is_private(each):
                             store_private(each)
                         yield visible_event(each, agent.hidden_state)
@@ -200,8 +205,8 @@ class _ThreadRestatement:
     One in the middle of a run keeps its position. The last one needs none: the run's closing snapshot follows it.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.history = AgentHistory(run)
+    def __init__(self, run: Run, count_repair: CountRepair) -> None:
+        self.history = AgentHistory(run, count_repair)
         self.is_due = False
 
     def events_before(self, event: Event) -> Sequence[Event]:

@@ -106,6 +106,10 @@ class Pipeline:
     def repair_counts(self) -> Counter[str]:
         return self._repairer.repairs
 
+    def count_repair(self, rule: str, event_type: str, times: int) -> None:
+        """Count repairs of the agent's events that were made before they came here."""
+        self._repairer.count_repair(rule, event_type, times)
+
     @property
     def first_repaired_types(self) -> Mapping[str, str]:
         """The type of the first event that was repaired, by rule."""

@@ -213,6 +213,10 @@ class Agent(Protocol):
     """The keys of a client's `forwardedProps` that the agent gets."""
     media_url_schemes: Collection[str]
     """Schemes of the media URLs in new messages that are accepted."""
+    corrects_history: bool
+    """True if the agent's bridge corrects the history itself."""
+    relays_developer_messages: bool
+    """True if the agent runs on another server, whose set-up sends developer messages."""
 
     def open_run(self, run: Run) -> AbstractAsyncContextManager[AsyncGenerator[Any, None]]:
         """Return the agent's events, of any type `protocol.agui_models.EventCoercer` accepts. Leaving ends them."""

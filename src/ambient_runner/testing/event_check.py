@@ -30,6 +30,7 @@ from ambient_runner.protocol.events import (
     type_of,
 )
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.runs.agent_events import AgentEventRules
 from ambient_runner.runs.pipeline import is_written
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ _REASONS = {
     "interrupts": "the outcome has no interrupt, or two with the same id",
 }
 """Explanations of rules of `protocol.verify`, by the end of their names."""
+_FORBIDDEN = {
+    "reserved-name": "names that begin with `ambient:` are reserved. Use a prefix of your own, or a function of the toolkit.",
+    "text-role": "text of an agent is the assistant's. Yield it with the role assistant.",
+}
+"""Explanations of the rules of `runs.agent_events`."""
 
 
 class CheckedHost(AgentHost):
@@ -82,10 +88,16 @@ class CheckedHost(AgentHost):
         coerce = EventCoercer()
         async for event in events:
             try:
-                coerce(event)
+                self._check_rules(run, event, coerce(event))
             except (TypeError, ValueError) as error:
                 self.invalid_events.setdefault(run.key, describe_invalid(event, error))
             yield event
+
+    def _check_rules(self, run: Run, value: object, event: Event) -> None:
+        def record(rule: str, event_type: str, times: int) -> None:
+            self.repairs.setdefault(run.key, _describe_forbidden(event, rule))
+
+        AgentEventRules(self, record).apply(value, event)
 
     def check_order(self, handler: RunHandler) -> RunHandler:
         """Record the events that the server repairs. This is middleware: it sees the events after the bridge's own middleware."""
@@ -149,6 +161,13 @@ def _describe_repair(event: Event, rule: str) -> str:
     return (
         f"{what}{': ' if reason else ''}{reason}. Event: {_shorten(encode_event(event).decode())}. The server repaired it (rule {rule}, "
         f'counted in ambient_repairs_total{{rule="{rule}"}}). Yield START and END with the same id, or use the toolkit\'s Composer.'
+    )
+
+
+def _describe_forbidden(event: Event, rule: str) -> str:
+    return (
+        f"{type_of(event)} is not the agent's to send: {_FORBIDDEN[rule]} Event: {_shorten(encode_event(event).decode())}. The server "
+        f'changed or dropped it (rule {rule}, counted in ambient_repairs_total{{rule="{rule}"}}).'
     )
 
 

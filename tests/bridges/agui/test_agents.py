@@ -257,51 +257,6 @@ async def test_a_snapshot_may_have_messages_without_ids_and_of_unknown_roles(for
     ]
 
 
-RESERVED = [
-    "feedback",
-    "capabilities",
-    "trace_id",
-    "gap",
-    "snapshot_skipped",
-    "interrupts_cancelled",
-    "messages",
-    "new",
-]
-
-
-@IN_ANY_FORM
-@pytest.mark.parametrize("name", RESERVED)
-async def test_an_agent_cannot_send_what_only_people_or_the_server_say(name: str, form: Any) -> None:
-    """Feedback that nobody gave reached clients, and a correction of the history was stored."""
-    value = {"messages": [], "gone": ["u1"]}
-    forged = form({"type": "CUSTOM", "name": f"ambient:{name}", "value": value})
-    async with serving(yielding(forged, *said("m1", "hello"))) as runner:
-        events = await run_once(runner, user("u1"))
-        messages = (await runner.view_thread(KEY)).transcript.messages()
-    assert isinstance(events[-1], RunFinished)
-    assert [message.id for message in messages] == ["u1", "m1"]
-    assert [(event.name, event.value) for event in events if isinstance(event, Custom)] == [
-        ("ambient:dropped", {"type": "CUSTOM", "reason": "reserved_name", "name": f"ambient:{name}"})
-    ]
-
-
-async def test_an_event_of_an_unknown_type_with_a_reserved_name_does_not_end_the_run() -> None:
-    async with serving(yielding({"type": "ambient:memory", "x": 1}, *said("m1", "hello"))) as runner:
-        events = await run_once(runner, user("u1"))
-    assert isinstance(events[-1], RunFinished)
-    assert [(event.name, event.value) for event in events if isinstance(event, Custom)] == [
-        ("ambient:dropped", {"type": "ambient:memory", "reason": "reserved_name"})
-    ]
-
-
-@pytest.mark.parametrize("name", ["hook_error", "repo_added", "workflow_changed"])
-async def test_an_agent_may_report_its_own_work_in_our_events(name: str) -> None:
-    mine = Custom(name=f"ambient:{name}", value={"name": "x"})
-    async with serving(yielding(mine)) as runner:
-        events = await run_once(runner, user("u1"))
-    assert [(event.name, event.value) for event in events if isinstance(event, Custom)] == [(mine.name, mine.value)]
-
-
 async def test_a_value_that_is_not_an_event_ends_the_run() -> None:
     async def agent(input: RunAgentInput) -> AsyncIterator[Any]:
         yield to_agui(said("m1", "x")[0])

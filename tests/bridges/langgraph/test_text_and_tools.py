@@ -330,7 +330,7 @@ async def test_what_nodes_and_tools_write_to_the_stream_are_custom_events_in_ord
             "CUSTOM progress 1",
             'CUSTOM langgraph:custom {"half": "<object>"}',
             'CUSTOM dispatched {"at": 2}',
-            'CUSTOM langgraph:ambient:memory {"checkpoint": "forged"}',
+            'CUSTOM ambient:dropped {"type": "CUSTOM", "reason": "reserved_name", "name": "ambient:memory"}',
             'CR c1 "done"',
         ]
 

@@ -20,6 +20,7 @@ from ambient_runner.bridges.toolkit.callbacks import (
     try_stream,
 )
 from ambient_runner.protocol.events import Custom
+from ambient_runner.protocol.reserved_events import PlatformEvent
 from tests.machine_speed import unless_hung
 
 
@@ -153,7 +154,7 @@ async def test_a_hook_that_fails_is_named_to_clients_and_explained_in_the_log(ca
     with caplog.at_level(logging.ERROR):
         value, events = await try_hook("state_from_args", fails, 1, tool="paint")
     assert value is None
-    assert events == [Custom(name="ambient:hook_error", value={"hook": "state_from_args", "tool": "paint"})]
+    assert events == [PlatformEvent(name="ambient:hook_error", value={"hook": "state_from_args", "tool": "paint"})]
     assert "secret detail" in caplog.text
 
 

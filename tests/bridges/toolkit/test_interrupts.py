@@ -15,7 +15,8 @@ from ambient_runner.bridges.toolkit.interrupts import (
     is_approved,
     resolved_interrupt_ids,
 )
-from ambient_runner.protocol.events import Custom, ResumeEntry
+from ambient_runner.protocol.events import ResumeEntry
+from ambient_runner.protocol.reserved_events import PlatformEvent
 
 
 def test_an_interrupt_expires_so_many_seconds_after_it_is_raised() -> None:
@@ -32,7 +33,7 @@ def test_without_a_limit_it_stays_open() -> None:
 def test_an_answer_to_a_lapsed_interrupt_is_reported_and_a_cancellation_is_not() -> None:
     entries = [ResumeEntry(interrupt_id="a", status="resolved"), ResumeEntry(interrupt_id="b", status="cancelled")]
     assert interrupt_lapsed_events(resolved_interrupt_ids(entries)) == [
-        Custom(name="ambient:interrupt_lapsed", value={"interruptIds": ["a"]})
+        PlatformEvent(name="ambient:interrupt_lapsed", value={"interruptIds": ["a"]})
     ]
     assert interrupt_lapsed_events(resolved_interrupt_ids(entries[1:])) == []
 

@@ -54,6 +54,7 @@ class ADKBridge(PlatformBridge):
     hidden_state = HIDDEN
 
     restates_messages = False
+    corrects_history = True
     settings_types = {"runner_config": RunnerConfig}
 
     interrupt_calls = INTERRUPT_CALLS

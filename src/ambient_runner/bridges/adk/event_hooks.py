@@ -10,7 +10,6 @@ import anyio
 
 from ambient_runner.bridges.adk.hooks import instantiate_handler
 from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, stream_hook, try_hook, try_stream
-from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol.agui_models import coerce_event
 from ambient_runner.protocol.events import Custom, StateDelta, StateSnapshot
 from ambient_runner.runs.isolate import isolate
@@ -66,12 +65,10 @@ class EventHooks:
         return [*translated, *default(event)]
 
     def _handler_events(self, answer: TranslateEvent) -> list[Event]:
-        """Return the handler's own AG-UI event. Raises: ValueError for the reserved `ambient:memory`; PatchConflict."""
+        """Return the handler's own AG-UI event. Raises: TypeError, ValueError, PatchConflict."""
         if answer.agui_event is None:
             return []
         event = coerce_event(answer.agui_event)
-        if is_private(event):
-            raise ValueError("A translate_handler must not send ambient:memory; the name is reserved.")
         match event:
             case StateSnapshot(snapshot=dict()):
                 return self._state.update_with_snapshot(cast("dict[str, Any]", event.snapshot))

@@ -50,6 +50,7 @@ class LangGraphBridge(PlatformBridge):
     """
 
     restates_messages = False  # `history.py` does that.
+    corrects_history = True
     settings_types = {"config": LangGraphConfig}
 
     def __init__(

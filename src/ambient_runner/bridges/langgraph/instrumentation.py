@@ -14,7 +14,6 @@ from langgraph.constants import TAG_NOSTREAM
 
 from ambient_runner.bridges.langgraph.copilotkit import emit_flags
 from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable_or_type_name
-from ambient_runner.protocol.events import CUSTOM_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +59,7 @@ class ToolChain:
 
 
 def name_custom_event(data: Any) -> tuple[str, Any]:
-    """Return the name and value of what a node wrote or dispatched. Names with our prefix are not for graphs to use."""
+    """Return the name and value of what a node wrote or dispatched."""
     name, value = _UNNAMED, data
     match data:
         case DispatchedEvent():
@@ -69,7 +68,7 @@ def name_custom_event(data: Any) -> tuple[str, Any]:
             name, value = written_name, written
         case _:
             pass
-    return f"langgraph:{name}" if name.startswith(CUSTOM_PREFIX) else name, to_jsonable_or_type_name(value)
+    return name, to_jsonable_or_type_name(value)
 
 
 class RunCallbacks(AsyncCallbackHandler):

@@ -42,6 +42,8 @@ class RemoteBridge(PlatformBridge):
 
     restates_messages = False  # `translate.py` does that.
     forwarded_props = "all"  # The other server has rules of its own.
+    corrects_history = True
+    relays_developer_messages = True
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.events import (
+    CUSTOM_PREFIX,
     Custom,
     MessagesSnapshot,
     RunError,
@@ -16,8 +17,8 @@ from ambient_runner.protocol.events import (
 )
 from ambient_runner.protocol.limits import is_dropped_event
 from ambient_runner.protocol.repair import Repairer
+from ambient_runner.protocol.reserved_events import has_reserved_name, to_plain_event, to_platform_event
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
-from ambient_runner.runs.reserved_events import may_agent_send
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Translator"]
 
+_RELAYED_EVENTS = frozenset(
+    f"{CUSTOM_PREFIX}{name}"
+    for name in (
+        *("dropped", "hook_error", "interrupt_lapsed", "setup_error"),
+        *("repo_added", "repo_progress", "repo_removed", "workflow_changed"),
+    )
+)
+"""Events with reserved names that are passed on: those about the agent's work."""
 _MAX_DROPPED_NOTICES = 10
 """Limit on `ambient:dropped` events per run, so that a server that sends only invalid events does not fill the thread."""
 
@@ -50,14 +59,14 @@ class Translator:
             user_message_ids=users,
             renamed_calls=renamed_calls,
         )
-        self._history = HistoryMerge(run_input.messages, added_ids)
+        self._history = HistoryMerge(run_input.messages, added_ids, is_other_server=True)
         self._has_content = False
         self._snapshot_due = False
         self._dropped_count = 0
 
     @property
     def repairs(self) -> Counter[str]:
-        return self._repairer.repairs
+        return self._repairer.repairs + self._history.repairs
 
     @property
     def renamed_calls(self) -> Mapping[str, str]:
@@ -69,7 +78,7 @@ class Translator:
             return []
         self.has_events = self.has_events or not is_dropped_event(event)
         out: list[Event] = []
-        for legal in self._repairer.feed(event):
+        for legal in self._repairer.feed(to_plain_event(event)):
             out += self._translate_legal_event(legal)
         return out
 
@@ -85,13 +94,16 @@ class Translator:
         self.is_ended = isinstance(event, RunFinished | RunError)
         # The run's closing snapshot is added at its end; a snapshot in the middle keeps its position.
         is_due, self._snapshot_due = self._snapshot_due and not self.is_ended, False
+        if isinstance(event, Custom) and has_reserved_name(event):
+            event = to_platform_event(event)
         return (SNAPSHOT_MARKER, event) if is_due else (event,)
 
     def _is_ignored(self, event: Custom) -> bool:
-        """Return True for an `ambient:*` event that is not about the agent's work, and for dropped events above the limit.
+        """Return True for an `ambient:*` event that is not passed on, and for dropped events above the limit.
 
-        The others are about the other server, its readers or its users; this server sends its own.
+        Those are about the other server, its readers or its users; this server sends its own.
         """
         is_dropped = is_dropped_event(event)
         self._dropped_count += is_dropped
-        return not may_agent_send(event) or (is_dropped and self._dropped_count > _MAX_DROPPED_NOTICES)
+        is_relayed = not has_reserved_name(event) or event.name in _RELAYED_EVENTS
+        return not is_relayed or (is_dropped and self._dropped_count > _MAX_DROPPED_NOTICES)

@@ -13,7 +13,6 @@ from ambient_runner.bridges.strands.translate import StateChange, ToolCallReady,
 from ambient_runner.bridges.toolkit.callbacks import call_hook, hook_error, try_hook, try_stream
 from ambient_runner.bridges.toolkit.json_values import parse_json_or_text
 from ambient_runner.errors import PatchConflict
-from ambient_runner.projections.private_entries import is_private
 from ambient_runner.protocol.agui_models import EventCoercer
 from ambient_runner.protocol.events import (
     Custom,
@@ -25,6 +24,7 @@ from ambient_runner.protocol.events import (
     ToolCallResult,
     encode_event,
 )
+from ambient_runner.protocol.reserved_events import PlatformEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -169,12 +169,15 @@ class ToolBehaviors:
         """Yield the events of a hook. One that cannot be sent is reported."""
         async with aclosing(try_stream(name, hook, context, tool=tool)) as items:
             async for item in items:
+                if isinstance(item, PlatformEvent):  # The hook has failed; its own events are not of this type.
+                    yield item
+                    continue
                 accepted = self._accept_event(item, name)
                 for event in [hook_error(name, tool)] if accepted is None else accepted:
                     yield event
 
     def _accept_event(self, value: Any, hook: str) -> list[Event] | None:
-        """Return a hook's event, with state changes merged into the whole state; None for an invalid or reserved event.
+        """Return a hook's event, with state changes merged into the whole state; None for an invalid one.
 
         Raises: EncodingFailed.
         """
@@ -188,7 +191,7 @@ class ToolBehaviors:
                 case RunStarted() | RunFinished() | RunError():
                     return None
                 case _:
-                    return None if is_private(event) else [_require_encodable(event)]
+                    return [_require_encodable(event)]
         except (TypeError, ValueError, PatchConflict):
             logger.exception(
                 "Run %s on thread %s: ignored an event of a %s, because it cannot be sent.",

@@ -12,6 +12,7 @@ from ambient_runner.projections.private_entries import parse_correction
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.agui_models import EventCoercer, input_from_agui, to_agui
 from ambient_runner.protocol.events import Custom, MessagesSnapshot, RunFinished
+from ambient_runner.protocol.reserved_events import PlatformEvent, has_reserved_name
 from ambient_runner.runs.framing import SNAPSHOT_MARKER
 from ambient_runner.runs.run import current_run_or_none
 
@@ -29,7 +30,7 @@ def events_for_caller(
     """Return the events of an adapter unchanged in a server; without one, as models of `ag_ui.core`.
 
     The snapshot marker, which only a server understands, becomes a MESSAGES_SNAPSHOT with the messages so far, and so does a correction of
-    the history, at the end of the run.
+    the history, at the end of the run. An event of the agent with a reserved name is left out.
     """
     return events if current_run_or_none() is not None else _stream_models(events, agui_input)
 
@@ -45,6 +46,8 @@ async def _stream_models(
                 yield to_agui(MessagesSnapshot(messages=transcript.messages()))
                 continue
             event = coerce(value)
+            if has_reserved_name(event) and not isinstance(value, PlatformEvent):
+                continue
             correction = parse_correction(event) if isinstance(event, Custom) else None
             if correction is not None:
                 transcript.apply_correction(correction.messages, correction.gone)

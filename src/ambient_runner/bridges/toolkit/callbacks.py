@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ambient_runner.protocol.events import Custom
+from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ async def try_stream(
     with isolate(f"running the hook {name}"):
         async with aclosing(stream_hook(hook, *args)) as values:
             async for value in values:
-                yield value
+                yield to_plain_event(value)  # A hook is not our code, also if it calls our functions.
         return
     yield hook_error(name, tool)
 
 
-def hook_error(hook: str, tool: str | None = None) -> Custom:
+def hook_error(hook: str, tool: str | None = None) -> PlatformEvent:
     """Return the `ambient:hook_error` event that names a failed hook and its tool. The cause is only in the log."""
-    return Custom(name="ambient:hook_error", value={"hook": hook, "tool": tool})
+    return PlatformEvent(name="ambient:hook_error", value={"hook": hook, "tool": tool})
 
 
 def required_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -81,6 +81,7 @@ class Composer:
         """Add text. `key` names the native message; with `complete`, `delta` is its whole text and only the unsent rest is emitted.
 
         `message_id` is the framework's id for a message that starts here; used a second time it becomes `id~2`.
+        A server makes every `role` the assistant's: an agent speaks for itself alone.
         """
         delta = self._remove_sent("text", subagent_id, key, delta, complete=complete)
         if not delta:

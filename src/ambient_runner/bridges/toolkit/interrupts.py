@@ -11,9 +11,9 @@ from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import ArgumentsWithheld
 from ambient_runner.projections.json_values import canonical_json
 from ambient_runner.projections.redaction import REDACTED
-from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.approvals import has_same_arguments, is_known_digest, record_arguments
 from ambient_runner.runs.run import current_run_or_none
+from ambient_runner.protocol.reserved_events import PlatformEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,4 +94,4 @@ def resolved_interrupt_ids(entries: Iterable[ResumeEntry]) -> list[str]:
 
 def interrupt_lapsed_events(ids: Sequence[str]) -> list[Event]:
     """Return the `ambient:interrupt_lapsed` event for answers to interrupts that are no longer open; nothing if there are none."""
-    return [Custom(name="ambient:interrupt_lapsed", value={"interruptIds": list(ids)})] if ids else []
+    return [PlatformEvent(name="ambient:interrupt_lapsed", value={"interruptIds": list(ids)})] if ids else []

@@ -24,6 +24,7 @@ class RoutedBridge(PlatformBridge):
     """The agents of an endpoint; `agent` is the default one."""
 
     restates_messages = AgUiBridge.restates_messages
+    corrects_history = AgUiBridge.corrects_history
     hidden_state = AgUiBridge.hidden_state
 
     def __init__(self, agent: ADKAgent) -> None:
