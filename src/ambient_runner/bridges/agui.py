@@ -23,8 +23,8 @@ from ambient_runner.bridges.toolkit.worker_threads import iterate_in_thread
 from ambient_runner.errors import ConfigError
 from ambient_runner.protocol.agui_models import input_from_agui
 from ambient_runner.protocol.decode import EventReader
-from ambient_runner.runs.isolate import isolate
 from ambient_runner.protocol.reserved_events import to_plain_event
+from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.private_entries import MEMORY_EVENT
-from ambient_runner.runs.lowering import HTTPS_ONLY, PropRule
 from ambient_runner.protocol.reserved_events import PlatformEvent
+from ambient_runner.runs.lowering import HTTPS_ONLY, PropRule
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence

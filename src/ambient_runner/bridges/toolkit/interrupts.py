@@ -11,9 +11,9 @@ from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import ArgumentsWithheld
 from ambient_runner.projections.json_values import canonical_json
 from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.protocol.reserved_events import PlatformEvent
 from ambient_runner.runs.approvals import has_same_arguments, is_known_digest, record_arguments
 from ambient_runner.runs.run import current_run_or_none
-from ambient_runner.protocol.reserved_events import PlatformEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
