@@ -129,12 +129,13 @@ MODULE_WORDS = frozenset(
     framing git grants graph guard guessability held history home hooks host http identity ids import index input instrumentation
     interrupt interrupts isolate items jobs json langgraph launch layout ledger lenient limits loader local log logging logins loop
     lowering main maintenance manifest mcp memory message messages metrics middleware models monitor multi names needles open option
-    options orphan outcome page parsers parsing parts patch patterns pipeline platform pointer pool predict private process profiles
-    projections prompt protocol pydantic queries read reader reaper reattach records redaction redactor registry remote render repair
-    repos request reserved responses routes row run runner runs runtime safe schemas sdk search secret secrets send serve server
-    services session sessions settings setup shared single sources span spans sqlite start state status stdio storable strands stream
-    streamed strict string subagents sync system telemetry testing text thread threads tool toolkit tools toolset tracing transcript
-    translate trees turns types uploads url usage user values verify view wal withdrawn worker workers workflows workspaces writer
+    options orphan outcome page parsers parsing parts patch patterns pipeline platform pointer pool predict private process product
+    profiles projections projectors prompt protocol pydantic queries read reader reaper reattach records redaction redactor registry
+    remote render repair repos request reserved responses routes row run runner runs runtime safe schemas sdk search secret secrets send
+    serve server services session sessions settings setup shared single sources span spans sqlite start state status stdio storable
+    strands stream streamed strict string subagents sync system telemetry testing text thread threads tool toolkit tools toolset tracing
+    transcript translate trees turns types uploads url usage user values verify view wal withdrawn worker workers workflows workspaces
+    writer
     """.split()  # noqa: SIM905
 )
 """Words of module names: terms of the glossary (docs/architecture.md), of Python, or of a protocol. Add one only if it is such a term."""
@@ -401,12 +402,14 @@ def test_the_public_names_are_a_decision() -> None:
         "RunInterrupted",
         "RunnerError",
         "Settings",
+        "StoredFact",
         "Timeouts",
         "add_ambient_endpoints",
         "base_environment",
         "create_app",
         "current_run",
         "current_run_or_none",
+        "register_projector",
         "remember",
     ]
     assert ambient_runner.testing.__all__ == ["BridgeContract"]

@@ -380,7 +380,7 @@ def execute(path: Path) -> dict[str, Any]:
     return module.__dict__
 
 
-@pytest.mark.parametrize("page", ["how-to/middleware.md", "how-to/store.md", "how-to/testing.md"])
+@pytest.mark.parametrize("page", ["how-to/audience.md", "how-to/middleware.md", "how-to/store.md", "how-to/testing.md"])
 def test_every_program_of_a_page_runs(page: str) -> None:
     names = execute(DOCS / page)
     for name, value in names.items():

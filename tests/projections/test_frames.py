@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from ambient_runner.ledger.records import RUNTIME, Batch
-from ambient_runner.projections.frames import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER, Framer
+from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.projectors import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER
 from ambient_runner.protocol.events import (
     Custom,
     StepStarted,

@@ -7,46 +7,35 @@ and facts of other owners are sent only through the projector of their owner. Fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.private_entries import is_private_line, may_contain_private
-from ambient_runner.projections.thread_view import INTERRUPTS_CANCELLED, PATCHED, STATE_OWNER, THREAD_OWNER
+from ambient_runner.projections.projectors import project_facts
 from ambient_runner.protocol.encode import encode_ndjson, encode_sse, encode_sse_without_id
 from ambient_runner.protocol.events import (
-    CUSTOM_PREFIX,
     Custom,
     MessagesSnapshot,
-    StateDelta,
     decode_event,
     encode_event,
 )
 from ambient_runner.protocol.profiles import Downgrader, Profile, depends_on_reader, needs_downgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ambient_runner.projections.withdrawn import WithdrawnContent
     from ambient_runner.protocol.events import Event
 
 __all__ = [
-    "FEEDBACK_OWNER",
     "MAX_SNAPSHOT_BYTES",
-    "REPOS_OWNER",
-    "WORKFLOW_OWNER",
     "Framer",
     "WireFormat",
-    "platform_event",
     "project_facts",
     "snapshot_seqs",
 ]
 
 WireFormat = Literal["sse", "ndjson"]
-
-REPOS_OWNER, WORKFLOW_OWNER, FEEDBACK_OWNER = "ambient.repos", "ambient.workflow", "ambient.feedback"
-"""Owners of platform facts. Clients receive them as `platform_event` returns them; the conversation does not depend on them."""
 
 MAX_SNAPSHOT_BYTES = 8 << 20
 _SNAPSHOT_MARKER = encode_event(MessagesSnapshot(messages=[]))
@@ -219,12 +208,6 @@ def snapshot_seqs(batch: Batch) -> list[int]:
     return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _SNAPSHOT_MARKER]
 
 
-def project_facts(batch: Batch) -> list[list[Event]]:
-    """Return the events of each fact of a batch, as clients receive them; nothing for an owner without a projector."""
-    project = _PROJECTORS.get(batch.owner)
-    return [project(batch.kind, line) for line in batch.lines] if project else []
-
-
 def _encode_bounded(event: Event) -> bytes:
     line = encode_event(event)
     if isinstance(event, MessagesSnapshot) and len(line) > MAX_SNAPSHOT_BYTES:
@@ -232,30 +215,3 @@ def _encode_bounded(event: Event) -> bytes:
             Custom(name="ambient:snapshot_skipped", value={"bytes": len(line), "limit": MAX_SNAPSHOT_BYTES})
         )
     return line
-
-
-def _project_state(kind: str, body: bytes) -> list[Event]:
-    fact = msgspec.json.decode(body)
-    return [StateDelta(delta=fact["patch"])] if kind == PATCHED else []
-
-
-def _project_thread(kind: str, body: bytes) -> list[Event]:
-    return _project_platform(kind, body) if kind == INTERRUPTS_CANCELLED else []
-
-
-def platform_event(kind: str, value: Any) -> Custom:
-    """Return a platform fact as the CUSTOM event that clients receive, with the same name."""
-    return Custom(name=f"{CUSTOM_PREFIX}{kind}", value=value)
-
-
-def _project_platform(kind: str, body: bytes) -> list[Event]:
-    return [platform_event(kind, msgspec.json.decode(body))]
-
-
-_PROJECTORS: dict[str, Callable[[str, bytes], list[Event]]] = {
-    STATE_OWNER: _project_state,
-    THREAD_OWNER: _project_thread,
-    REPOS_OWNER: _project_platform,
-    WORKFLOW_OWNER: _project_platform,
-    FEEDBACK_OWNER: _project_platform,
-}

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event
 
 __all__ = [
+    "APPROVALS_OWNER",
     "INPUT",
     "INTERRUPTS_CANCELLED",
     "PATCHED",
@@ -65,8 +66,8 @@ RUN_OWNER, INPUT = "ambient.run", "input"
 """`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId], "digestKey": key}`, immediately before RUN_STARTED."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
-INTERRUPTS_CANCELLED = "interrupts_cancelled"
-"""`{"interruptIds": [interruptId]}` of THREAD_OWNER: these interrupts are no longer open. No run answers them."""
+APPROVALS_OWNER, INTERRUPTS_CANCELLED = "ambient.approvals", "interrupts_cancelled"
+"""`{"interruptIds": [interruptId]}`: these interrupts are no longer open. No run answers them."""
 STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
@@ -371,7 +372,7 @@ class ThreadView:
                 self._start_answering(run_input.answers)
             case "ambient.thread", "rewound":
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
-            case "ambient.thread", "interrupts_cancelled":
+            case "ambient.approvals" | "ambient.thread", "interrupts_cancelled":
                 self._cancel_interrupts(msgspec.json.decode(body, type=_CancelledFact).interrupt_ids)
             case "ambient.state", "patched":
                 self._apply_client_patch(msgspec.json.decode(body, type=_PatchedFact).patch)

@@ -6,7 +6,7 @@ import uuid
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from ambient_runner.projections.frames import project_facts
+from ambient_runner.projections.projectors import project_facts
 from ambient_runner.projections.thread_view import STATE_OWNER
 from ambient_runner.protocol.events import (
     Custom,

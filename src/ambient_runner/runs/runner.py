@@ -27,8 +27,9 @@ from ambient_runner.errors import (
     UnknownThread,
 )
 from ambient_runner.ledger.records import Fact
+from ambient_runner.projections.projectors import check_product_owner
 from ambient_runner.projections.redaction import Redactor, Secrets
-from ambient_runner.projections.thread_view import INTERRUPTS_CANCELLED, THREAD_OWNER, ThreadView
+from ambient_runner.projections.thread_view import APPROVALS_OWNER, INTERRUPTS_CANCELLED, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import outcome_name
 from ambient_runner.protocol.lenient import malformed_id
@@ -217,7 +218,14 @@ class Runner:
         return WithdrawnContent.of_view(await self.view_thread(key))
 
     async def append_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
-        """Append a fact that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
+        """Append a fact of a product that belongs to no run, with secrets redacted. Clients see what its projector returns.
+
+        Raises: ConfigError for an owner that is the server's own; UnknownThread, LedgerError.
+        """
+        await self.append_platform_fact(key, check_product_owner(owner), kind, value)
+
+    async def append_platform_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
+        """Append a fact of the server's own that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
         body = msgspec.json.encode(self.new_redactor(key).redact_value(value))
         await self.ledger.append_facts(key, [Fact(owner=owner, kind=kind, body=body)])
 
@@ -338,7 +346,7 @@ class Runner:
         if not view.open_interrupts or view.last_run is None:
             raise NoActiveRun
         body = msgspec.json.encode({"interruptIds": list(view.open_interrupts)})
-        fact = Fact(owner=THREAD_OWNER, kind=INTERRUPTS_CANCELLED, body=body)
+        fact = Fact(owner=APPROVALS_OWNER, kind=INTERRUPTS_CANCELLED, body=body)
         await self.ledger.append_facts(key, [fact], expect=view.seq)
         for agent in self.agents.values():
             await agent.cancel_interrupts(key)

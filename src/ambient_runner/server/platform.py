@@ -211,7 +211,7 @@ class Platform:
         """Store a fact for the readers of the thread. Before the first run there is no thread: that run's set-up reports the state."""
         if self._runner is not None:
             with suppress(UnknownThread):
-                await self._runner.append_fact(thread, *fact)
+                await self._runner.append_platform_fact(thread, *fact)
 
     async def startup_prompt(self, agent: str, thread: ThreadKey) -> str:
         """Return the workflow's prompt for a first run without user message; empty if there is none. Raises: ServiceError."""

@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from ambient_runner.errors import InvalidFeedback, InvalidInput, UnknownThread
 from ambient_runner.ledger.records import RUNTIME
-from ambient_runner.projections.frames import FEEDBACK_OWNER
+from ambient_runner.projections.projectors import FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunStarted, TextMessageStart, ToolCallStart, decode_event
 from ambient_runner.protocol.strict_json import is_too_deep
 from ambient_runner.runs.run import Actor
@@ -127,7 +127,7 @@ async def record_feedback(
     }
     if trace_id:
         body["traceId"] = trace_id
-    await runner.append_fact(key, FEEDBACK_OWNER, FEEDBACK, body)
+    await runner.append_platform_fact(key, FEEDBACK_OWNER, FEEDBACK, body)
     return payload, recorded
 
 

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ambient_runner.projections.frames import REPOS_OWNER, WORKFLOW_OWNER, platform_event
+from ambient_runner.projections.projectors import (
+    CLONES_OWNER,
+    FILES_OWNER,
+    REPOS_OWNER,
+    SETUP_OWNER,
+    WORKFLOW_OWNER,
+    platform_event,
+)
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Custom
     from ambient_runner.services.workspaces.clone import CloneProgress
     from ambient_runner.services.workspaces.manifest import WorkflowConfig
 
-__all__ = ["PlatformFact", "repo_added", "repo_progress", "repo_removed", "setup_error", "workflow_changed"]
+__all__ = [
+    "PlatformFact",
+    "file_deleted",
+    "file_uploaded",
+    "repo_added",
+    "repo_progress",
+    "repo_removed",
+    "setup_error",
+    "workflow_changed",
+]
 
 
 class PlatformFact(NamedTuple):
-    """A fact that `Runner.note` stores with a thread. Clients receive it as `event`."""
+    """A fact that `Runner.append_platform_fact` stores with a thread. Clients receive it as `event`."""
 
     owner: str
     kind: str
@@ -35,7 +51,8 @@ def repo_removed(name: str) -> PlatformFact:
 
 
 def repo_progress(step: CloneProgress) -> PlatformFact:
-    return PlatformFact(REPOS_OWNER, "repo_progress", {"name": step.name, "phase": step.phase, "percent": step.percent})
+    value = {"name": step.name, "phase": step.phase, "percent": step.percent}
+    return PlatformFact(CLONES_OWNER, "repo_progress", value)
 
 
 def workflow_changed(url: str, branch: str, path: str, config: WorkflowConfig | None = None) -> PlatformFact:
@@ -45,4 +62,12 @@ def workflow_changed(url: str, branch: str, path: str, config: WorkflowConfig | 
 
 
 def setup_error(stage: str, message: str) -> PlatformFact:
-    return PlatformFact(REPOS_OWNER, "setup_error", {"stage": stage, "message": message})
+    return PlatformFact(SETUP_OWNER, "setup_error", {"stage": stage, "message": message})
+
+
+def file_uploaded(name: str, size: int) -> PlatformFact:
+    return PlatformFact(FILES_OWNER, "file_uploaded", {"name": name, "size": size})
+
+
+def file_deleted(name: str) -> PlatformFact:
+    return PlatformFact(FILES_OWNER, "file_deleted", {"name": name})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -90,3 +91,18 @@ async def test_a_name_that_is_no_text_is_listed_all_the_same(tmp_path: Path) -> 
     assert [[file["path"] for file in one.json()["files"]] for one in listed] == [["caf\\xe9"]] * 2
     assert error_of(fetched) == (422, "invalid_input")
     assert ending(after) == ("RUN_FINISHED", "success")
+
+
+async def test_readers_of_the_thread_are_informed_of_uploads_and_deletions(tmp_path: Path) -> None:
+    async with server(WorkerBridge(mcp=False), settings_of(tmp_path, default_thread="t")) as client:
+        await talk(client, "hello", "u1")
+        await client.post("/files", params={"name": "a.csv"}, content=b"a,b\n", headers=BYTES)
+        await client.delete("/files/a.csv")
+        stream = await client.get(
+            "/threads/t/events", params={"until": "idle"}, headers={"accept": "application/x-ndjson"}
+        )
+    events = [json.loads(line) for line in stream.text.splitlines()]
+    assert [(event["name"], event["value"]) for event in events[-2:]] == [
+        ("ambient:file_uploaded", {"name": "a.csv", "size": 4}),
+        ("ambient:file_deleted", {"name": "a.csv"}),
+    ]

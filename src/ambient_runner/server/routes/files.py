@@ -19,6 +19,7 @@ from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import request_scope
 from ambient_runner.server.routes.base import YieldingRoute
 from ambient_runner.services.redaction import MAX_SEARCHED_BYTES, CapturedStream, holds_secret
+from ambient_runner.services.platform_facts import file_deleted, file_uploaded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -53,9 +54,9 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
             name.encode("utf-8", "replace") + b"\n" + captured.data, Redactor(runtime.platform.secrets)
         ):
             report_client_secret("upload", scope.thread)
-        return JsonResponse(
-            _file_json(saved), status_code=201
-        )  # As the client sent it: no answer tells that it guessed right.
+        await runtime.platform.append_fact(scope.thread, file_uploaded(saved.path, saved.size))
+        # As the client sent it: no answer tells that it guessed right.
+        return JsonResponse(_file_json(saved), status_code=201)
 
     @router.get("/files")
     async def list_uploads(request: Request) -> Response:
@@ -71,6 +72,7 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     async def delete_file(request: Request, name: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         await files.delete_upload(scope.thread, name)
+        await runtime.platform.append_fact(scope.thread, file_deleted(name))
         return JsonResponse({"name": name, "deleted": True})
 
     @router.get("/artifacts")
