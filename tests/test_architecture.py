@@ -121,21 +121,21 @@ EXTRA_FILES = {
 
 MODULE_WORDS = frozenset(
     """
-    acceptance active adapter addresses adk admission agent agui ai answers app approvals arguments attributes background backup base
-    behaviors bounded branches bridge bridges buffered bypass cache call callbacks calls capabilities changes check chunks citations
-    claude cli client clone commands committer composer conditions config connection containment content copilotkit cors credential
-    credentials decisions decode delta deltas demo detection dir direct doctor driver edits emitted encode encoded encodings end entries
-    environment erasure error errors event events execution exporter external facts fanout feedback fetch files form format frames
-    framing git grants graph guard guessability held history home hooks host http identity ids import index input instrumentation
-    interrupt interrupts isolate items jobs json langgraph launch layout ledger lenient limits loader local log logging logins loop
-    lowering main maintenance manifest mcp memory message messages metrics middleware models monitor multi names needles open option
-    options orphan outcome page parsers parsing parts patch patterns pipeline platform pointer pool predict private process product
-    profiles projections projectors prompt protocol pydantic queries read reader reaper reattach records redaction redactor registry
-    remote render repair repos request reserved responses routes row run runner runs runtime safe schemas sdk search secret secrets send
-    serve server services session sessions settings setup shared single sources span spans sqlite start state status stdio storable
-    strands stream streamed strict string subagents sync system telemetry testing text thread threads tool toolkit tools toolset tracing
-    transcript translate trees turns types uploads url usage user values verify view wal withdrawn worker workers workflows workspaces
-    writer
+    acceptance active activities adapter addresses adk admission agent agui ai answers app approvals arguments attributes audiences
+    background backup base behaviors bounded branches bridge bridges buffered bypass cache call callbacks calls capabilities changes
+    check chunks citations claude cli client clone commands committer composer conditions config connection containment content
+    copilotkit cors credential credentials decisions decode delta deltas demo detection dir direct doctor driver edits emitted encode
+    encoded encodings end entries environment erasure error errors event events execution exporter exposure external facts fanout
+    feedback fetch files folds form format frame frames framing git grants graph guard guessability held history home hooks host http
+    identity ids import index input instrumentation interrupt interrupts isolate items jobs json known langgraph launch layout ledger
+    lenient limits loader local log logging logins loop lowering main maintenance manifest mcp memory message messages metrics
+    middleware models monitor multi names needles open option options orphan outcome page parsers parsing parts patch patterns pipeline
+    platform pointer pool predict private process product profiles projections projectors prompt protocol pydantic queries read reader
+    reaper reattach records redaction redactor registry remote render repair repos request reserved responses routes row run runner runs
+    runtime safe safety schemas sdk search secret secrets send serve server services session sessions settings setup shared single
+    sources span spans sqlite start state status stdio storable strands stream streamed strict string subagents summaries sync system
+    telemetry testing text thread threads tool toolkit tools toolset tracing transcript translate trees turns types uploads url usage
+    user values verify view wal withdrawn worker workers workflows workspaces writer
     """.split()  # noqa: SIM905
 )
 """Words of module names: terms of the glossary (docs/architecture.md), of Python, or of a protocol. Add one only if it is such a term."""
@@ -412,7 +412,13 @@ def test_the_public_names_are_a_decision() -> None:
         "register_projector",
         "remember",
     ]
-    assert ambient_runner.testing.__all__ == ["BridgeContract"]
+    assert ambient_runner.testing.__all__ == [
+        "BridgeContract",
+        "UnsafeFrame",
+        "fold_activities",
+        "fold_frames",
+        "verify_frame_safety",
+    ]
 
 
 def test_the_names_of_the_toolkit_are_a_decision() -> None:

@@ -62,6 +62,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         queue_wait = "500ms"
         on_disconnect = "stop"
         history = "client"
+        audience = "open"
         adapters_kept = 4
         adapter_idle = "1h"
         max_body = "1MiB"
@@ -116,6 +117,10 @@ def test_every_option_can_be_written_in_the_file() -> None:
         names = ["PIN"]
         patterns = ["acme-[0-9]{8}"]
         strict = true
+
+        [exposure]
+        search = "all"
+        "*" = "summary"
         """,
         "other.toml",
     )
@@ -132,6 +137,8 @@ def test_every_option_can_be_written_in_the_file() -> None:
         queue_wait=0.5,
         on_disconnect="stop",
         history="client",
+        audience="open",
+        exposure={"search": "all", "*": "summary"},
         timeouts=Timeouts(idle=1.0, total=2.0, grace=3.0),
         adapters_kept=4,
         adapter_idle=3600.0,
@@ -186,6 +193,8 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         "queue_wait": "1",
         "on_disconnect": "stop",
         "history": "server",
+        "audience": "SAFE",
+        "exposure": "search=all, lookup = result",
         "idle_timeout": "1",
         "total_timeout": "1",
         "stop_grace": "1",
@@ -240,6 +249,8 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         queue_wait=1.0,
         on_disconnect="stop",
         history="server",
+        audience="safe",
+        exposure={"search": "all", "lookup": "result"},
         timeouts=Timeouts(idle=1.0, total=1.0, grace=1.0),
         adapters_kept=1,
         adapter_idle=1.0,
@@ -445,3 +456,50 @@ def test_the_scheme_of_a_store_is_case_insensitive() -> None:
     settings = read_settings(None, {}, store="MEMORY://")
     assert (settings.store, settings.is_durable) == ("memory://", False)
     assert read_settings(None, {}, store="SQLITE:///X.db").store == "sqlite:///X.db"
+
+
+@pytest.mark.parametrize("value", ['{ search = "everything" }', "{ search = 1 }", '"search"', "[]", '{ "" = "all" }'])
+def test_an_exposure_is_one_of_four(value: str) -> None:
+    assert "summary, arguments, result, all" in refusal(file(f"exposure = {value}"))
+
+
+def test_an_agent_has_an_audience_and_an_exposure_of_its_own() -> None:
+    settings = read_settings(
+        file(
+            """
+            audience = "open"
+            [exposure]
+            search = "all"
+            [agents.mine]
+            bridge = "demo"
+            audience = "safe"
+            exposure = { search = "result", draw = "all" }
+            """
+        ),
+        {},
+    )
+    assert settings.audience_of("mine", serves_others=False) == "safe"
+    assert settings.audience_of("other", serves_others=True) == "open"
+    assert settings.exposure_of("mine", {"draw": "summary", "list": "all"}) == {
+        "search": "result",
+        "draw": "all",
+        "list": "all",
+    }
+    assert "agents.mine.audience" in refusal(file('[agents.mine]\nbridge = "demo"\naudience = "closed"'))
+
+
+@pytest.mark.parametrize(
+    ("settings", "audience", "history"),
+    [
+        (Settings(), "safe", "server"),
+        (Settings(store="memory://"), "open", "client"),
+        (Settings(store="memory://", audience="safe"), "safe", "server"),
+        (Settings(history="client"), "open", "client"),
+        (Settings(audience="open"), "open", "server"),
+    ],
+)
+def test_others_see_the_safe_part_unless_they_keep_the_conversation(
+    settings: Settings, audience: str, history: str
+) -> None:
+    assert settings.audience_of("any", serves_others=True) == audience
+    assert settings.history_mode == history

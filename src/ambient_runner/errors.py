@@ -2,7 +2,7 @@
 
 RunnerError                     code, status; the message defaults to the docstring
 ├── Refused            4xx      nothing was started
-│   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden / FileWithheld 403
+│   ├── InvalidCursor / InvalidPatch / InvalidFeedback 400 · Unauthorized 401 · Forbidden / FileWithheld / AudienceNotOpen 403
 │   ├── UnknownAgent / UnknownThread / UnknownRepo / UnknownFile 404
 │   ├── RepoConflict / ThreadBusy / PendingInterrupts / InterruptNotOpen / NoActiveRun / AgentMismatch / IdempotencyConflict 409
 │   ├── HeldElsewhere / ArgumentsChanged / ArgumentsWithheld / PatchConflict / StaleCursor 409
@@ -96,6 +96,12 @@ class FileWithheld(Refused):
     """This file holds a value that the server keeps secret, so it is not sent. Let the agent write the file without it."""
 
     code = "file_withheld"
+
+
+class AudienceNotOpen(Refused):
+    """This server shows only the safe part of its runs, and a gateway needs all of them. Set `audience = "open"` for the agent here."""
+
+    code = "audience_not_open"
     status = 403
 
 
@@ -406,3 +412,19 @@ class RunInterrupted(Exception):
                 f"RunInterrupted takes a list of ambient_runner.protocol.events.Interrupt, not {interrupts!r:.80}: "
                 'RunInterrupted([Interrupt(id="deploy-1", reason="confirmation", message="May I deploy?")])'
             )
+
+
+RUN_ENDINGS = {
+    "run_abandoned": (
+        "This run was interrupted: its server ended or could not write. Its output so far is stored; send your message again."
+    ),
+    "shutdown": "The server shut down during this run. Send your message again.",
+}
+"""Messages of the RUN_ERROR codes that no exception has."""
+
+
+def message_for_code(code: str | None) -> str:
+    """Return our own message for an error code; a general one for a code of an agent's."""
+    kinds = (kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, RunnerError))
+    known = next((kind for kind in kinds if kind.code == code), BridgeError)
+    return RUN_ENDINGS.get(code or "") or known().message

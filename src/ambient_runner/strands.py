@@ -97,6 +97,7 @@ def add_strands_fastapi_endpoint(
         authorize=authorize,
         middleware=middleware,
         prepare_run=invocation_state_hook(invocation_state_provider),
+        renders_tools=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from collections.abc import AsyncGenerator
@@ -630,7 +631,9 @@ async def test_thoughts_of_a_translate_handler_are_reasoning() -> None:
                 yield create_translate_replace_adk_event(changed)
 
     root, _ = agent(["Hello"], ["Hello"])
-    service = service_for(root, handler_context=HandlerContext(translate_handler=Thinking))
+    handlers = HandlerContext(translate_handler=Thinking)
+    # A `user_id` function serves others than this machine, and those see no reasoning by default.
+    service = service_for(root, handler_context=handlers, settings=dataclasses.replace(SETTINGS, audience="open"))
     async with serving(service) as client:
         for message in ("u1", "u2"):
             assert words(await post(client, message=message)) == [

@@ -46,6 +46,7 @@ def test_what_a_bridge_declares_is_what_a_client_reads() -> None:
         "custom": {
             "ambient": {
                 "durable": True,
+                "audience": "open",
                 "fileSystem": False,
                 "mcp": True,
                 "sessionPersistence": False,

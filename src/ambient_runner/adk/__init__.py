@@ -100,16 +100,26 @@ class SSEService:
             convert_run_agent_input=config_context.convert_run_agent_input,
             locate=_session_location,
         )
-        self.runtime = build_runtime(settings, {self.agent_name: self.bridge}, middleware=middleware)
         self._authorize = authorize
+        self.runtime = build_runtime(
+            settings,
+            {self.agent_name: self.bridge},
+            middleware=middleware,
+            serves_others=self._authorizer_for(config_context) is not None,
+            renders_tools=True,
+        )
         self.guard = self.guard_for(config_context)
         self.endpoints = ADKEndpoints(self.runtime, self.guard, config_context, handlers, self.agent_name)
 
     def guard_for(self, context: ConfigContext) -> Guard:
         """Return the guard of routes whose requests `context` identifies."""
         settings = self.runtime.settings
-        authorizer = self._authorize or (None if isinstance(context.user_id, str) else _allow_any_actor)
+        authorizer = self._authorizer_for(context)
         return Guard(authorizer, hosts=settings.allowed_hosts, origins=settings.allowed_origins, cors=self.cors)
+
+    def _authorizer_for(self, context: ConfigContext) -> Authorize | None:
+        """Return the function that authorizes requests; None if only this machine is served."""
+        return self._authorize or (None if isinstance(context.user_id, str) else _allow_any_actor)
 
 
 def register_agui_endpoint(

@@ -51,7 +51,7 @@ from ambient_runner.server.routes.runs import (
     start_while_connected,
     with_skipped_messages,
 )
-from ambient_runner.server.routes.threads import hidden_keys, parse_patch, patch_state, read_patch
+from ambient_runner.server.routes.threads import hidden_keys, parse_patch, patch_state, read_messages, read_patch
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.adk.config import ConfigContext, SessionLockConfig
@@ -107,7 +107,9 @@ class ADKEndpoints:
         except ThreadBusy:
             return await self._locked_response(request, run_input, hook_request, profile)
         lines = self._config.event_source_response_mode
-        return await run_stream(self._runtime, runner, request, started, profile, policy, event_lines=lines)
+        return await run_stream(
+            self._runtime, runner, request, started, self._agent, profile, policy, event_lines=lines
+        )
 
     async def thread_key(self, request: Request, thread_id: str) -> ThreadKey:
         """Return the key of the requester's thread with this id. Raises: Unauthorized."""
@@ -141,9 +143,7 @@ class ADKEndpoints:
 
     async def messages_snapshot(self, request: Request, thread_id: str) -> MessagesSnapshot:
         """Return the messages of a thread with the ids that were streamed. Raises: UnknownThread."""
-        key = await self.thread_key(request, thread_id)
-        view = await (await self._runtime.ensure_runner()).view_thread(key)
-        return MessagesSnapshot(messages=view.transcript.messages())
+        return await read_messages(self._runtime, await self.thread_key(request, thread_id))
 
     async def state_snapshot(self, request: Request, thread_id: str) -> StateSnapshot:
         """Return the visible state of a thread. Raises: UnknownThread."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ag_ui.core import RunAgentInput
 
+    from ambient_runner.config import Exposure
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Middleware, Run
@@ -188,6 +189,9 @@ class PlatformBridge(ABC):
 
     hidden_state: Collection[str] = ()
     """Names of state keys that are never sent to clients and never accepted from them."""
+
+    exposure: Mapping[str, Exposure] = {}
+    """What the audience `safe` sees, by the name of a tool, an activity or a CUSTOM event: `summary`, `arguments`, `result` or `all`."""
 
     restates_messages: bool = True
     """True if a MESSAGES_SNAPSHOT of an adapter restates the messages of the thread. False ignores it: the adapter's snapshots are

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BridgeOptions"]
 
-_RESERVED = ("bridge", "use", "timeouts")
+_RESERVED = ("bridge", "use", "timeouts", "audience", "exposure")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

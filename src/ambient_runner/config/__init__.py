@@ -13,6 +13,8 @@ from ambient_runner.config.secret_patterns import SECRET_PATTERNS, PatternMatch,
 from ambient_runner.config.secret_values import MIN_SECRET_LENGTH, TOKEN_CHARS, TOKEN_RUN, is_secret_name
 from ambient_runner.config.settings import (
     AgentSettings,
+    AudienceName,
+    Exposure,
     History,
     LangfuseSettings,
     LogFormat,
@@ -34,6 +36,8 @@ __all__ = [
     "TOKEN_CHARS",
     "TOKEN_RUN",
     "AgentSettings",
+    "AudienceName",
+    "Exposure",
     "History",
     "LangfuseSettings",
     "LogFormat",

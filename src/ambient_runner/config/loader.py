@@ -9,14 +9,23 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import unquote
 
 from ambient_runner.config.options import ENV_PREFIX, OPTIONS
-from ambient_runner.config.parsers import parse_prop_names, parse_seconds, parse_text, parse_version, parse_web_url
+from ambient_runner.config.parsers import (
+    choice_of,
+    parse_exposure,
+    parse_prop_names,
+    parse_seconds,
+    parse_text,
+    parse_version,
+    parse_web_url,
+)
 from ambient_runner.config.secret_values import with_secrets
 from ambient_runner.config.settings import (
     AgentSettings,
+    AudienceName,
     LangfuseSettings,
     OtlpSettings,
     Settings,
@@ -128,13 +137,15 @@ def _load_toml(path: Path) -> dict[str, Any]:
 
 
 def _flatten_table(table: Mapping[str, Any], path: Path) -> list[tuple[tuple[str, ...], object]]:
-    """Return each key path with its value. `[agents]` is one value: its keys are names that the user chose."""
+    """Return each key path with its value. `[agents]` and `[exposure]` are one value: their keys are names that the user chose."""
     found: list[tuple[tuple[str, ...], object]] = []
     for key, value in table.items():
         match key, value:
             case "agents", dict():
                 agents = cast("dict[str, object]", value)
                 found.append(((key,), [_agent_entry(name, entry, path) for name, entry in agents.items()]))
+            case "exposure", dict():
+                found.append(((key,), cast("dict[str, object]", value)))
             case _, dict():
                 inner = cast("dict[str, object]", value)
                 found.extend(((key, name), item) for name, item in inner.items())
@@ -184,6 +195,8 @@ _AGENT_KEYS: dict[str, Parser] = {
     "use": parse_text,
     "client": parse_version,
     "forwarded_props": parse_prop_names,
+    "audience": choice_of(get_args(AudienceName)),
+    "exposure": parse_exposure,
 }
 _AGENT_TIMEOUTS = {"idle": "idle_timeout", "total": "total_timeout"}
 

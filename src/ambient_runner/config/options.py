@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from ambient_runner.config import parsers
-from ambient_runner.config.settings import History, LogFormat, LogLevel, OnBusy, OnDisconnect, OnPendingInterrupt
+from ambient_runner.config.settings import (
+    AudienceName,
+    History,
+    LogFormat,
+    LogLevel,
+    OnBusy,
+    OnDisconnect,
+    OnPendingInterrupt,
+)
 
 if TYPE_CHECKING:
     from ambient_runner.config.parsers import Parser
@@ -44,6 +52,8 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("on_pending_interrupt", parsers.choice_of(get_args(OnPendingInterrupt))),
     _make_option("history", parsers.choice_of(get_args(History))),
     _make_option("adopt_history", parsers.parse_bool),
+    _make_option("audience", parsers.choice_of(get_args(AudienceName))),
+    _make_option("exposure", parsers.parse_exposure),
     _make_option("idle_timeout", parsers.parse_seconds, "timeouts", "idle"),
     _make_option("total_timeout", parsers.parse_seconds, "timeouts", "total"),
     _make_option("stop_grace", parsers.parse_seconds, "timeouts", "grace"),

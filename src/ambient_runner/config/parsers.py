@@ -9,11 +9,11 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import cast
+from typing import cast, get_args
 from urllib.parse import urlsplit
 
 from ambient_runner.config.secret_patterns import SECRET_PATTERNS, SecretPattern, compile_pattern
-from ambient_runner.config.settings import AgentSettings, PropNames
+from ambient_runner.config.settings import AgentSettings, Exposure, PropNames
 
 Parser = Callable[[object], object]
 
@@ -181,3 +181,15 @@ def parse_store_url(value: object) -> str:
         if urlsplit(text).scheme:
             return f"{scheme.lower()}{colon}{rest}"  # a scheme is case-insensitive
     raise ValueError("a URL such as sqlite:///.ambient/ambient.db or memory://")
+
+
+def parse_exposure(value: object) -> dict[str, Exposure]:
+    """Return the exposure by name of a TOML table, or of one string such as `search=all,lookup=arguments`."""
+    if isinstance(value, str):
+        pairs = [entry.partition("=")[::2] for entry in value.split(",") if entry.strip()]
+        value = {name.strip(): rule.strip() for name, rule in pairs}
+    rules = cast("dict[str, object]", value) if isinstance(value, dict) else {"": None}
+    levels = get_args(Exposure)
+    if all(name and rule in levels for name, rule in rules.items()):
+        return cast("dict[str, Exposure]", dict(rules))
+    raise ValueError(f"names of tools, each with one of {', '.join(levels)}, such as search=all")

@@ -20,6 +20,8 @@ OnPendingInterrupt = Literal["cancel", "reject"]
 History = Literal["server", "client"]
 PropNames = tuple[str, ...] | Literal["all"]
 """Keys of `forwardedProps`, or all of them."""
+AudienceName = Literal["safe", "open"]
+Exposure = Literal["summary", "arguments", "result", "all"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
@@ -53,6 +55,10 @@ class AgentSettings:
     """Version of the `@ag-ui/client` of the agent's pages, for those that do not declare it; empty for the server's setting."""
     forwarded_props: PropNames | None = None
     """Keys of `forwardedProps` that reach the agent besides those its bridge reads; None for the server's setting."""
+    audience: AudienceName | None = None
+    """What clients of the agent see; None for the server's setting."""
+    exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
+    """What the audience `safe` sees, by the name of a tool, activity or CUSTOM event, in addition to the server's setting."""
     options: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """All other keys: settings of the bridge. They are checked when the bridge is created."""
     source: str = "ambient.toml"
@@ -110,6 +116,10 @@ class Settings:
     history: History | None = None
     adopt_history: bool = True
     """True if the first run of an unknown thread adopts the assistant's text that the client sends (history `server`)."""
+    audience: AudienceName | None = None
+    """What clients see: all but secrets, or the safe part. None: `safe` if others than this machine can connect (`audience_of`)."""
+    exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
+    """What the audience `safe` sees, by the name of a tool, activity or CUSTOM event; `*` for all others."""
     timeouts: Timeouts = Timeouts()
     adapters_kept: int = 256
     adapter_idle: float = 900.0
@@ -172,8 +182,30 @@ class Settings:
 
     @property
     def history_mode(self) -> History:
-        """The side that keeps the conversation. Default: the server if threads are stored, else the client."""
-        return self.history or ("server" if self.is_durable else "client")
+        """The side that keeps the conversation. Default: the server if threads are stored or the audience is `safe`, else the client.
+
+        A client would send the summaries of the audience `safe` back as the conversation.
+        """
+        is_safe = "safe" in {self.audience, *(table.audience for table in self._tables())}
+        return self.history or ("server" if self.is_durable or is_safe else "client")
+
+    def audience_of(self, agent: str, *, serves_others: bool) -> AudienceName:
+        """Return the audience of an agent's clients: that of its table, else the server's, else the default.
+
+        By default it is `safe` if others than this machine can connect, unless clients keep the conversation.
+        """
+        default: AudienceName = "safe" if serves_others and self.history_mode == "server" else "open"
+        return self.configured_audience(agent) or default
+
+    def configured_audience(self, agent: str) -> AudienceName | None:
+        """Return the audience that the settings name for an agent; None for the default."""
+        table = self._table_of(agent)
+        return (table.audience if table else None) or self.audience
+
+    def exposure_of(self, agent: str, of_bridge: Mapping[str, Exposure]) -> dict[str, Exposure]:
+        """Return the exposure of an agent's tools: the rules of its table win over those of its bridge, those over the server's."""
+        table = self._table_of(agent)
+        return {**self.exposure, **of_bridge, **(table.exposure if table else {})}
 
     def timeouts_for(self, agent: str) -> Timeouts:
         """Return the time limits of an agent's runs: those of its table, else the server's."""
@@ -201,10 +233,10 @@ class Settings:
         return self if self.forwarded_props is not None else replace(self, forwarded_props="all")
 
     def _table_of(self, agent: str) -> AgentSettings | None:
-        for table in self.agents:
-            if isinstance(table, AgentSettings) and table.name == agent:
-                return table
-        return None
+        return next((table for table in self._tables() if table.name == agent), None)
+
+    def _tables(self) -> list[AgentSettings]:
+        return [agent for agent in self.agents if isinstance(agent, AgentSettings)]
 
     @property
     def is_durable(self) -> bool:

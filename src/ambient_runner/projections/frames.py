@@ -1,8 +1,8 @@
 """Frames for clients, derived from stored entries and never written back.
 
-Most entries are sent as the bytes that are stored. A snapshot marker is replaced by the folded snapshot, older clients get their profile,
-and facts of other owners are sent only through the projector of their owner. Facts without a projector and private entries
-(`private_entries.py`) are not sent.
+Most entries are sent as the bytes that are stored. A snapshot marker is replaced by the folded snapshot, the audience `safe` gets its
+projection (`safe.py`), older clients get their profile, and facts of other owners are sent only through the projector of their owner. Facts
+without a projector and private entries (`private_entries.py`) are not sent.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.projections.known_calls import (
+    UNKNOWN_CALL,
+    KnownCall,
+    ReaderCalls,
+    ThreadMoment,
+    call_ids_in,
+    find_call_in,
+    message_call_ids,
+)
 from ambient_runner.projections.private_entries import is_private_line, may_contain_private
 from ambient_runner.projections.projectors import project_facts
+from ambient_runner.projections.safe import needs_projection, project_safe
 from ambient_runner.protocol.encode import encode_ndjson, encode_sse, encode_sse_without_id
 from ambient_runner.protocol.events import (
     Custom,
@@ -24,6 +34,9 @@ from ambient_runner.protocol.profiles import Downgrader, Profile, depends_on_rea
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ambient_runner.projections.exposure import ExposureRules
+    from ambient_runner.projections.known_calls import FindCall
+    from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.projections.withdrawn import WithdrawnContent
     from ambient_runner.protocol.events import Event
 
@@ -54,10 +67,11 @@ class Framer:
         strict: bool = False,
         start_events: Sequence[Event] = (),
         withdrawn: WithdrawnContent | None = None,
+        exposure: ExposureRules | None = None,
     ) -> None:
         """`start_events` are rendered after the first event of a run, which is RUN_STARTED: clients refuse any other at the beginning.
 
-        `withdrawn` content is not rendered.
+        `withdrawn` content is not rendered. `exposure` are the rules of the audience `safe`; None for the audience `open`.
         """
         self._epoch = epoch
         self._profile = profile
@@ -66,21 +80,40 @@ class Framer:
         self._strict = strict
         self._start_events = start_events
         self._withdrawn = withdrawn
+        self._exposure = exposure
+        self._calls = ReaderCalls()
         self._downgrader = Downgrader(profile)
-        self._cache_key = f"{profile.value} {wire_format} {event_lines}"
+        audience = "open" if exposure is None else f"safe {exposure.cache_key}"
+        self._cache_key = f"{profile.value} {wire_format} {event_lines} {audience}"
 
-    def render(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
-        """Return the batch's frames. `snapshots` holds the folded messages for every seq of `snapshot_seqs(batch)`."""
+    def view_seqs(self, batch: Batch) -> list[int]:
+        """Return the seqs at which `render` needs the folded thread, in their order. Nothing if the batch is rendered already."""
+        if self.is_rendered(batch):
+            return []
+        seqs = snapshot_seqs(batch)
+        if self._exposure is None or batch.owner != RUNTIME or batch.text is not None:
+            return seqs
+        return sorted({*seqs, *self._calls.view_seqs(batch, self._exposure)})
+
+    def read_view(self, batch: Batch, seq: int, view: ThreadView) -> ThreadMoment:
+        """Return what `render` needs of the folded thread as it is at this seq. The view may change afterwards."""
+        messages = view.transcript.messages() if batch.lines[seq - batch.first] == _SNAPSHOT_MARKER else []
+        if self._exposure is None:
+            return ThreadMoment(messages=messages)
+        return ThreadMoment.of_view(view, messages, call_ids_in(batch.lines) | message_call_ids(messages))
+
+    def render(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
+        """Return the batch's frames. `moments` has what `read_view` returned for every seq of `view_seqs(batch)`."""
         if self._strict and not batch.run:
             return b""
         withdrawn = self._withdrawn_from(batch)
         if withdrawn is not None:
-            return self._render_rest(batch, snapshots, withdrawn)
+            return self._render_rest(batch, moments, withdrawn)
         if self._start_events and batch.owner == RUNTIME:
-            return self._render_first_batch(batch, snapshots)
+            return self._render_first_batch(batch, moments)
         if self._cache_key in batch.derived:
             return batch.derived[self._cache_key]
-        frames = self._render_batch(batch, snapshots)
+        frames = self._render_batch(batch, moments)
         if self._is_shared(batch):
             batch.derived[self._cache_key] = frames
         return frames
@@ -89,7 +122,7 @@ class Framer:
         """Render the frames that do not depend on the reader in advance. `render` makes the others."""
         if self._start_events or self._withdrawn_from(batch):
             return
-        if not snapshot_seqs(batch) and self._is_shared(batch):
+        if not self.view_seqs(batch) and self._is_shared(batch):
             self.render(batch, {})
 
     @property
@@ -100,10 +133,12 @@ class Framer:
         """Return True if another reader has already rendered this batch, and this one needs nothing else."""
         return not self._start_events and self._cache_key in batch.derived and not self._withdrawn_from(batch)
 
-    def render_without_ids(self, events: Iterable[Event]) -> bytes:
-        """Return frames made for this reader alone. They carry no `id`."""
+    def render_without_ids(self, events: Iterable[Event], view: ThreadView | None = None) -> bytes:
+        """Return frames made for this reader alone. They carry no `id`. `view` has the tool calls they refer to."""
+        find_call = find_call_in(view) if view else _find_nothing
         shown = (event if self._withdrawn is None else self._withdrawn.strip_event(event) for event in events)
-        lines = [encode_event(out) for event in shown if event is not None for out in self._downgrader.feed(event)]
+        projected = (safe for event in shown if event is not None for safe in self._project(event, find_call))
+        lines = [encode_event(out) for event in projected for out in self._downgrader.feed(event)]
         if self._wire_format == "ndjson":
             return encode_ndjson(lines)
         return b"".join([encode_sse_without_id(line, self._event_lines) for line in lines])
@@ -114,21 +149,20 @@ class Framer:
             return None
         return self._withdrawn
 
-    def _render_rest(
-        self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot], withdrawn: WithdrawnContent
-    ) -> bytes:
+    def _render_rest(self, batch: Batch, moments: Mapping[int, ThreadMoment], withdrawn: WithdrawnContent) -> bytes:
         """Return the batch's frames without the withdrawn content, for this reader alone."""
-        corrected = {seq: withdrawn.correct_snapshot(snapshot) for seq, snapshot in snapshots.items()}
+        corrected = {seq: moment.corrected_by(withdrawn) for seq, moment in moments.items()}
+        calls = self._calls.read_batch(batch, corrected, withdrawn.ids)
         frames: list[bytes] = []
         for seq, line in enumerate(batch.lines, batch.first):
             rest = withdrawn.strip_line(line)
-            frames.append(b"" if rest is None else self._render_entry(rest, seq, corrected))
+            frames.append(b"" if rest is None else self._render_entry(rest, seq, corrected, calls))
             if self._start_events:
                 events, self._start_events = self._start_events, ()
                 frames.append(self.render_without_ids(events))
         return b"".join(frames)
 
-    def _render_first_batch(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+    def _render_first_batch(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
         """Return the batch's frames with the start events after its first one. These frames are for this reader alone."""
         events, self._start_events = self._start_events, ()
         start, rest = (
@@ -137,31 +171,47 @@ class Framer:
         )
         return b"".join(
             [
-                self._render_batch(start, snapshots),
+                self._render_batch(start, moments),
                 self.render_without_ids(events),
-                self._render_batch(rest, snapshots),
+                self._render_batch(rest, moments),
             ]
         )
 
-    def _render_batch(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+    def _render_batch(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
         if batch.owner != RUNTIME:
             return self._render_fact(batch)
-        if self._profile is Profile.V1 or not any(needs_downgrade(line, self._profile) for line in batch.lines):
-            return self._render_stored(batch, snapshots)
-        return b"".join([self._render_entry(line, seq, snapshots) for seq, line in enumerate(batch.lines, batch.first)])
+        if self._sends_stored_lines(batch):
+            return self._render_stored(batch, moments)
+        calls = self._calls.read_batch(batch, moments)
+        return b"".join(
+            [self._render_entry(line, seq, moments, calls) for seq, line in enumerate(batch.lines, batch.first)]
+        )
 
-    def _render_stored(self, batch: Batch, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+    def _sends_stored_lines(self, batch: Batch) -> bool:
+        """Return True if no line of the batch changes for this reader, except snapshot markers."""
+        if self._profile is Profile.V1 and (self._exposure is None or batch.text is not None):
+            return True
+        return not any(self._changes(line) for line in batch.lines)
+
+    def _changes(self, line: bytes) -> bool:
+        is_projected = self._exposure is not None and needs_projection(line, self._exposure)
+        return is_projected or needs_downgrade(line, self._profile)
+
+    def _project(self, event: Event, find_call: FindCall) -> list[Event]:
+        return [event] if self._exposure is None else project_safe(event, self._exposure, find_call)
+
+    def _render_stored(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
         """Return the stored lines in as few chunks as possible. Only snapshots and private entries are handled one by one."""
-        if not snapshots:
+        if not moments:
             frames = self._encode_lines(batch.lines, batch.first)
             if not may_contain_private(frames):
                 return frames
         chunks: list[bytes] = []
         done = 0
         for at, line in enumerate(batch.lines):
-            if batch.first + at in snapshots or is_private_line(line):
+            if batch.first + at in moments or is_private_line(line):
                 chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
-                chunks.append(self._render_entry(line, batch.first + at, snapshots))
+                chunks.append(self._render_entry(line, batch.first + at, moments, _find_nothing))
                 done = at + 1
         chunks.append(self._encode_lines(batch.lines[done:], batch.first + done))
         return b"".join(chunks)
@@ -171,13 +221,14 @@ class Framer:
             return encode_ndjson(lines)
         return encode_sse(lines, first, self._epoch, self._event_lines)
 
-    def _render_entry(self, line: bytes, seq: int, snapshots: Mapping[int, MessagesSnapshot]) -> bytes:
+    def _render_entry(self, line: bytes, seq: int, moments: Mapping[int, ThreadMoment], find_call: FindCall) -> bytes:
         if is_private_line(line):
             return b""
-        if seq in snapshots:
-            return self._encode_events([snapshots[seq]], seq)
-        if needs_downgrade(line, self._profile):
-            return self._encode_events([decode_event(line)], seq)
+        if line == _SNAPSHOT_MARKER and seq in moments:
+            snapshot = MessagesSnapshot(messages=moments[seq].messages)
+            return self._encode_events(self._project(snapshot, moments[seq].find_call), seq)
+        if self._changes(line):
+            return self._encode_events(self._project(decode_event(line), find_call), seq)
         return self._encode_lines([line], seq)
 
     def _is_shared(self, batch: Batch) -> bool:
@@ -206,6 +257,10 @@ def snapshot_seqs(batch: Batch) -> list[int]:
     if _SNAPSHOT_MARKER not in batch.lines or batch.owner != RUNTIME:
         return []
     return [seq for seq, line in enumerate(batch.lines, batch.first) if line == _SNAPSHOT_MARKER]
+
+
+def _find_nothing(call_id: str) -> KnownCall:
+    return UNKNOWN_CALL
 
 
 def _encode_bounded(event: Event) -> bytes:

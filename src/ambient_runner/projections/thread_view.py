@@ -37,6 +37,7 @@ from ambient_runner.protocol.events import (
     Success,
     Terminal,
     ToolCallResult,
+    ToolCallStart,
     ToolMessage,
     UserMessage,
     decode_event,
@@ -63,7 +64,8 @@ __all__ = [
 ]
 
 RUN_OWNER, INPUT = "ambient.run", "input"
-"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId], "digestKey": key}`, immediately before RUN_STARTED."""
+"""`{"input": RunAgentInput, "answers": [interruptId], "imported": [messageId], "clientTools": [name], "digestKey": key}`, immediately
+before RUN_STARTED. `clientTools` are the tools that the client executes."""
 THREAD_OWNER, REWOUND = "ambient.thread", "rewound"
 """`{"to": messageId}`: every message after that one leaves the conversation; all of them if `to` is empty."""
 APPROVALS_OWNER, INTERRUPTS_CANCELLED = "ambient.approvals", "interrupts_cancelled"
@@ -126,6 +128,7 @@ class _RunMemory(msgspec.Struct, frozen=True, kw_only=True):
 class _InputFact(msgspec.Struct, rename="camel"):
     answers: list[str] = []
     digest_key: str = ""
+    client_tools: list[str] = []
 
 
 class _RewoundFact(msgspec.Struct):
@@ -155,6 +158,8 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     withdrawn_ids: list[str] = []
     buffered_results: list[str] = []
     digest_key: str = ""
+    client_tools: list[str] = []
+    client_call_ids: list[str] = []
 
 
 # Events that a resumed run may emit before it has acted on the answers.
@@ -172,6 +177,8 @@ class ThreadView:
         "_memories",
         "_state_at_end",
         "buffered_results",
+        "client_call_ids",
+        "client_tools",
         "hidden",
         "last_run",
         "open_interrupts",
@@ -192,6 +199,10 @@ class ThreadView:
         """Tool names of the frontend tool calls that wait for the client's result, by call id."""
         self.buffered_results: list[str] = []
         """Ids of the client's tool messages that wait for the results of other pending calls; no run has used them yet."""
+        self.client_tools: frozenset[str] = frozenset()
+        """Names of the tools that the client of the last run executes."""
+        self.client_call_ids: set[str] = set()
+        """Ids of the calls of such tools in all runs."""
         self._state_at_end: Any = {}
         self._has_answers = False
         self._is_end_unknown = False
@@ -248,6 +259,9 @@ class ThreadView:
         match event:
             case RunStarted():
                 self._apply_run_started(run, event)
+            case ToolCallStart():
+                if event.tool_call_name in self.client_tools:
+                    self.client_call_ids.add(event.tool_call_id)
             case ToolCallResult():
                 self.pending_calls.pop(event.tool_call_id, None)
             case RunFinished():
@@ -256,6 +270,8 @@ class ThreadView:
                 self._end_run(run, event, "error")
             case Custom() if is_private(event):
                 self._apply_private(run, event)
+            case Custom(name="ambient:dropped", value={"type": "TOOLS", "names": [*names]}):
+                self.client_tools = self.client_tools.difference(names)  # the agent has tools of these names itself
             case _:
                 self.state.apply(event)
 
@@ -367,9 +383,10 @@ class ThreadView:
     def _apply_fact(self, owner: str, kind: str, body: bytes) -> None:
         match owner, kind:
             case "ambient.run", "input":
-                run_input = msgspec.json.decode(body, type=_InputFact)
-                self._digest_key = run_input.digest_key
-                self._start_answering(run_input.answers)
+                fact = msgspec.json.decode(body, type=_InputFact)
+                self._digest_key = fact.digest_key
+                self.client_tools = frozenset(fact.client_tools)
+                self._start_answering(fact.answers)
             case "ambient.thread", "rewound":
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
             case "ambient.approvals" | "ambient.thread", "interrupts_cancelled":
@@ -403,6 +420,7 @@ class ThreadView:
         copied._is_end_unknown = self._is_end_unknown
         copied._anchor, copied._memories = self._anchor, self._memories
         copied._digest_key = self._digest_key
+        copied.client_tools, copied.client_call_ids = self.client_tools, set(self.client_call_ids)
         return copied
 
     def to_checkpoint(self) -> bytes:
@@ -423,6 +441,8 @@ class ThreadView:
                 withdrawn_ids=sorted(self.transcript.withdrawn_ids),
                 buffered_results=self.buffered_results,
                 digest_key=self._digest_key,
+                client_tools=sorted(self.client_tools),
+                client_call_ids=sorted(self.client_call_ids),
             )
         )
 
@@ -446,6 +466,7 @@ class ThreadView:
         view._anchor, view._memories = saved.anchor, [_with_own_bytes(memory) for memory in saved.memories]
         view._has_answers = any(pending.answered for pending in saved.interrupts)
         view._digest_key = saved.digest_key
+        view.client_tools, view.client_call_ids = frozenset(saved.client_tools), set(saved.client_call_ids)
         return view
 
 

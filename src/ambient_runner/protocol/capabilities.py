@@ -28,9 +28,9 @@ class DeclaredCapabilities(Protocol):
 
 
 def agent_capabilities(
-    name: str, framework: DeclaredCapabilities, *, durable: bool, features: Sequence[str] = ()
+    name: str, framework: DeclaredCapabilities, *, durable: bool, audience: str = "open", features: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the AgentCapabilities for `GET /capabilities`. `durable`: runs and state survive this process.
+    """Return the AgentCapabilities for `GET /capabilities`. `durable`: runs and state survive this process. `audience`: what clients see.
 
     Unknown capabilities (subagents, media, approvals) are left out, which in AG-UI means undeclared, not absent.
     """
@@ -49,6 +49,7 @@ def agent_capabilities(
         "custom": {
             "ambient": {
                 "durable": durable,
+                "audience": audience,
                 "fileSystem": framework.file_system,
                 "mcp": framework.mcp,
                 "sessionPersistence": framework.session_persistence,

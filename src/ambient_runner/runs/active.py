@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from ambient_runner.errors import BridgeTimeout, RedactionFailed
+from ambient_runner.errors import RUN_ENDINGS, BridgeTimeout, RedactionFailed
 from ambient_runner.protocol.events import Cancelled, RunError
 from ambient_runner.runs.framing import run_finished
 
@@ -62,9 +62,7 @@ class ActiveRun:
                 message = f"The agent ran for {self.timeouts.total:g} seconds, the limit of one run, and was stopped."
                 return RunError(message=message, code=BridgeTimeout.code)
             case "shutdown":
-                return RunError(
-                    message="The server shut down during this run. Send your message again.", code="shutdown"
-                )
+                return RunError(message=RUN_ENDINGS["shutdown"], code="shutdown")
             case "redaction_failed":
                 return RunError(message=RedactionFailed().message, code=RedactionFailed.code)
             case _:

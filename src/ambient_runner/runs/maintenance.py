@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from ambient_runner.errors import ThreadBusy
+from ambient_runner.errors import RUN_ENDINGS, ThreadBusy
 from ambient_runner.ledger.records import Checkpoint
 from ambient_runner.protocol.events import RunError
 from ambient_runner.protocol.repair import Repairer
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger
     from ambient_runner.ledger.records import RunInfo, ThreadKey
 
-_ABANDONED = RunError(
-    message="This run was interrupted: its server ended or could not write. Its output so far is stored; send your message again.",
-    code="run_abandoned",
-)
+_ABANDONED = RunError(message=RUN_ENDINGS["run_abandoned"], code="run_abandoned")
 
 
 async def close_abandoned(ledger: Ledger, info: RunInfo) -> bool:

@@ -213,11 +213,12 @@ def _adapter_memory(view: ThreadView, accepted: AcceptedInput) -> Any:
 
 
 def _initial_facts(request: StartRequest, run: Run, accepted: AcceptedInput, redactor: Redactor) -> list[Fact]:
-    """Return the full input, which no projection reads, and the rewind if there is one."""
+    """Return the full input, which is never sent, and the rewind if there is one."""
     body = {
         "input": msgspec.to_builtins(request.input),
         "answers": [entry.interrupt_id for entry in accepted.answers],
         "imported": list(accepted.imported),
+        "clientTools": [tool.name for tool in run.input.tools],
     }
     stored = {**redactor.redact_value(body), "digestKey": run.digest_key}
     facts = [Fact(owner=RUN_OWNER, kind=INPUT, body=msgspec.json.encode(stored))]

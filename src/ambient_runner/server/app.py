@@ -15,6 +15,7 @@ from ambient_runner.bridges.base import ForwardsPlatformRequests
 from ambient_runner.config import Settings, read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
+from ambient_runner.server.audiences import Audiences
 from ambient_runner.server.cors import Cors
 from ambient_runner.server.error_responses import http_error_response
 from ambient_runner.server.guard import Authorize, Guard
@@ -68,6 +69,7 @@ def add_ambient_endpoints(
     dependencies: Sequence[DependsParam] = (),
     cors: CorsMode = True,
     cors_headers: Sequence[str] | None = (),
+    renders_tools: bool = False,
 ) -> ServerRuntime:
     """Add every route to an app or a router, under any prefix. The first agent is also the default agent.
 
@@ -80,7 +82,8 @@ def add_ambient_endpoints(
     with. `secrets` are the values to redact, if a log formatter shares them. `prepare_run` returns attributes of a run from its request.
     `dependencies` are FastAPI's, for every route. `cors=False` leaves CORS to the app: no header of it is sent, and the origin of a request
     is not checked; `cors="auto"` does so if the app has a CORSMiddleware. `cors_headers` are request headers that pages may send in
-    addition to ours; with None no CORS request is answered.
+    addition to ours; with None no CORS request is answered. `renders_tools`: if the audience is `safe` by default, tools, CUSTOM events and
+    the output of runs are shown whole all the same.
     Raises: ConfigError.
     """
     settings = settings or read_settings()
@@ -94,6 +97,8 @@ def add_ambient_endpoints(
         mcp=mcp,
         custom_tools=custom_tools,
         secrets=secrets,
+        serves_others=authorize is not None,
+        renders_tools=renders_tools,
     )
     guard = Guard(authorize, hosts=settings.allowed_hosts, origins=settings.allowed_origins, cors=cors)
     routers = (
@@ -126,8 +131,13 @@ def build_runtime(
     mcp: ThreadServers | None = None,
     custom_tools: Sequence[Any] = (),
     secrets: Secrets | None = None,
+    serves_others: bool = False,
+    renders_tools: bool = False,
 ) -> ServerRuntime:
-    """Return a server without routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError."""
+    """Return a server without routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError.
+
+    `serves_others`: others than this machine can connect.
+    """
     _log_weak_secrets(settings)
     platform = Platform(
         settings,
@@ -155,6 +165,7 @@ def build_runtime(
         },
         middleware=(*middleware, *load_middleware(settings.middleware), platform.setup),
         platform=platform,
+        audiences=Audiences(settings, bridges, serves_others=serves_others, renders_tools=renders_tools),
         tracing=tracing_from_settings(settings.tracing),
     )
 

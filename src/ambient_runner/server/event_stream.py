@@ -15,9 +15,7 @@ import anyio
 from starlette.responses import Response
 
 from ambient_runner.errors import LedgerError, StaleCursor, UnknownThread
-from ambient_runner.projections.frames import snapshot_seqs
 from ambient_runner.protocol.encode import PING
-from ambient_runner.protocol.events import MessagesSnapshot
 from ambient_runner.server import metrics
 from ambient_runner.server.direct_send import SERVER_SEND, start_send
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Tail
     from ambient_runner.ledger.records import Batch
     from ambient_runner.projections.frames import Framer
+    from ambient_runner.projections.known_calls import ThreadMoment
     from ambient_runner.runs.runner import Runner
     from ambient_runner.runs.view_cache import ThreadEpoch
     from ambient_runner.server.direct_send import SuspendedSend
@@ -168,7 +167,7 @@ class EventStream(Response):
             or self._until.ends_with(batch)
         ):
             return False
-        if not self._framer.is_rendered(batch) and snapshot_seqs(batch):
+        if self._framer.view_seqs(batch):
             return False
         tail.position = batch.last
         self._views.contribute(batch)
@@ -189,11 +188,11 @@ class EventStream(Response):
         size = 0
         is_over = False
         for at, batch in enumerate(batches):
-            seqs = None if self._framer.is_rendered(batch) else snapshot_seqs(batch)
+            seqs = self._framer.view_seqs(batch)
             if seqs:
-                # The snapshot is made of batches this reader has: contribute them, so that nothing is read again.
+                # The view is made of batches this reader has: contribute them, so that nothing is read again.
                 self._contribute_batches(batches[: at + 1])
-            frame = self._framer.render(batch, await self._load_snapshots(seqs) if seqs else {})
+            frame = self._framer.render(batch, await self._read_views(batch, seqs) if seqs else {})
             frames.append(frame)
             size += len(frame)
             is_over = self._until.ends_with(batch)
@@ -211,12 +210,8 @@ class EventStream(Response):
         for batch in batches:
             self._views.contribute(batch)
 
-    async def _load_snapshots(self, seqs: list[int]) -> dict[int, MessagesSnapshot]:
-        found: dict[int, MessagesSnapshot] = {}
-        for seq in seqs:
-            view = await self._views.view_at(seq)
-            found[seq] = MessagesSnapshot(messages=view.transcript.messages())
-        return found
+    async def _read_views(self, batch: Batch, seqs: list[int]) -> dict[int, ThreadMoment]:
+        return {seq: self._framer.read_view(batch, seq, await self._views.view_at(seq)) for seq in seqs}
 
     async def _send_body(self, send: Send, body: bytes) -> None:
         if not body:

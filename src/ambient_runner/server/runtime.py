@@ -20,6 +20,7 @@ from ambient_runner.ledger import open_ledger
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.loop_monitor import report_blocking_agents
 from ambient_runner.runs.runner import Runner
+from ambient_runner.server.audiences import Audiences
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -52,12 +53,14 @@ class ServerRuntime:
         agents: Mapping[str, Agent],
         *,
         platform: Platform,
+        audiences: Audiences | None = None,
         middleware: Sequence[Middleware] = (),
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings
         self.agents = agents
         self.platform = platform
+        self.audiences = audiences or Audiences(settings, {})
         self.streams: set[ClosableStream] = set()
         self.body_executor: ThreadPoolExecutor | None = None
         """Executor that parses large bodies. A single thread: each thread would keep the memory of its largest body."""
@@ -121,6 +124,7 @@ class ServerRuntime:
             stack.enter_context(report_blocking_agents())
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_on_exit)
+            watch.start_soon(self.audiences.log_summarized_tools)
             try:
                 yield
             finally:

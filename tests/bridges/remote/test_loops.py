@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -21,6 +22,8 @@ from tests.server.demo_server import SETTINGS, client_of, error_of, frames, run_
 from tests.world import events_of, request, user
 
 HERE = "http://127.0.0.1:8000"
+OPEN = replace(SETTINGS, audience="open")
+"""The server is its own gateway, and a gateway needs all of a run."""
 
 
 @asynccontextmanager
@@ -29,7 +32,7 @@ async def gateway(paths: Mapping[str, str], **options: Any) -> AsyncGenerator[ht
     app = FastAPI()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as to_itself:
         agents = {name: RemoteBridge(HERE + path, client=to_itself) for name, path in paths.items()}
-        add_ambient_endpoints(app, agents={**agents, "demo": DemoBridge()}, settings=SETTINGS, **options)
+        add_ambient_endpoints(app, agents={**agents, "demo": DemoBridge()}, settings=OPEN, **options)
         async with client_of(app) as client:
             with unless_hung():
                 yield client

@@ -205,7 +205,7 @@ async def build_headers(configured: Headers, run: Run | None) -> dict[str, str]:
         headers = check_headers(await call_hook(configured, run))
     if run is not None:
         run.secrets.add(secret_values(headers))
-    return {**_run_headers(run), "X-Ambient-On-Disconnect": "stop", **headers}
+    return {**_run_headers(run), "X-Ambient-On-Disconnect": "stop", "X-Ambient-Audience": "open", **headers}
 
 
 def _encode_body(run_input: RunAgentInput) -> bytes:

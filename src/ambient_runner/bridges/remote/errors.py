@@ -55,6 +55,11 @@ _MESSAGES = {
     508: "The URL of this agent leads back to this server or forms a loop among servers. The operator must check the URL.",
 }
 
+_NOT_OPEN = (
+    "The other server shows only the safe part of a run, which must not be stored as the conversation. Its operator must set the "
+    "audience of this agent to open."
+)
+
 
 class RemoteFailed(BridgeError):
     """The other server failed. Try again in a moment."""
@@ -117,6 +122,8 @@ def request_refused(status: int, body: bytes, secrets: Collection[str] = ()) -> 
         status, f"The other server {'refused this run' if status < 500 else 'failed'} (HTTP {status}). {_TRY_AGAIN}"
     )
     code = _parse_error_code(body)
+    if code == ours.AudienceNotOpen.code:
+        message = _NOT_OPEN
     return RemoteFailed(kind if code is None or any(secret in code for secret in secrets) else code, message)
 
 

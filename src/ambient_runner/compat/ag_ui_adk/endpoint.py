@@ -25,12 +25,12 @@ from ambient_runner.errors import UnknownThread
 from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.state import is_hidden
 from ambient_runner.protocol.agui_models import to_agui
-from ambient_runner.protocol.events import MessagesSnapshot
 from ambient_runner.runs.run import Actor
 from ambient_runner.server.app import build_runtime, include_routers
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.guard import Guard
 from ambient_runner.server.routes.base import YieldingRoute
+from ambient_runner.server.routes.threads import read_messages
 
 if TYPE_CHECKING:
     from ag_ui.core import Message
@@ -139,14 +139,15 @@ def add_adk_fastapi_endpoint(
     settings = (settings or read_settings()).with_all_props()
     settings = dataclasses.replace(settings, timeouts=_limit_timeouts(settings.timeouts, agent.execution_timeout))
     bridge = RoutedBridge(agent) if agent_resolver or has_own_run(agent, ADKAgent) else agent.bridge
-    runtime = build_runtime(settings, {_AGENT_NAME: bridge})
     dependencies = route_options.pop("dependencies", None) or ()
     identifies = agent.has_user_id_extractor or agent_resolver is not None
     is_open = bool(dependencies) or (extract_state_from_request is not None and identifies)
     if (authorize or dependencies) and not identifies:
         logger.warning(_SHARED_USER, path)
+    authorizer = authorize or (_allow_any_actor if is_open else None)
+    runtime = build_runtime(settings, {_AGENT_NAME: bridge}, serves_others=authorizer is not None, renders_tools=True)
     guard = Guard(
-        authorize or (_allow_any_actor if is_open else None),
+        authorizer,
         hosts=settings.allowed_hosts,
         origins=settings.allowed_origins,
         cors="auto",
@@ -240,7 +241,7 @@ async def _read_thread(runtime: ServerRuntime, key: ThreadKey) -> dict[str, Any]
         view = await runner.view_thread(key)
     except UnknownThread:
         return {"threadId": key.id, "threadExists": False, "state": {}, "messages": []}
-    snapshot = to_agui(MessagesSnapshot(messages=view.transcript.messages()))
+    snapshot = to_agui(await read_messages(runtime, key))
     return {
         "threadId": key.id,
         "threadExists": True,

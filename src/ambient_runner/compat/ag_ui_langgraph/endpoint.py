@@ -54,6 +54,7 @@ def add_langgraph_fastapi_endpoint(
         authorize=authorize,
         dependencies=kwargs.get("dependencies") or (),
         cors="auto",
+        renders_tools=True,
     )
 
 

@@ -83,6 +83,7 @@ def serve_agent(
         dependencies=[*checks, *dependencies],
         cors="auto",
         cors_headers=cors_headers,
+        renders_tools=True,
     )
 
 

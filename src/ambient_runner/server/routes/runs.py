@@ -30,6 +30,7 @@ from ambient_runner.runs.loop_detection import VIA, parse_via_header
 from ambient_runner.runs.reattach import facts_before_run
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
 from ambient_runner.runs.view_cache import ThreadEpoch
+from ambient_runner.server.audiences import REQUIRED_AUDIENCE
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
@@ -108,13 +109,14 @@ async def _start_run(
     with with_skipped_messages(parsed):
         started = await (start_while_connected(runner, start, request) if may_wait else runner.start(start))
     event_lines = request.query_params.get("event_lines") == "1"
-    return await run_stream(runtime, runner, request, started, profile, on_disconnect, event_lines=event_lines)
+    return await run_stream(runtime, runner, request, started, agent, profile, on_disconnect, event_lines=event_lines)
 
 
 def start_request(
     runtime: ServerRuntime, request: Request, actor: Actor, agent: str, run_input: RunAgentInput, body: bytes
 ) -> StartRequest:
-    """Return the StartRequest for the Runner, from the input and the headers. Raises: InvalidInput, AgentLoop."""
+    """Return the StartRequest for the Runner, from the input and the headers. Raises: InvalidInput, AgentLoop, AudienceNotOpen."""
+    runtime.audiences.require(agent, request.headers.get(REQUIRED_AUDIENCE))
     return StartRequest(
         agent=agent,
         actor=actor,
@@ -146,6 +148,7 @@ async def run_stream(
     runner: Runner,
     request: Request,
     started: Started,
+    agent: str,
     profile: Profile,
     on_disconnect: str,
     *,
@@ -163,6 +166,7 @@ async def run_stream(
             event_lines=event_lines,
             start_events=await facts_before_run(runner.ledger, started),
             withdrawn=await runner.find_withdrawn_content(started.thread) if started.is_joined else None,
+            exposure=runtime.audiences.exposure_for(agent),
         ),
         after=started.after,
         until=UntilRunEnds(started.run),

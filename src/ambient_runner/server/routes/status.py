@@ -80,6 +80,7 @@ def _describe_capabilities(runtime: ServerRuntime, name: str | None) -> dict[str
         "framework": asdict(described.bridge.capabilities()),
         "platform": {
             "history": runtime.settings.history_mode,
+            "audience": runtime.audiences.name_for(described.name),
             "resumable": True,
             "durable": is_durable,
             "interrupts": True,
@@ -93,6 +94,7 @@ def _describe_capabilities(runtime: ServerRuntime, name: str | None) -> dict[str
                 agent.name,
                 agent.bridge.capabilities(),
                 durable=is_durable,
+                audience=runtime.audiences.name_for(agent.name),
                 features=runtime.platform.features_of(agent.name),
             )
             for agent in hosted.values()

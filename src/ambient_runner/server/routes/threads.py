@@ -11,6 +11,8 @@ from fastapi import APIRouter, Request, Response
 from ambient_runner.errors import InvalidInput, InvalidPatch, PatchConflict, Refused, StaleCursor, UnknownThread
 from ambient_runner.ledger.records import Fact
 from ambient_runner.projections.frames import Framer
+from ambient_runner.projections.known_calls import find_call_in
+from ambient_runner.projections.safe import safe_snapshot
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.thread_view import PATCHED, STATE_OWNER
 from ambient_runner.protocol import strict_json
@@ -57,8 +59,7 @@ def thread_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
     @router.get("/message_snapshot/{id:path}")
     async def message_snapshot(request: Request, id: str) -> Response:  # noqa: A002
         key = (await guard(request)).thread_key(id)
-        view = await (await runtime.ensure_runner()).view_thread(key)
-        return JsonResponse(encode_event(MessagesSnapshot(messages=view.transcript.messages())))
+        return JsonResponse(encode_event(await read_messages(runtime, key)))
 
     @router.get("/state_snapshot/{id:path}")
     async def state_snapshot(request: Request, id: str) -> Response:  # noqa: A002
@@ -94,6 +95,7 @@ async def _stream_events(runtime: ServerRuntime, request: Request, key: ThreadKe
         event_lines=query.get("event_lines") == "1",
         strict=query.get("strict") == "1",
         withdrawn=await runner.find_withdrawn_content(key) if after < info.last else None,
+        exposure=runtime.audiences.exposure_for(info.agent),
     )
     start, preface = await _start_position(runner, info, framer, after)
     return EventStream(
@@ -133,13 +135,22 @@ async def _start_position(runner: Runner, info: ThreadInfo, framer: Framer, afte
     if after < info.first - 1:
         view = await load_view(runner.ledger, info.key, until=info.first - 1)
         metrics.RESUMES.labels("gap").inc()
-        return info.first - 1, framer.render_without_ids(
-            gap_events(info, after, view, await hidden_keys(runner, info.key))
-        )
+        events = gap_events(info, after, view, await hidden_keys(runner, info.key))
+        return info.first - 1, framer.render_without_ids(events, view)
     if not after:
         return 0, b""
     metrics.RESUMES.labels("exact").inc()
     return after, framer.render_without_ids(await reopen_events(runner.ledger, info.key, after))
+
+
+async def read_messages(runtime: ServerRuntime, key: ThreadKey) -> MessagesSnapshot:
+    """Return the messages of a thread as clients of its agent see them. Raises: UnknownThread."""
+    runner = await runtime.ensure_runner()
+    info = await runner.ledger.get_thread(key)
+    view = await runner.view_thread(key)
+    snapshot = MessagesSnapshot(messages=view.transcript.messages())
+    exposure = runtime.audiences.exposure_for(info.agent) if info else None
+    return snapshot if exposure is None else safe_snapshot(snapshot, exposure, find_call_in(view))
 
 
 async def _list_threads(runtime: ServerRuntime, request: Request, actor: Actor) -> Response:

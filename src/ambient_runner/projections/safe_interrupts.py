@@ -1,0 +1,80 @@
+"""Interrupts for the audience `safe`: as they were asked, but arguments of tools only where they are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from ambient_runner.projections.summaries import summarize_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ambient_runner.projections.exposure import ExposureRules
+    from ambient_runner.protocol.events import Interrupt
+
+__all__ = ["safe_interrupt"]
+
+_ARGUMENT_KEYS = ("args", "arguments", "toolArguments", "tool_input", "toolInput")
+_NAME_KEYS = ("name", "action", "tool", "toolName", "tool_name")
+_MIN_QUOTED_LENGTH = 4
+"""Characters of an argument from which on a text that contains it is taken to quote it."""
+_HIDDEN_TEXT = "The arguments of this call are not shown to you."
+
+
+def safe_interrupt(interrupt: Interrupt, rules: ExposureRules) -> Interrupt:
+    """Return the interrupt with arguments that are not shown as summaries, also where its texts quote them."""
+    quoted: set[str] = set()
+    metadata = _hide_arguments(interrupt.metadata, rules, quoted)
+    if not quoted:
+        return replace(interrupt, metadata=metadata)
+    message = interrupt.message and _hide_quotes(interrupt.message, quoted)
+    return replace(interrupt, message=message, metadata=_hide_quotes(metadata, quoted))
+
+
+def _hide_arguments(value: Any, rules: ExposureRules, quoted: set[str]) -> Any:
+    """Return the value with summaries in place of arguments; add the texts of those arguments to `quoted`."""
+    if isinstance(value, list):
+        return [_hide_arguments(item, rules, quoted) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    members = cast("dict[str, Any]", value)
+    name = next((members[key] for key in _NAME_KEYS if isinstance(members.get(key), str)), "")
+    hides = not rules.shows_arguments(name)
+    shown: dict[str, Any] = {}
+    for key, item in members.items():
+        if hides and key in _ARGUMENT_KEYS and item is not None:
+            quoted.update(_texts_in(item))
+            shown[key] = summarize_value(item, "tool_arguments")
+        else:
+            shown[key] = _hide_arguments(item, rules, quoted)
+    return shown
+
+
+def _hide_quotes(value: Any, quoted: set[str]) -> Any:
+    match value:
+        case str() if any(text in value for text in quoted):
+            return _HIDDEN_TEXT
+        case list():
+            return [_hide_quotes(item, quoted) for item in cast("list[Any]", value)]
+        case dict():
+            return {key: _hide_quotes(item, quoted) for key, item in cast("dict[str, Any]", value).items()}
+        case _:
+            return value
+
+
+def _texts_in(value: Any) -> Iterable[str]:
+    match value:
+        case str() if len(value) >= _MIN_QUOTED_LENGTH:
+            yield value
+        case int() | float() if not isinstance(value, bool) and len(str(value)) >= _MIN_QUOTED_LENGTH:
+            yield str(value)
+        case list():
+            for item in cast("list[Any]", value):
+                yield from _texts_in(item)
+        case dict():
+            for item in cast("dict[str, Any]", value).values():
+                yield from _texts_in(item)
+        case _:
+            return
