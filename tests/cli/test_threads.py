@@ -168,3 +168,20 @@ def test_only_facts_that_clients_may_receive_are_written(
     assert ("forwardedProps" in out, "cents" in out) == (False, False)
     if command == "export":
         assert {json.loads(line)["owner"] for line in out.splitlines()} == {RUNTIME, FEEDBACK_OWNER}
+
+
+def test_an_export_for_the_audience_safe_has_what_its_clients_see(ambient: Callable[..., Any], tmp_path: Path) -> None:
+    ambient("run", "demo", "weather Lisbon", "--thread", "t1")
+    entries = [json.loads(line) for line in ambient("threads", "export", "t1", "--audience", "safe")[1].splitlines()]
+    whole = [json.loads(line) for line in ambient("threads", "export", "t1")[1].splitlines()]
+
+    def content(exported: list[Any], kind: str) -> str:
+        found = [entry["body"] for entry in exported if entry["kind"] == kind]
+        return "".join(body.get("delta", body.get("content", "")) for body in found)
+
+    assert {entry["owner"] for entry in entries} == {"runtime"}
+    assert content(entries, "TEXT_MESSAGE_CONTENT") == content(whole, "TEXT_MESSAGE_CONTENT")
+    assert "Lisbon" in content(whole, "TOOL_CALL_ARGS")
+    for kind in ("TOOL_CALL_ARGS", "TOOL_CALL_RESULT"):
+        assert json.loads(content(entries, kind))["redacted"] is True
+    assert [entry["seq"] for entry in entries] == sorted(entry["seq"] for entry in entries)

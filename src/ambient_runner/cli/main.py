@@ -206,12 +206,15 @@ def threads_export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write. [default: standard output]")
     ] = None,
+    audience: Annotated[
+        str | None, typer.Option(metavar="AUDIENCE", help="safe for what clients of that audience see. [default: open]")
+    ] = None,
     owner: OwnerOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a thread as JSON lines: {seq, ts, owner, kind, body}, one entry each."""
-    stored.export_thread(read_settings(config, store=store), thread, owner, output)
+    stored.export_thread(read_settings(config, store=store, audience=audience), thread, owner, output)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -20,10 +20,12 @@ from ambient_runner.cli.render import (
     strip_control_chars,
     to_single_line,
 )
+from ambient_runner.cli.safe_export import safe_entry_lines
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME
-from ambient_runner.projections.frames import project_facts
+from ambient_runner.projections.exposure import ExposureRules
+from ambient_runner.projections.projectors import project_facts
 from ambient_runner.projections.private_entries import is_private_line
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
@@ -123,11 +125,21 @@ def tail_thread(settings: Settings, thread: str, owner: str | None, after: str |
 
 
 def export_thread(settings: Settings, thread: str, owner: str | None, output: Path | None) -> None:
-    """Write the entries that clients may receive as JSON lines. Raises: UnknownThread."""
+    """Write the entries that clients may receive as JSON lines, as the audience `safe` sees them if the settings name it.
+
+    Raises: UnknownThread.
+    """
 
     async def write_entries(ledger: Ledger) -> None:
-        key = (await _get_thread(ledger, thread, owner)).key
+        info = await _get_thread(ledger, thread, owner)
+        key = info.key
         with _open_output(output) as file:
+            if settings.configured_audience(info.agent) == "safe":
+                rules = ExposureRules(by_name=settings.exposure_of(info.agent, {}))
+                async with aclosing(safe_entry_lines(ledger, info, rules)) as lines:
+                    async for line in lines:
+                        file.write(f"{line}\n")
+                return
             after = 0
             while batches := await ledger.read_batches(key, after):
                 for batch in batches:

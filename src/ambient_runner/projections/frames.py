@@ -32,7 +32,7 @@ from ambient_runner.protocol.events import (
 from ambient_runner.protocol.profiles import Downgrader, Profile, depends_on_reader, needs_downgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ambient_runner.projections.exposure import ExposureRules
     from ambient_runner.projections.known_calls import FindCall
@@ -52,6 +52,8 @@ WireFormat = Literal["sse", "ndjson"]
 
 MAX_SNAPSHOT_BYTES = 8 << 20
 _SNAPSHOT_MARKER = encode_event(MessagesSnapshot(messages=[]))
+_PLAIN_TEXT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":'
+"""The beginning of a text delta without metadata and subagent, which every reader gets as it is stored."""
 
 
 class Framer:
@@ -152,7 +154,7 @@ class Framer:
     def _render_rest(self, batch: Batch, moments: Mapping[int, ThreadMoment], withdrawn: WithdrawnContent) -> bytes:
         """Return the batch's frames without the withdrawn content, for this reader alone."""
         corrected = {seq: moment.corrected_by(withdrawn) for seq, moment in moments.items()}
-        calls = self._calls.read_batch(batch, corrected, withdrawn.ids)
+        calls = self._read_calls(batch, corrected, withdrawn.ids)
         frames: list[bytes] = []
         for seq, line in enumerate(batch.lines, batch.first):
             rest = withdrawn.strip_line(line)
@@ -182,10 +184,9 @@ class Framer:
             return self._render_fact(batch)
         if self._sends_stored_lines(batch):
             return self._render_stored(batch, moments)
-        calls = self._calls.read_batch(batch, moments)
-        return b"".join(
-            [self._render_entry(line, seq, moments, calls) for seq, line in enumerate(batch.lines, batch.first)]
-        )
+        calls = self._read_calls(batch, moments)
+        own_frames = [at for at, line in enumerate(batch.lines) if self._changes(line) or is_private_line(line)]
+        return self._render_lines(batch, moments, own_frames, calls)
 
     def _sends_stored_lines(self, batch: Batch) -> bool:
         """Return True if no line of the batch changes for this reader, except snapshot markers."""
@@ -194,8 +195,15 @@ class Framer:
         return not any(self._changes(line) for line in batch.lines)
 
     def _changes(self, line: bytes) -> bool:
+        if line.startswith(_PLAIN_TEXT):
+            return False
         is_projected = self._exposure is not None and needs_projection(line, self._exposure)
         return is_projected or needs_downgrade(line, self._profile)
+
+    def _read_calls(
+        self, batch: Batch, moments: Mapping[int, ThreadMoment], withdrawn_ids: Collection[str] = ()
+    ) -> FindCall:
+        return _find_nothing if self._exposure is None else self._calls.read_batch(batch, moments, withdrawn_ids)
 
     def _project(self, event: Event, find_call: FindCall) -> list[Event]:
         return [event] if self._exposure is None else project_safe(event, self._exposure, find_call)
@@ -206,13 +214,19 @@ class Framer:
             frames = self._encode_lines(batch.lines, batch.first)
             if not may_contain_private(frames):
                 return frames
+        own_frames = [at for at, line in enumerate(batch.lines) if batch.first + at in moments or is_private_line(line)]
+        return self._render_lines(batch, moments, own_frames, _find_nothing)
+
+    def _render_lines(
+        self, batch: Batch, moments: Mapping[int, ThreadMoment], own_frames: Sequence[int], find_call: FindCall
+    ) -> bytes:
+        """Return the lines at these places rendered one by one, and those between them as they are stored."""
         chunks: list[bytes] = []
         done = 0
-        for at, line in enumerate(batch.lines):
-            if batch.first + at in moments or is_private_line(line):
-                chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
-                chunks.append(self._render_entry(line, batch.first + at, moments, _find_nothing))
-                done = at + 1
+        for at in own_frames:
+            chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
+            chunks.append(self._render_entry(batch.lines[at], batch.first + at, moments, find_call))
+            done = at + 1
         chunks.append(self._encode_lines(batch.lines[done:], batch.first + done))
         return b"".join(chunks)
 

@@ -11,9 +11,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from ambient_runner import Actor, add_ambient_endpoints
+from ambient_runner import Actor, Settings, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.bridges.remote import RemoteBridge
+from ambient_runner.config import AgentSettings
 from ambient_runner.errors import ConfigError
 from ambient_runner.runs.loop_detection import MAX_HOPS, VIA
 from tests.bridges.remote.world import framed, fronting
@@ -27,12 +28,14 @@ OPEN = replace(SETTINGS, audience="open")
 
 
 @asynccontextmanager
-async def gateway(paths: Mapping[str, str], **options: Any) -> AsyncGenerator[httpx.AsyncClient, None]:
+async def gateway(
+    paths: Mapping[str, str], settings: Settings = OPEN, **options: Any
+) -> AsyncGenerator[httpx.AsyncClient, None]:
     """A server whose agents of these names are found at these paths of the same server; and a real one."""
     app = FastAPI()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as to_itself:
         agents = {name: RemoteBridge(HERE + path, client=to_itself) for name, path in paths.items()}
-        add_ambient_endpoints(app, agents={**agents, "demo": DemoBridge()}, settings=OPEN, **options)
+        add_ambient_endpoints(app, agents={**agents, "demo": DemoBridge()}, settings=settings, **options)
         async with client_of(app) as client:
             with unless_hung():
                 yield client
@@ -62,6 +65,17 @@ async def test_a_gateway_may_ask_itself_for_another_agent_of_another_thread() ->
     async with gateway({"a": "/agents/demo"}, authorize=by_header) as client:
         last = frames(await client.post("/agents/a", json=run_body("hi")))[-1][1]
     assert last["type"] == "RUN_FINISHED"
+
+
+async def test_a_gateway_refuses_a_server_that_shows_only_the_safe_part_of_its_runs() -> None:
+    tables = (AgentSettings(name="a", audience="open"),)
+    safe_demo = replace(SETTINGS, audience="safe", agents=tables)
+    async with gateway({"a": "/agents/demo"}, safe_demo, authorize=by_header) as client:
+        last = frames(await client.post("/agents/a", json=run_body("weather Lisbon")))[-1][1]
+        listed = (await client.get("/thread/list")).json()
+    assert (last["type"], last["code"]) == ("RUN_ERROR", "audience_not_open")
+    assert "must set the audience of this agent to open" in last["message"]
+    assert len(listed["threads"]) == 1  # nothing was started behind the gateway
 
 
 async def test_a_run_that_has_come_through_many_servers_is_refused() -> None:
