@@ -1,16 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.projections.exposure import ExposureRules
 from ambient_runner.projections.frames import Framer
 from ambient_runner.projections.projectors import FEEDBACK_OWNER, REPOS_OWNER, WORKFLOW_OWNER
+from ambient_runner.projections.thread_view import ThreadView
+from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import (
     Custom,
+    Event,
     StepStarted,
     TextMessageContent,
     TextMessageStart,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallResult,
+    ToolCallStart,
     encode_event,
 )
 from ambient_runner.protocol.profiles import Profile
@@ -48,3 +58,85 @@ def test_a_batch_that_was_prepared_has_the_same_frames(profile: Profile) -> None
     prepared, framer = batch(), Framer("e", profile)
     framer.prepare(prepared)
     assert framer.render(prepared, {}) == Framer("e", profile).render(batch(), {})
+
+
+SAFE = ExposureRules()
+CALL = [
+    ToolCallStart(tool_call_id="c", tool_call_name="search"),
+    ToolCallArgs(tool_call_id="c", delta='{"query":'),
+    ToolCallArgs(tool_call_id="c", delta='"hush"}'),
+    ToolCallEnd(tool_call_id="c"),
+    ToolCallResult(tool_call_id="c", message_id="t", content="hush"),
+]
+"""A tool call of the agent's own."""
+
+
+def batches_of(events: Sequence[Event], *, sizes: Sequence[int]) -> list[Batch]:
+    """The events in batches of these sizes."""
+    lines = [encode_event(event) for event in events]
+    starts = [sum(sizes[:at]) for at in range(len(sizes))]
+    return [
+        Batch(first=at + 1, owner=RUNTIME, kind="", run="r", ts=0, lines=lines[at : at + size])
+        for at, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def read_all(framer: Framer, batches: Sequence[Batch], skipped: int = 0) -> bytes:
+    """What a reader gets that joins after `skipped` batches."""
+    view, sent = ThreadView(), b""
+    for batch in batches:
+        view.apply(batch)
+        if batch in batches[skipped:]:
+            sent += framer.render(batch, {seq: framer.read_view(batch, seq, view) for seq in framer.view_seqs(batch)})
+    return sent
+
+
+@pytest.mark.parametrize("sizes", [[5], [1, 1, 1, 1, 1], [2, 3], [3, 2], [1, 3, 1]])
+def test_a_summary_does_not_depend_on_how_a_call_was_committed(sizes: list[int]) -> None:
+    whole = read_all(Framer("e", exposure=SAFE), batches_of(CALL, sizes=[5]))
+    assert read_all(Framer("e", exposure=SAFE), batches_of(CALL, sizes=sizes)) == whole
+    assert b"hush" not in whole
+    assert whole.count(b'"TOOL_CALL_ARGS"') == 1
+
+
+@pytest.mark.parametrize("skipped", range(5))
+def test_a_reader_that_joins_in_the_middle_of_a_call_gets_the_same_rest(skipped: int) -> None:
+    from_start = [read_all(Framer("e", exposure=SAFE), batches_of(CALL, sizes=[1] * 5)[:count]) for count in range(6)]
+    batches = batches_of(CALL, sizes=[1] * 5)
+    assert from_start[skipped] + read_all(Framer("e", exposure=SAFE), batches, skipped) == from_start[5]
+
+
+def test_audiences_do_not_share_frames_and_readers_of_one_do() -> None:
+    batches = batches_of(CALL, sizes=[2, 3])
+    frames = {name: read_all(Framer("e", exposure=rules), batches) for name, rules in AUDIENCES.items()}
+    assert len(set(frames.values())) == len(AUDIENCES)
+    for name, rules in AUDIENCES.items():
+        second = Framer("e", exposure=rules)
+        assert all(second.is_rendered(batch) for batch in batches)
+        assert b"".join(second.render(batch, {}) for batch in batches) == frames[name]
+
+
+AUDIENCES = {
+    "open": None,
+    "safe": SAFE,
+    "arguments": ExposureRules(by_name={"search": "arguments"}),
+    "result": ExposureRules(by_name={"search": "result"}),
+}
+
+
+def test_text_needs_no_folded_thread_in_either_audience() -> None:
+    text = [TextMessageStart(message_id="m"), TextMessageContent(message_id="m", delta="x")]
+    [batch] = batches_of(text, sizes=[2])
+    for rules in AUDIENCES.values():
+        framer = Framer("e", exposure=rules)
+        assert framer.view_seqs(batch) == []
+        assert framer.render(batch, {}) == Framer("e").render(batch, {})
+
+
+def test_withdrawn_arguments_are_not_summarised() -> None:
+    [batch] = batches_of(CALL, sizes=[5])
+    withdrawn = WithdrawnContent(ids=frozenset({"c", "t"}), messages={}, until=5)
+    for rules in AUDIENCES.values():
+        sent = read_all(Framer("e", exposure=rules, withdrawn=withdrawn), [batch])
+        assert b"hush" not in sent
+        assert b"query" not in sent

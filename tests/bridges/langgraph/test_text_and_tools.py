@@ -273,6 +273,15 @@ async def test_reasoning_comes_before_the_answer_in_every_form_providers_have(fo
         ]
 
 
+@pytest.mark.parametrize("form", THINKING)
+async def test_only_a_summary_for_people_is_marked_as_one(form: str) -> None:
+    """The audience `safe` sees marked reasoning."""
+    async with langgraph(agent_graph(ScriptedModel(THINKING[form]))) as thread:
+        await thread.say("go")
+    marks = [event.metadata for event in thread.events if isinstance(event, e.ReasoningMessageContent)]
+    assert marks == [{"summary": True} if form == "summary" else None] * 2
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

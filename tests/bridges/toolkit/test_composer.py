@@ -330,3 +330,18 @@ def test_a_subagent_takes_its_provisional_results_with_it() -> None:
     events += c.end_subagent("s1")
     assert [type(event) for event in events[-2:]] == [e.ToolCallResult, e.SubagentFinished]
     verify([STARTED, *events, e.RunFinished(thread_id=THREAD, run_id=RUN)])
+
+
+def test_a_summary_is_a_reasoning_message_of_its_own_and_marked_as_one() -> None:
+    c, marked = Composer(numbered()), {"summary": True}
+    events = [*c.reasoning("hm"), *c.reasoning("In ", is_summary=True), *c.reasoning("short.", is_summary=True)]
+    assert [*events, *c.reasoning("hm"), *c.close()] == [
+        *thought("reasoning-1", "hm"),
+        e.ReasoningStart(message_id="reasoning-2"),
+        e.ReasoningMessageStart(message_id="reasoning-2"),
+        e.ReasoningMessageContent(message_id="reasoning-2", delta="In ", metadata=marked),
+        e.ReasoningMessageContent(message_id="reasoning-2", delta="short.", metadata=marked),
+        e.ReasoningMessageEnd(message_id="reasoning-2", metadata=marked),
+        e.ReasoningEnd(message_id="reasoning-2"),
+        *thought("reasoning-3", "hm"),
+    ]

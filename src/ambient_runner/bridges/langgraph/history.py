@@ -213,7 +213,8 @@ class GraphHistory:
         calls = self._calls_of(message, shown_calls, streamed)
         if text != shown_text or calls != shown_calls:
             first = replace(ours[0], content=text or None, tool_calls=calls or None)
-            has_reasoning = any(kind == "reasoning" and piece for kind, piece in content_pieces(_content_of(message)))
+            pieces = content_pieces(_content_of(message))
+            has_reasoning = any(kind in {"reasoning", "summary"} and piece for kind, piece in pieces)
             thoughts = streamed.reasoning_ids if streamed and not has_reasoning else []
             yield [*thoughts, *(each.id for each in ours)], first
 

@@ -152,7 +152,10 @@ def _block_source(block: Mapping[str, Any]) -> DataSource | UrlSource | None:
 
 
 def content_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the content of a model's message in order: `("text", …)`, `("reasoning", …)` and `("encrypted", …)`."""
+    """Yield the content of a model's message in order: `("text", …)`, `("reasoning", …)`, `("summary", …)` and `("encrypted", …)`.
+
+    A summary is reasoning that the model wrote for people.
+    """
     if isinstance(content, str):
         yield "text", content
         return
@@ -164,6 +167,8 @@ def content_pieces(content: str | Sequence[Any]) -> Iterator[tuple[str, str]]:
                 yield "text", str(block.get("text") or "")
             case {"type": "redacted_thinking"}:
                 yield "encrypted", str(block.get("data") or "")
+            case {"type": "reasoning", "summary": [*parts]}:
+                yield "summary", "".join(map(_summary_text, parts))
             case _:
                 yield "reasoning", _reasoning_text(block)  # Empty for any other block a node may add.
 
@@ -181,8 +186,6 @@ def _reasoning_text(block: Any) -> str:
             return text
         case {"type": "reasoning", "reasoning": str(text)}:
             return text
-        case {"type": "reasoning", "summary": [*parts]}:
-            return "".join(map(_summary_text, parts))
         case {"type": "reasoning_content", "reasoning_content": {"text": str(text)}}:
             return text
         case _:

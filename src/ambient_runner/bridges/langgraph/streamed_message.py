@@ -91,8 +91,8 @@ class StreamedMessage:
                 case "text":
                     self.text_pieces.append(piece)
                     events += self.composer.text(piece, subagent_id=self.subagent_id, message_id=self.message_id)
-                case "reasoning":
-                    events += self._emit_reasoning(piece)
+                case "reasoning" | "summary":
+                    events += self._emit_reasoning(piece, is_summary=kind == "summary")
                 case _:
                     events += self.composer.reasoning_encrypted(piece, subagent_id=self.subagent_id)
         return events
@@ -160,8 +160,8 @@ class StreamedMessage:
         self._latest_key = key
         return self.calls.setdefault(key, StreamedToolCall())
 
-    def _emit_reasoning(self, piece: str) -> list[Event]:
+    def _emit_reasoning(self, piece: str, *, is_summary: bool = False) -> list[Event]:
         self._has_reasoning = self._has_reasoning or bool(piece)
-        events = self.composer.reasoning(piece, subagent_id=self.subagent_id)
+        events = self.composer.reasoning(piece, subagent_id=self.subagent_id, is_summary=is_summary)
         self.reasoning_ids += [event.message_id for event in events if isinstance(event, ReasoningMessageStart)]
         return events

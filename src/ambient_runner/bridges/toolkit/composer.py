@@ -26,6 +26,10 @@ def random_id(kind: str) -> str:
     return f"{kind}-{uuid4()}"
 
 
+_SUMMARY: e.Metadata = {"summary": True}
+"""Metadata of reasoning that is a summary for people (`projections/safe.py`)."""
+
+
 @dataclass(slots=True)
 class _SpeakerState:
     """The open items of one agent or subagent."""
@@ -35,6 +39,8 @@ class _SpeakerState:
     reasoning_id: str | None = None
     reasoning_key: str | None = None
     last_reasoning_id: str | None = None
+    is_summary: bool = False
+    """True if the open reasoning is a summary for people."""
     call_message_id: str | None = None
     """Id of the assistant message that carries the tool calls of this turn."""
     unanswered: set[str] = field(default_factory=set[str])
@@ -113,15 +119,29 @@ class Composer:
         return self._track_events(e.TextMessageEnd(message_id=message_id, subagent_run_id=subagent_id))
 
     def reasoning(
-        self, delta: str, *, subagent_id: SubagentId = None, key: str | None = None, complete: bool = False
+        self,
+        delta: str,
+        *,
+        subagent_id: SubagentId = None,
+        key: str | None = None,
+        complete: bool = False,
+        is_summary: bool = False,
     ) -> list[Event]:
-        """Add reasoning; `key` and `complete` as for `text`."""
+        """Add reasoning; `key` and `complete` as for `text`. `is_summary`: the model wrote it for people, so every audience sees it."""
         delta = self._remove_sent("reasoning", subagent_id, key, delta, complete=complete)
         if not delta:
             return []
-        events = self._start_reasoning(subagent_id, key)
-        reasoning_id = self._speaker_state(subagent_id).reasoning_id or ""
-        return [*events, e.ReasoningMessageContent(message_id=reasoning_id, delta=delta, subagent_run_id=subagent_id)]
+        state = self._speaker_state(subagent_id)
+        events = self.end_reasoning(subagent_id) if state.is_summary != is_summary else []
+        events += self._start_reasoning(subagent_id, key)
+        state.is_summary = is_summary
+        content = e.ReasoningMessageContent(
+            message_id=state.reasoning_id or "",
+            delta=delta,
+            subagent_run_id=subagent_id,
+            metadata=_SUMMARY if is_summary else None,
+        )
+        return [*events, content]
 
     def reasoning_encrypted(
         self,
@@ -151,7 +171,9 @@ class Composer:
             return []
         reasoning_id, state.reasoning_id = state.reasoning_id, None
         return self._track_events(
-            e.ReasoningMessageEnd(message_id=reasoning_id, subagent_run_id=subagent_id),
+            e.ReasoningMessageEnd(
+                message_id=reasoning_id, subagent_run_id=subagent_id, metadata=_SUMMARY if state.is_summary else None
+            ),
             e.ReasoningEnd(message_id=reasoning_id, subagent_run_id=subagent_id),
         )
 
