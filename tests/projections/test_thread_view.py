@@ -83,7 +83,7 @@ class Thread:
         return self.events(run, *called("c1", '{"rm": 1}'), *ended(Interrupted(interrupts=list(interrupts))))
 
     def answering(self, run: str, *ids: str) -> Thread:
-        self.fact(RUN_OWNER, INPUT, {"input": {}, "answers": ids, "calls": []}, run)
+        self.fact(RUN_OWNER, INPUT, {"input": {}, "answers": ids, "clientTools": ["tool"]}, run)
         return self.events(run, started())
 
     def view(self, **more: Any) -> ThreadView:
@@ -301,6 +301,8 @@ def facts_of(view: ThreadView) -> Any:
         view.last_run,
         view.open_interrupts,
         view.pending_calls,
+        view.client_tools,
+        view.client_call_ids,
     )
 
 
@@ -406,3 +408,16 @@ def test_a_call_shown_is_kept_with_its_arguments() -> None:
     view = Thread().interrupted("k1", ABOUT_CALL).view()
     expected = ToolCall(id="c1", function=FunctionCall(name="tool", arguments='{"rm": 1}'))
     assert view.transcript.messages() == [AssistantMessage(id="c1", tool_calls=[expected])]
+
+
+def test_calls_of_the_tools_that_a_client_brought_are_the_clients() -> None:
+    thread = Thread().fact(RUN_OWNER, INPUT, {"clientTools": ["tool", "search"]}, "k1")
+    thread.events("k1", started(HELLO), *called("c1", "{}"), *ended())
+    thread.fact(RUN_OWNER, INPUT, {"clientTools": []}, "k2").events("k2", started(), *called("c2", "{}"))
+    assert thread.view().client_call_ids == {"c1"}
+
+
+def test_a_tool_that_the_agent_has_itself_is_not_the_clients() -> None:
+    dropped = Custom(name="ambient:dropped", value={"type": "TOOLS", "reason": "name_taken", "names": ["tool"]})
+    thread = Thread().fact(RUN_OWNER, INPUT, {"clientTools": ["tool"]}, "k1")
+    assert thread.events("k1", started(HELLO), dropped, *called("c1", "{}")).view().client_call_ids == set()
