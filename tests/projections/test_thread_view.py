@@ -421,3 +421,13 @@ def test_a_tool_that_the_agent_has_itself_is_not_the_clients() -> None:
     dropped = Custom(name="ambient:dropped", value={"type": "TOOLS", "reason": "name_taken", "names": ["tool"]})
     thread = Thread().fact(RUN_OWNER, INPUT, {"clientTools": ["tool"]}, "k1")
     assert thread.events("k1", started(HELLO), dropped, *called("c1", "{}")).view().client_call_ids == set()
+
+
+def test_a_call_that_the_agent_answers_itself_is_not_the_clients_whatever_the_client_declared() -> None:
+    thread = Thread().fact(RUN_OWNER, INPUT, {"clientTools": ["tool"]}, "k1")
+    thread.events("k1", started(HELLO), *called("c1", "{}"), *called("c2", "{}"))
+    thread.events("k1", ToolCallResult(message_id="t1", tool_call_id="c1", content="rows"), *ended())
+    assert thread.view().client_call_ids == {"c2"}
+    thread.events("k2", started(ToolMessage(id="t2", tool_call_id="c2", content="drawn")))
+    thread.events("k2", ToolCallResult(message_id="t3", tool_call_id="c2", content="drawn"))
+    assert thread.view().client_call_ids == {"c2"}

@@ -249,7 +249,10 @@ async def test_the_bridge_exposes_tools_and_the_table_of_the_agent_wins() -> Non
 async def test_a_declared_tool_that_a_line_names_is_not_exposed_by_the_declaration() -> None:
     tools: list[Any] = [{"name": "search", "description": "d", "parameters": {}}]
     async with serving() as client:
-        assert "the plan" in (await client.post("/", json=body(tools=tools))).text
+        # The arguments could be for the client. The result shows that the agent has executed the tool.
+        assert "nine rows" not in (await client.post("/", json=body(tools=tools))).text
+        assert "nine rows" not in await stream_of(client)
+        assert secrets_in((await client.get("/message_snapshot/t")).text) == set()
     async with serving(replace(STORED, exposure={"search": "summary"})) as client:
         assert secrets_in((await client.post("/", json=body(tools=tools))).text) == set()
 

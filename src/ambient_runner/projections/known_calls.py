@@ -120,7 +120,9 @@ class ReaderCalls:
                     if self._lacks_arguments(event, begun, rules):
                         needed_at = seq
                 case ToolCallResult() if not rules.shows_all_results:
-                    needed_at = needed_at if event.tool_call_id in self._known else seq
+                    # The result of a call may show that it is not the client's.
+                    known = self._known.get(event.tool_call_id)
+                    needed_at = needed_at if known is not None and not known.is_client else seq
                 case RunStarted() | MessagesSnapshot():
                     seqs.append(seq)
                 case _:

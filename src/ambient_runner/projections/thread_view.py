@@ -160,6 +160,7 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     digest_key: str = ""
     client_tools: list[str] = []
     client_call_ids: list[str] = []
+    calls_of_run: list[str] = []
 
 
 # Events that a resumed run may emit before it has acted on the answers.
@@ -171,6 +172,7 @@ class ThreadView:
 
     __slots__ = (
         "_anchor",
+        "_calls_of_run",
         "_digest_key",
         "_has_answers",
         "_is_end_unknown",
@@ -202,7 +204,9 @@ class ThreadView:
         self.client_tools: frozenset[str] = frozenset()
         """Names of the tools that the client of the last run executes."""
         self.client_call_ids: set[str] = set()
-        """Ids of the calls of such tools in all runs."""
+        """Ids of the calls of such tools in all runs. One whose result the agent sends itself is not the client's."""
+        self._calls_of_run: set[str] = set()
+        """Those of the last run."""
         self._state_at_end: Any = {}
         self._has_answers = False
         self._is_end_unknown = False
@@ -262,8 +266,11 @@ class ThreadView:
             case ToolCallStart():
                 if event.tool_call_name in self.client_tools:
                     self.client_call_ids.add(event.tool_call_id)
+                    self._calls_of_run.add(event.tool_call_id)
             case ToolCallResult():
                 self.pending_calls.pop(event.tool_call_id, None)
+                if event.tool_call_id in self._calls_of_run:
+                    self.client_call_ids.discard(event.tool_call_id)
             case RunFinished():
                 self._apply_run_finished(run, event)
             case RunError():
@@ -279,6 +286,7 @@ class ThreadView:
         trace_id = str((event.metadata or {}).get("traceId", ""))
         self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id)
         self._anchor = self.transcript.newest_id()
+        self._calls_of_run = set()
         for message in event.input.messages if event.input else ():
             match message:
                 case UserMessage():
@@ -421,6 +429,7 @@ class ThreadView:
         copied._anchor, copied._memories = self._anchor, self._memories
         copied._digest_key = self._digest_key
         copied.client_tools, copied.client_call_ids = self.client_tools, set(self.client_call_ids)
+        copied._calls_of_run = set(self._calls_of_run)
         return copied
 
     def to_checkpoint(self) -> bytes:
@@ -443,6 +452,7 @@ class ThreadView:
                 digest_key=self._digest_key,
                 client_tools=sorted(self.client_tools),
                 client_call_ids=sorted(self.client_call_ids),
+                calls_of_run=sorted(self._calls_of_run),
             )
         )
 
@@ -467,6 +477,7 @@ class ThreadView:
         view._has_answers = any(pending.answered for pending in saved.interrupts)
         view._digest_key = saved.digest_key
         view.client_tools, view.client_call_ids = frozenset(saved.client_tools), set(saved.client_call_ids)
+        view._calls_of_run = set(saved.calls_of_run)
         return view
 
 
