@@ -34,11 +34,11 @@ async def test_clients_receive_what_the_projector_returns_and_nothing_else() -> 
     def project(fact: StoredFact) -> Iterable[Custom]:
         yield Custom(name=f"orders:{fact.kind}", value={"id": fact.value["id"]})
 
-    register_projector("shop.orders", project)
+    register_projector("market.orders", project)
     async with runner_of(ScriptedAgent(answer)) as runner:
         await run_once(runner, user("u"))
-        await runner.append_fact(KEY, "shop.orders", "shipped", {"id": 7, "warehouse": "secret"})
-        assert await frames_of(runner, "shop.orders") == (
+        await runner.append_fact(KEY, "market.orders", "shipped", {"id": 7, "warehouse": "secret"})
+        assert await frames_of(runner, "market.orders") == (
             encode_event(Custom(name="orders:shipped", value={"id": 7})) + b"\n"
         )
 
@@ -84,4 +84,4 @@ async def test_a_product_writes_no_facts_of_the_server(owner: str) -> None:
 async def test_a_fact_needs_a_thread() -> None:
     async with runner_of(ScriptedAgent(answer)) as runner:
         with pytest.raises(UnknownThread):
-            await runner.append_fact(KEY, "shop.orders", "shipped", {})
+            await runner.append_fact(KEY, "market.orders", "shipped", {})
