@@ -25,8 +25,8 @@ from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.exposure import ExposureRules
-from ambient_runner.projections.projectors import project_facts
 from ambient_runner.projections.private_entries import is_private_line
+from ambient_runner.projections.projectors import project_facts
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
     ActivityMessage,
