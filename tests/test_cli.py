@@ -405,7 +405,7 @@ from ambient_runner import FrameworkCapabilities, PlatformBridge
 
 class Task:
     async def run(self, input):
-        yield TextMessageChunkEvent(message_id="m", role="assistant", delta="working")
+        yield TextMessageChunkEvent(message_id="m", role="assistant", delta="working ")
         while True:
             try:
                 await asyncio.sleep(3600)
@@ -415,7 +415,7 @@ class Task:
 
 class Thread:
     def run(self, input):
-        yield TextMessageChunkEvent(message_id="m", role="assistant", delta="working")
+        yield TextMessageChunkEvent(message_id="m", role="assistant", delta="working ")
         time.sleep(3600)
 
 

@@ -9,7 +9,7 @@ import pytest
 from ambient_runner.config import LangfuseSettings, OtlpSettings, Settings, TracingSettings, read_settings
 from ambient_runner.errors import ConfigError
 
-KEYS = {"LANGFUSE_PUBLIC_KEY": "pk-lf-0123456789", "LANGFUSE_SECRET_KEY": "sk-lf-0123456789"}
+KEYS = {"LANGFUSE_PUBLIC_KEY": "pk-lf-7c1f09e2b4", "LANGFUSE_SECRET_KEY": "sk-lf-93ad50f6e8"}
 
 
 @pytest.fixture(autouse=True)

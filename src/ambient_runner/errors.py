@@ -96,6 +96,7 @@ class FileWithheld(Refused):
     """This file holds a value that the server keeps secret, so it is not sent. Let the agent write the file without it."""
 
     code = "file_withheld"
+    status = 403
 
 
 class AudienceNotOpen(Refused):

@@ -14,7 +14,7 @@ from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME, Fact
-from ambient_runner.projections.frames import FEEDBACK_OWNER
+from ambient_runner.projections.projectors import FEEDBACK_OWNER
 from ambient_runner.protocol.events import RunAgentInput, UserMessage
 from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Actor, StartRequest

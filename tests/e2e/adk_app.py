@@ -37,7 +37,7 @@ def root() -> LlmAgent:
 
 database = os.environ.get("ADK_DATABASE")
 config = RunnerConfig(session_service=DatabaseSessionService(f"sqlite+aiosqlite:///{database}") if database else None)
-cases = {name: make() for name, make in CASES.items()} | {"hanging": one(piece(text("A")), HANG)}
+cases = {name: make() for name, make in CASES.items()} | {"hanging": one(piece(text("A ")), HANG)}
 app = FastAPI()
 service = add_ambient_endpoints(
     app,

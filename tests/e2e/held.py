@@ -1,6 +1,7 @@
 """Inside a server under test: runs that are held where a message says, and doors that tell what the server holds.
 
-A message `cut 3` holds its run after three events until it is stopped or `POST /go/{thread}` comes. `leaving.py` is the client's side.
+A message `cut 3` holds its run after three events, and an event that says so, until it is stopped or `POST /go/{thread}` comes.
+`leaving.py` is the client's side.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ambient_runner.protocol.events import RunStarted, UserMessage
+from ambient_runner.protocol.events import Custom, RunStarted, UserMessage
 from ambient_runner.runs.containment import _contain_exit
 from ambient_runner.runs.pipeline import is_written
 from ambient_runner.runs.runner import Runner
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ambient_runner.runs.run import Run, RunHandler
     from ambient_runner.server.runtime import ServerRuntime
 
+HELD = "held"
+"""Name of the event that is sent when a run is held."""
 _SETTLES_WITHIN = 60.0  # seconds
 
 gates: dict[str, anyio.Event] = defaultdict(anyio.Event)
@@ -42,6 +45,7 @@ def holding(handler: RunHandler) -> RunHandler:
                 count += isinstance(event, RunStarted) or is_written(event)
                 if count == at:
                     at = 0
+                    yield Custom(name=HELD, value=None)
                     await _released(run)
 
     return handle

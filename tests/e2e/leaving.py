@@ -1,6 +1,6 @@
 """Clients that leave in the middle of a run, and what has to be true then, whatever the agent is made with.
 
-The server is one of the apps whose runs `held.py` holds: an agent for each case, and `hanging`, whose model says "A" and no more.
+The server is one of the apps whose runs `held.py` holds: an agent for each case, and `hanging`, whose model says "A " and no more.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import httpx
 
 from tests.machine_speed import HANG_SECONDS, promised_within, unless_hung
 
+from .held import HELD
 from .server import Child
 from .sse import open_stream
 from .talk import ending, events_of, history, new_id, run_input, split_runs, text_of
@@ -55,11 +56,13 @@ class Client:
             assert stream.status == 200, await stream.body()
             return events_of(await stream.rest())
 
-    async def leave(self, thread: str, words: str, at: int, policy: str) -> list[Frame]:
-        """Start a run, read so many events, and be gone."""
+    async def leave(self, thread: str, words: str, policy: str, *, at: int | None = None) -> list[Frame]:
+        """Start a run, read so many events, or those until it is held, and be gone."""
         headers = {"X-Ambient-On-Disconnect": policy}
         async with open_stream(self._door, "POST", body=self._body(thread, words), headers=headers) as stream:
-            seen = await stream.read(at)
+            seen = await stream.read(at or 1)
+            while at is None and not _is_held(events_of(seen)[-1]):
+                seen += await stream.read(1)
             stream.cut()
         return seen
 
@@ -88,7 +91,11 @@ async def held(http: httpx.AsyncClient, *, wait: bool = True) -> dict[str, Any]:
 
 def kinds(events: list[Event]) -> list[str]:
     """The kinds of events, whatever the order of agents side by side."""
-    return sorted(event["type"] for event in events)
+    return sorted(event["type"] for event in events if not _is_held(event))
+
+
+def _is_held(event: Event) -> bool:
+    return event["type"] == "CUSTOM" and event["name"] == HELD
 
 
 async def check_leaving(client: Client, policy: str, places: Callable[[range], Iterable[int]]) -> None:
@@ -99,14 +106,14 @@ async def check_leaving(client: Client, policy: str, places: Callable[[range], I
         for at in places(anywhere):
             thread = new_id("thread")
             with unless_hung():
-                seen = await client.leave(thread, f"cut {at}", at, policy)
+                seen = await client.leave(thread, f"cut {at}", policy)
                 if policy == "continue":
                     assert (await held(http, wait=False))["active"] == 1
                     await http.post(f"/go/{thread}")
                 frames = await history(client.url, thread)
                 assert await held(http) == NOTHING
             (events,) = split_runs(events_of(frames))
-            assert frames[:at] == seen
+            assert frames[: len(seen)] == seen
             if policy == "stop":
                 assert ending(events) == "cancelled"
             else:
@@ -117,19 +124,19 @@ async def check_leaving(client: Client, policy: str, places: Callable[[range], I
 async def check_a_hanging_model_is_stopped(client: Client) -> None:
     thread = new_id("thread")
     async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
-        await client.leave(thread, "hang", 3, "stop")
+        await client.leave(thread, "hang", "stop", at=3)
         with promised_within(GRACE + 2.0):
             frames = await history(client.url, thread)
         assert await held(http) == NOTHING
     (events,) = split_runs(events_of(frames))
-    assert (ending(events), text_of(events)) == ("cancelled", "A")
+    assert (ending(events), text_of(events)) == ("cancelled", "A ")
     await client.goes_on(thread, events)
 
 
 async def check_a_hanging_model_goes_on_until_it_is_stopped(client: Client) -> None:
     thread = new_id("thread")
     async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
-        await client.leave(thread, "hang", 3, "continue")
+        await client.leave(thread, "hang", "continue", at=3)
         meanwhile = await held(http, wait=False)
         assert (meanwhile["active"], meanwhile["playing"]) == (1, 1)
         assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200
@@ -144,7 +151,7 @@ async def check_tasks_of_the_sdk_are_seen(client: Client, words: str) -> None:
     """While agents run side by side the SDK has tasks of its own, so that none afterwards means something."""
     thread = new_id("thread")
     async with httpx.AsyncClient(base_url=client.url, timeout=HANG_SECONDS) as http:
-        await client.leave(thread, words, 5, "continue")
+        await client.leave(thread, words, "continue", at=5)
         meanwhile = await held(http, wait=False)
         assert (meanwhile["active"], meanwhile["playing"] > 0, meanwhile["sdk_tasks"] > 0) == (1, True, True)
         assert (await http.post("/interrupt", json={"threadId": thread})).status_code == 200

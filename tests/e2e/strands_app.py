@@ -20,9 +20,9 @@ from tests.e2e.held import add_doors, holding
 
 
 def hangs(messages: list[Any]) -> Turn:
-    """Say "A" and no more, or all of it to "again"."""
+    """Say "A " and no more, or all of it to "again"."""
     again = "again" in messages[-1]["content"][-1].get("text", "")
-    return says("ok") if again else [*says("A")[:3], anyio.Event()]
+    return says("ok") if again else [*says("A ")[:3], anyio.Event()]
 
 
 def hanging_graph() -> Any:

@@ -61,7 +61,7 @@ async def test_my_bridge_runs_and_its_adapter_is_interrupted(tmp_path: Path) -> 
     with served(tmp_path, MY_ADAPTER + MY_BRIDGE) as server, unless_hung():
         said = one_run(events_of(await run(server.url, run_input(thread, "hello"))))
         async with open_stream(f"{server.url}/", "POST", body=run_input(thread, "wait")) as stream:
-            frames = await stream.until("TEXT_MESSAGE_CONTENT")
+            frames = await stream.until("TEXT_MESSAGE_START")
             async with httpx.AsyncClient(base_url=server.url, timeout=HANG_SECONDS) as http:
                 interrupted = await http.post("/interrupt", json={"threadId": thread})
             frames += await stream.rest()

@@ -98,7 +98,7 @@ def counting(steps: list[asyncio.Event]) -> ScriptedAgent:
         yield TextMessageStart(message_id="m1")
         for number, step in enumerate(steps):
             await step.wait()
-            yield TextMessageContent(message_id="m1", delta=f"number {number}")
+            yield TextMessageContent(message_id="m1", delta=f"number {number}, ")
 
     return ScriptedAgent(script)
 
@@ -331,7 +331,7 @@ async def test_a_direct_reader_gets_the_same_events_as_a_late_one(stalls_at: byt
         again, _ = await stream_of(runner, until=UntilRunEnds(started.run))
         await answer(again, late)
     assert live.body == late.body
-    assert [live.body.count(b'"delta":"number %d"' % number) for number in range(4)] == [1, 1, 1, 1]
+    assert [live.body.count(b'"delta":"number %d, "' % number) for number in range(4)] == [1, 1, 1, 1]
     assert live.ended
 
 

@@ -261,7 +261,7 @@ class Runner:
 
     def _holds_server_secret(self, value: Any) -> bool:
         """Return True if the value holds a secret of this server, not only one of its owner's own."""
-        redactor = Redactor(self._secrets)
+        redactor = Redactor(self._secrets.without_patterns())
         redactor.redact_value(value)
         return bool(redactor.counts)
 

@@ -117,7 +117,7 @@ def check_delta(event: Event) -> None:
         case _:
             return
     if type(name) is not str or type(event.delta) is not str:
-        encode_event(event)
+        raise TypeError("The text and the id of a delta must be strings.")
 
 
 def encode_unstamped(event: Event) -> bytes:

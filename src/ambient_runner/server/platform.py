@@ -167,6 +167,10 @@ class Platform:
         """Return a new redactor of what `secrets_of` returns."""
         return Redactor(self.secrets_of(thread))
 
+    def known_values_redactor(self, thread: ThreadKey) -> Redactor:
+        """Return a redactor without patterns: a file may contain what only looks like a secret."""
+        return Redactor(self.secrets_of(thread).without_patterns())
+
     async def grants_for_request(self, scope: RequestScope, tokens: Mapping[str, str]) -> RequestGrants:
         """Return the credentials of a request that is not a run: those of its actor and its own tokens. Raises: CredentialsError."""
         secrets = self.secrets_of(scope.thread)

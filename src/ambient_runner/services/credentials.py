@@ -84,7 +84,7 @@ async def fetch_credentials(
     ):
         answer = await source(subject)
     granted = _validate_variables(answer)
-    register_secrets(secrets, granted)
+    await to_thread.run_sync(register_secrets, secrets, granted)  # A key file of many kilobytes takes its time.
     if recent is not None:
         recent.remember(subject.actor.tenant, subject.actor.owner, _secret_values(granted))
     return granted

@@ -27,6 +27,7 @@ from ambient_runner.protocol.events import (
     RunFinished,
     RunStarted,
     TextMessageContent,
+    TextMessageStart,
     Tool,
     UserMessage,
     encode_event,
@@ -342,7 +343,9 @@ class _Server:
         started = await self._start(self._endless_prompt, owner=owner)
         async with aclosing(follow_run(self._runner.ledger, started)) as events:
             async for event in events:
-                if isinstance(event, TextMessageContent):
+                if isinstance(
+                    event, TextMessageStart
+                ):  # Its text may be held back: it can be the beginning of a secret.
                     break
         with anyio.move_on_after(_SETTLE_TIME):
             raise self._ended_early(started, await self.read(started))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ambient_runner.config import SECRET_PATTERNS
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Secrets"]
 
+_LARGE_VALUE = 1024
+"""Characters from which a value has a search of its own, which is not made again when others are added."""
+_MAX_SEARCHES = 256
+"""Searches that are kept for when their values are added again: each run of a person adds the same."""
+
 
 class Secrets:
     """The values and patterns to search for. Each run has its own copy, to which values can be added."""
 
-    __slots__ = ("_added", "_learned", "_on_add", "_shared", "_values")
+    __slots__ = ("_added", "_on_add", "_shared", "_values", "searches")
 
     def __init__(
         self,
@@ -33,49 +38,61 @@ class Secrets:
         """`on_add` is called with values added to this object or to a copy of it: all runs share the log."""
         self._on_add = on_add
         self._values = frozenset(values)
-        self._shared = SecretSearch(self._values, patterns) if self._values else _search_for_patterns(tuple(patterns))
+        self._shared = _search_for(self._values, tuple(patterns))
         self._added = frozenset[str]()
-        self._learned: SecretSearch | None = None
+        self.searches: tuple[SecretSearch, ...] = () if self._shared.is_empty else (self._shared,)
+        """What is searched. Another tuple after values were added."""
 
     def copy_for_run(self) -> Secrets:
         """Return a copy for one run. Values added to it are not searched for in other runs."""
         return copy(self)
 
+    def without_patterns(self) -> Secrets:
+        """Return a copy that searches for the known values only."""
+        known = copy(self)
+        known._shared = _search_for(self._values)
+        known._set_searches()
+        return known
+
     def add(self, values: Iterable[str]) -> None:
-        """Search for these values too, from now on and in text that is held back. Safe to call in a worker thread."""
+        """Search for these values too, from now on and in text that is held back.
+
+        Safe to call in a worker thread: do so for values of many kilobytes.
+        """
         fresh = frozenset(values) - self._values - self._added
         if fresh:
-            added = self._added | fresh
-            self._learned = SecretSearch(added)
-            self._added = added
+            self._added |= fresh
+            self._set_searches()
             self._on_add(fresh)
 
-    @property
-    def searches(self) -> tuple[SecretSearch, ...]:
-        """What is searched. Another tuple after values were added."""
-        return (self._shared,) if self._learned is None else (self._shared, self._learned)
+    def _set_searches(self) -> None:
+        large = [value for value in self._added if len(value) > _LARGE_VALUE]
+        parts = (
+            self._shared,
+            _search_for(self._added.difference(large)),
+            *(_search_for(frozenset([value])) for value in large),
+        )
+        self.searches = tuple(search for search in parts if not search.is_empty)
 
     @property
     def is_empty(self) -> bool:
         """True if there is nothing to search for."""
-        return self._learned is None and self._shared.is_empty
+        return not self.searches
 
     def contains_secret(self, text: str) -> bool:
-        return bool(self.find_spans(text))
+        return any(search.find_spans(text) for search in self.searches)
 
     def find_spans(self, text: str) -> list[Span]:
         """Return every secret of the text, in no order; some overlap."""
-        if self._learned is None:
-            return self._shared.find_spans(text)
-        return self._shared.find_spans(text) + self._learned.find_spans(text)
+        if len(self.searches) == 1:
+            return self.searches[0].find_spans(text)
+        return [span for search in self.searches for span in search.find_spans(text)]
 
     def may_contain_secret(self, line: bytes) -> bool:
         """Return True if an encoded event may contain a secret. May return True for a clean line, never False for one with a secret."""
-        return self._shared.may_contain_secret(line) or (
-            self._learned is not None and self._learned.may_contain_secret(line)
-        )
+        return any(search.may_contain_secret(line) for search in self.searches)
 
 
-@cache
-def _search_for_patterns(patterns: tuple[SecretPattern, ...]) -> SecretSearch:
-    return SecretSearch((), patterns)
+@lru_cache(maxsize=_MAX_SEARCHES)
+def _search_for(values: frozenset[str], patterns: tuple[SecretPattern, ...] = ()) -> SecretSearch:
+    return SecretSearch(values, patterns)

@@ -51,7 +51,8 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         async with aclosing(captured.chunks()) as chunks:
             saved = await files.save_upload(scope.thread, name, chunks)
         if await holds_secret(
-            name.encode("utf-8", "replace") + b"\n" + captured.data, Redactor(runtime.platform.secrets)
+            name.encode("utf-8", "replace") + b"\n" + captured.data,
+            Redactor(runtime.platform.secrets.without_patterns()),
         ):
             report_client_secret("upload", scope.thread)
         await runtime.platform.append_fact(scope.thread, file_uploaded(saved.path, saved.size))
@@ -66,7 +67,9 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     @router.get("/files/{name}")
     async def download_file(request: Request, name: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return await _file_response(files.open_upload(scope.thread, name), runtime.platform.new_redactor(scope.thread))
+        return await _file_response(
+            files.open_upload(scope.thread, name), runtime.platform.known_values_redactor(scope.thread)
+        )
 
     @router.delete("/files/{name}")
     async def delete_file(request: Request, name: str) -> Response:
@@ -84,7 +87,7 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     async def download_artifact(request: Request, path: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return await _file_response(
-            files.open_artifact(scope.thread, path), runtime.platform.new_redactor(scope.thread)
+            files.open_artifact(scope.thread, path), runtime.platform.known_values_redactor(scope.thread)
         )
 
     return router
