@@ -69,6 +69,7 @@ MEMBERS = {
     for kind in (
         toolkit.Composer,
         toolkit.NewInput,
+        toolkit.Toolbox,
         PlatformBridge,
         PlatformContext,
         Run,
@@ -79,7 +80,8 @@ MEMBERS = {
     for name in (*dir(kind), *getattr(kind, "__annotations__", ()))
 }
 OPTIONAL_METHODS = {
-    *("run", "interrupt", "aclose", "waits_for", "is_waiting", "erase_thread", "check_run", "forward_platform_request")
+    *("run", "interrupt", "aclose", "waits_for", "is_waiting", "erase_thread", "check_run", "list_tools"),
+    "forward_platform_request",
 }
 
 

@@ -11,7 +11,6 @@ from ag_ui.core import (
     RunAgentInput,
     RunFinishedEvent,
     RunStartedEvent,
-    SystemMessage,
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
@@ -32,7 +31,7 @@ async def _run(input: RunAgentInput) -> AsyncIterator[str]:
     encode = EventEncoder().encode
     seen = json.dumps([message.content for message in input.messages])
     answer = AssistantMessage(id=f"{input.run_id}-stored", content=seen)
-    summary = SystemMessage(id=f"{input.run_id}-summary", content=f"{len(input.messages)} messages came before.")
+    summary = AssistantMessage(id=f"{input.run_id}-summary", content=f"{len(input.messages)} messages came before.")
     yield encode(RunStartedEvent(thread_id=input.thread_id, run_id=input.run_id))
     yield encode(TextMessageStartEvent(message_id=f"{input.run_id}-streamed", role="assistant"))
     yield encode(TextMessageContentEvent(message_id=f"{input.run_id}-streamed", delta=seen))

@@ -32,7 +32,10 @@ def test_of_a_tool_declared_twice_the_last_one_counts() -> None:
 def test_the_names_that_the_agent_has_are_reported_once() -> None:
     tools = Toolbox([PAINT, LOOK, LOOK], native={"look"})
     (event,) = tools.dropped_events()
-    assert event == Custom(name="ambient:dropped", value={"type": "TOOLS", "reason": "name_taken", "names": ["look"]})
+    assert (event.name, event.value) == (
+        "ambient:dropped",
+        {"type": "TOOLS", "reason": "name_taken", "names": ["look"]},
+    )
     assert dropped_tool_names(event) == ["look"]
     assert Toolbox([PAINT]).dropped_events() == []
 
