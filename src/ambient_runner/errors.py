@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -426,6 +427,10 @@ RUN_ENDINGS = {
 
 def message_for_code(code: str | None) -> str:
     """Return our own message for an error code; a general one for a code of an agent's."""
-    kinds = (kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, RunnerError))
-    known = next((kind for kind in kinds if kind.code == code), BridgeError)
-    return RUN_ENDINGS.get(code or "") or known().message
+    return RUN_ENDINGS.get(code or "") or _kinds_by_code().get(code or "", BridgeError)().message
+
+
+@cache
+def _kinds_by_code() -> dict[str, type[RunnerError]]:
+    kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, RunnerError)]
+    return {kind.code: kind for kind in reversed(kinds)}

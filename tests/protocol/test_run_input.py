@@ -195,11 +195,11 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"threadId": ""}, "threadId must have 1 to 256 characters."),
     ({"threadId": 4}, "threadId must be a string."),
     ({"runId": "x" * 257}, "runId must have 1 to 256 characters."),
-    ({"runId": "a\nb"}, "runId must not hold control characters."),
+    ({"runId": "a\nb"}, "runId contains characters that are not allowed."),
     ({"messages": [{"id": "", "role": "user", "content": ""}]}, "messages[0].id must have 1 to 256 characters."),
     (
         {"messages": [{"id": "m", "role": "tool", "content": "", "toolCallId": "\x7f"}]},
-        "messages[0].toolCallId must not hold control characters.",
+        "messages[0].toolCallId contains characters that are not allowed.",
     ),
     ({"tools": [{"name": "", "description": ""}]}, "tools[0].name must have 1 to 256 characters."),
     ({"tools": "none"}, "tools must be a list."),

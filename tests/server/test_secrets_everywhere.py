@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from ambient_runner import Actor
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.server.app import create_app
-from ambient_runner.services.redaction import MAX_SEARCHED_BYTES
+from ambient_runner.services.file_search import MAX_SEARCHED_BYTES
 from tests.server.demo_server import SETTINGS, client_of, error_of, frames, run_body
 from tests.server.worker import WorkerBridge
 from tests.services.world import BYTES, repository, server, settings_of, talk, tokens_of
@@ -27,7 +27,7 @@ WITH_SECRET = dataclasses.replace(SETTINGS, secrets=(SECRET,))
 
 
 def counted(place: str) -> float:
-    return REGISTRY.get_sample_value("ambient_client_secrets_total", {"place": place}) or 0.0
+    return REGISTRY.get_sample_value("ambient_client_secrets_total", {"source": place}) or 0.0
 
 
 async def test_names_of_files_are_replaced_in_lists_and_files_that_hold_a_secret_are_withheld(tmp_path: Path) -> None:

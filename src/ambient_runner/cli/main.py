@@ -207,14 +207,18 @@ def threads_export(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write. [default: standard output]")
     ] = None,
     audience: Annotated[
-        str | None, typer.Option(metavar="AUDIENCE", help="safe for what clients of that audience see. [default: open]")
+        str | None,
+        typer.Option(
+            metavar="AUDIENCE",
+            help="open or safe. [default: the setting, or open]",
+        ),
     ] = None,
     owner: OwnerOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a thread as JSON lines: {seq, ts, owner, kind, body}, one entry each."""
-    stored.export_thread(read_settings(config, store=store, audience=audience), thread, owner, output)
+    stored.export_thread(read_settings(config, store=store), thread, owner, output, audience)
 
 
 @app.command()

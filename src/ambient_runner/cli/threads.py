@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
 
 import anyio
 from rich.console import Console
@@ -21,6 +21,7 @@ from ambient_runner.cli.render import (
     to_single_line,
 )
 from ambient_runner.cli.safe_export import safe_entry_lines
+from ambient_runner.config import AudienceName
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
 from ambient_runner.ledger.records import RUNTIME
@@ -124,17 +125,21 @@ def tail_thread(settings: Settings, thread: str, owner: str | None, after: str |
         _with_ledger(settings, print_entries)
 
 
-def export_thread(settings: Settings, thread: str, owner: str | None, output: Path | None) -> None:
-    """Write the entries that clients may receive as JSON lines, as the audience `safe` sees them if the settings name it.
+def export_thread(
+    settings: Settings, thread: str, owner: str | None, output: Path | None, audience: str | None
+) -> None:
+    """Write the entries that clients of an audience may receive as JSON lines; by default of the audience in the settings.
 
-    Raises: UnknownThread.
+    Raises: ConfigError, UnknownThread.
     """
+    if audience not in {None, *get_args(AudienceName)}:
+        raise ConfigError(f"There is no audience {audience!r}. Write --audience safe or --audience open.")
 
     async def write_entries(ledger: Ledger) -> None:
         info = await _get_thread(ledger, thread, owner)
         key = info.key
         with _open_output(output) as file:
-            if settings.configured_audience(info.agent) == "safe":
+            if (audience or settings.configured_audience(info.agent)) == "safe":
                 rules = ExposureRules(by_name=settings.exposure_of(info.agent, {}))
                 async with aclosing(safe_entry_lines(ledger, info, rules)) as lines:
                     async for line in lines:

@@ -131,10 +131,13 @@ def parse_names(value: object) -> tuple[str, ...]:
 def parse_secret_patterns(value: object) -> tuple[SecretPattern, ...]:
     """Return the known patterns and those of a TOML array of regular expressions, or of one string with spaces between them."""
     items = value.split() if isinstance(value, str) else value
-    if isinstance(items, (list, tuple)):
-        with suppress(ValueError, TypeError):
-            return (*SECRET_PATTERNS, *map(compile_pattern, cast("list[str]", items)))
-    raise ValueError("a list of regular expressions as RE2 accepts them, in a variable separated by spaces")
+    allowed = "a list of regular expressions as RE2 accepts them, in a variable separated by spaces"
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in cast("list[object]", items)):
+        raise ValueError(allowed)
+    try:
+        return (*SECRET_PATTERNS, *map(compile_pattern, cast("list[str]", items)))
+    except ValueError as error:
+        raise ValueError(f"{allowed}; {error}") from error
 
 
 def parse_agents(value: object) -> tuple[str | AgentSettings, ...]:

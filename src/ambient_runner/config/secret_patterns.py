@@ -238,9 +238,9 @@ def compile_pattern(expression: str) -> SecretPattern:
     try:
         shape = cast("re.Pattern[str]", compile_expression(expression, _quiet_options()))
     except cast("Any", re2).error as error:
-        raise ValueError(f"{expression!r} is no regular expression that RE2 accepts.") from error
+        raise ValueError(f"{expression!r} is none") from error
     if shape.search("") is not None:
-        raise ValueError(f"{expression!r} matches an empty text.")
+        raise ValueError(f"{expression!r} matches an empty text")
     return SecretPattern(name=expression, literals=(), shape=shape, has_fixed_start=False)
 
 

@@ -42,7 +42,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:
-    """Return the settings with all known secret values, and with the names of variables that are too easy to guess.
+    """Return the settings with all known secret values, and with the names of the variables that redaction protects badly.
 
     Raises: ConfigError if a variable in `names` is too short to be redacted, or if one is guessable and `secrets.strict` is set.
     """
@@ -79,18 +79,22 @@ def _guessable_variables(environ: Mapping[str, str], names: Collection[str]) -> 
             yield name
 
 
+def _is_secret_variable(name: str, value: str, names: Collection[str]) -> bool:
+    return name in names or (is_secret_name(name) and not is_guessable(value))
+
+
 def _variables_without_token_run(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
     """Yield the secret variables that consist of short words: an agent that streams one word by word sends it."""
     for name, value in environ.items():
-        is_secret = name in names or (is_secret_name(name) and not is_guessable(value))
         runs: list[str] = TOKEN_RUN.findall(value)
+        is_secret = _is_secret_variable(name, value, names)
         if is_secret and len(value) >= MIN_SECRET_LENGTH and all(run != value and is_guessable(run) for run in runs):
             yield name
 
 
 def _variable_secrets(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
     for name, value in environ.items():
-        if name in names or (is_secret_name(name) and not is_guessable(value)):
+        if _is_secret_variable(name, value, names):
             yield value
         else:
             for found in find_pattern_values(value):

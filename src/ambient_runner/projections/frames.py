@@ -44,7 +44,6 @@ __all__ = [
     "MAX_SNAPSHOT_BYTES",
     "Framer",
     "WireFormat",
-    "project_facts",
     "snapshot_seqs",
 ]
 

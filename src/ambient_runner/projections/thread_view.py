@@ -42,6 +42,7 @@ from ambient_runner.protocol.events import (
     UserMessage,
     decode_event,
 )
+from ambient_runner.protocol.limits import dropped_tool_names, is_dropped_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -277,8 +278,8 @@ class ThreadView:
                 self._end_run(run, event, "error")
             case Custom() if is_private(event):
                 self._apply_private(run, event)
-            case Custom(name="ambient:dropped", value={"type": "TOOLS", "names": [*names]}):
-                self.client_tools = self.client_tools.difference(names)  # the agent has tools of these names itself
+            case Custom() if is_dropped_event(event):
+                self.client_tools = self.client_tools.difference(dropped_tool_names(event))
             case _:
                 self.state.apply(event)
 

@@ -209,4 +209,4 @@ def check_id(value: str, path: str) -> None:
 
 def malformed_id(path: str) -> InvalidInput:
     """Return the error for an id that may not be used, whatever is wrong with its characters."""
-    return InvalidInput(f"{path} must not hold control characters.")
+    return InvalidInput(f"{path} contains characters that are not allowed.")

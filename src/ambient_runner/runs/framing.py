@@ -239,7 +239,7 @@ class _RunEnding:
             case ToolCallStart(tool_call_id=id, tool_call_name=name) if name in self.client_tools:
                 self.pending_calls[id] = name
             case Custom():
-                # The agent executes these itself: a client's declaration does not make their calls the client's.
+                # The agent did not get these tools of the client: a call of such a name is its own.
                 self.client_tools.difference_update(dropped_tool_names(event))
             case ToolCallResult(tool_call_id=id):
                 self.pending_calls.pop(id, None)

@@ -15,7 +15,9 @@ EVENTS = Counter("ambient_events_appended", "Events written to the ledger")
 REPAIRS = Counter("ambient_repairs", "Repaired events of agents, by rule", ["rule"])
 REDACTIONS = Counter("ambient_redactions", "Secrets redacted before writing, by event type", ["type"])
 INPUT_LEFT_OUT = Counter("ambient_input_left_out", "Parts of inputs that did not reach the agent, by kind", ["kind"])
-CLIENT_SECRETS = Counter("ambient_client_secrets", "Secrets of the server in requests of clients, by place", ["place"])
+CLIENT_SECRETS = Counter(
+    "ambient_client_secrets", "Secrets of the server in requests of clients, by source", ["source"]
+)
 RECOVERED = Counter("ambient_runs_recovered", "Abandoned runs closed by this process")
 REPLAYS = Counter("ambient_idempotent_replays", "Requests answered with an earlier run")
 
@@ -27,3 +29,5 @@ for _outcome in OUTCOMES:
     RUNS.labels(_outcome)
 for _kind in ("forwarded_props", "message"):
     INPUT_LEFT_OUT.labels(_kind)
+for _source in ("input", "id", "state", "feedback", "upload"):
+    CLIENT_SECRETS.labels(_source)

@@ -259,7 +259,7 @@ def current_run_or_none() -> Run | None:
 
 
 @contextmanager
-def run_as_current(run: Run) -> Generator[None]:
+def as_current_run(run: Run) -> Generator[None]:
     """Make `run` the current one inside the block, for code that works for a run before its task exists."""
     token = _current_run.set(run)
     try:
@@ -281,16 +281,6 @@ def describe_run(run: Run | None) -> str:
 def log_context(run: str, thread: str, agent: str) -> dict[str, str]:
     """Return the `extra` of a log line about a run that is written outside of the run's task (`telemetry/log_format.py`)."""
     return {"ambient_run": run, "ambient_thread": thread, "ambient_agent": agent}
-
-
-@contextmanager
-def as_current_run(run: Run) -> Generator[None]:
-    """Make `run` the current one inside the block."""
-    token = _current_run.set(run)
-    try:
-        yield
-    finally:
-        _current_run.reset(token)
 
 
 def enter_run(run: Run) -> None:

@@ -37,13 +37,13 @@ from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
-from ambient_runner.runs.client_redaction import Place, report_client_secret
+from ambient_runner.runs.client_secrets import SecretSource, report_client_secret
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
-from ambient_runner.runs.grants import PendingGrants
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.runs.lowering import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
+from ambient_runner.runs.pending_grants import PendingGrants
 from ambient_runner.runs.pipeline import Pipeline
 from ambient_runner.runs.run import (
     Actor,
@@ -233,12 +233,12 @@ class Runner:
         """Return a new redactor of this server's secrets, and of what the thread's owner was granted lately."""
         return Redactor(self._secrets_of(key))
 
-    def redact_client_value(self, key: ThreadKey, value: T, place: Place) -> T:
+    def redact_client_value(self, key: ThreadKey, value: T, source: SecretSource) -> T:
         """Return what a client sent without secrets. A secret of the server in it is counted and logged."""
         redactor = self.new_redactor(key)
         clean = redactor.redact_value(value)
         if redactor.counts and self._holds_server_secret(value):
-            report_client_secret(place, key)
+            report_client_secret(source, key)
         return clean
 
     def check_thread_id(self, key: ThreadKey) -> None:

@@ -18,9 +18,9 @@ from ambient_runner.errors import ConfigError, UnknownThread
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.services.credentials import fetch_credentials, from_url, register_secrets
-from ambient_runner.services.grants import RecentGrants
 from ambient_runner.services.mcp.config import McpConfig, config_file_problem
 from ambient_runner.services.mcp.status import McpStatus
+from ambient_runner.services.recent_grants import RecentGrants
 from ambient_runner.services.setup import Setup
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.runs.run import Actor
-    from ambient_runner.services.grants import RecentGrants
+    from ambient_runner.services.recent_grants import RecentGrants
 
 __all__ = ["CredentialSubject", "Credentials", "RequestScope", "fetch_credentials", "from_url", "register_secrets"]
 

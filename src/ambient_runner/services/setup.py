@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event, Message
     from ambient_runner.runs.run import Run, RunHandler
     from ambient_runner.services.credentials import Credentials
-    from ambient_runner.services.grants import RecentGrants
     from ambient_runner.services.mcp.config import McpConfig
+    from ambient_runner.services.recent_grants import RecentGrants
     from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
 
 __all__ = ["PreparedRun", "Setup"]

@@ -33,7 +33,7 @@ _BREAKPOINT_PREFIX = "breakpoint-"
 _MESSAGE_KEYS = ("message", "question", "description", "prompt", "__copilotkit_interrupt_value__")
 _SCHEMA_KEYS = ("response_schema", "responseSchema")
 _TOOL_CALL_KEYS = ("tool_call_id", "toolCallId")
-_REFUSALS = ("reject", "respond")
+_REFUSALS = ("reject", "respond", "ignore")
 """Decisions of the middleware that do not execute a call."""
 
 

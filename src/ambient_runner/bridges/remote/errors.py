@@ -106,7 +106,7 @@ def too_large(limit: int) -> RemoteFailed:
 def tools_unknown() -> RemoteFailed:
     return RemoteFailed(
         "remote_tools_unknown",
-        "The server of this agent does not list its tools. It has no route for them: it is another AG-UI server, or an older version.",
+        "The server of this agent does not list its tools as Ambient Runner does: it is another AG-UI server, or an older version.",
     )
 
 

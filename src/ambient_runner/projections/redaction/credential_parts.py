@@ -1,4 +1,4 @@
-"""The parts of a credential that are secret by themselves: members of JSON, values of dotenv lines, lines of a key, the token of a header.
+"""The parts of a credential that are secret by themselves: members of JSON, values of dotenv lines, the body of a key, a header's token.
 
 An agent that was granted a service account prints its `private_key`, not the file.
 """

@@ -6,6 +6,7 @@ Nothing is decoded unless the literal was found, so images and other data cost n
 from __future__ import annotations
 
 import base64
+import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +52,7 @@ class EncodedLiteral(NamedTuple):
         """`width` is the number of characters of a byte."""
         is_last = run.end() == len(run.string)
         for start, stop, is_open in self.pattern.find_from(data.decode("latin-1"), self.bytes_before or 0):
-            last = run.start() + -int(-stop * width // 1)
+            last = run.start() + math.ceil(stop * width)
             yield Span(run.start() + int(start * width), last, self.pattern if is_last and is_open else None)
 
 

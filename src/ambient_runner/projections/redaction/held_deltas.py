@@ -1,8 +1,8 @@
 """The deltas of one open message or call, of which the last ones are held back until no text that follows can make them part of a secret.
 
 What is held depends on the shape of the text alone, never on a secret: otherwise a client whose agent repeats its words could find a secret
-out character by character. A run of token characters at the end is held until it ends, up to a window of 4 KiB. Deltas are released whole,
-as they came, because clients show them as they come; of a long delta, the part before its last run is released at once.
+out character by character. A run of token characters at the end is held until it ends, up to a window of 4096 characters. Deltas are
+released whole, as they came, because clients show them as they come; of a long delta, the part before its last run is released at once.
 """
 
 from __future__ import annotations

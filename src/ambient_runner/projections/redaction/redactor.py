@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Redactor"]
 
-_GRAMMAR = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
+_UNREDACTED_FIELDS = frozenset({"role", "type", "status", "subtype", "thread_id", "run_id", "parent_run_id"})
 _TEXT, _REASONING, _CALL = "text", "reasoning", "call"
 
 _E = TypeVar("_E", bound=BaseEvent)
@@ -184,7 +184,7 @@ class Redactor:
         changed = {
             name: self._redact_any(getattr(value, name), counted)
             for name in value.__struct_fields__
-            if name not in _GRAMMAR
+            if name not in _UNREDACTED_FIELDS
         }
         return replace(value, **changed)
 

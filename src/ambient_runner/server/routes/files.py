@@ -14,12 +14,12 @@ from fastapi import APIRouter, Request, Response
 
 from ambient_runner.errors import FileWithheld, InvalidInput, UnsupportedMediaType
 from ambient_runner.projections.redaction import Redactor
-from ambient_runner.runs.client_redaction import report_client_secret
+from ambient_runner.runs.client_secrets import report_client_secret
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import request_scope
 from ambient_runner.server.routes.base import YieldingRoute
+from ambient_runner.services.file_search import MAX_SEARCHED_BYTES, CapturedStream, holds_secret
 from ambient_runner.services.platform_facts import file_deleted, file_uploaded
-from ambient_runner.services.redaction import MAX_SEARCHED_BYTES, CapturedStream, holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ambient_runner.errors import LedgerError
-from ambient_runner.runs.run import run_as_current
+from ambient_runner.runs.run import as_current_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class PendingGrants:
 
             tasks.start_soon(cancel_on_stop)
             try:
-                with run_as_current(run):
+                with as_current_run(run):
                     await self._grant(run)
             finally:
                 del self._scopes[run.thread]

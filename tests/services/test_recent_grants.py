@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ambient_runner.services.grants import RecentGrants
+from ambient_runner.services.recent_grants import RecentGrants
 
 DAY = 24 * 3600
 

@@ -10,22 +10,22 @@ from ambient_runner.runs import metrics
 if TYPE_CHECKING:
     from ambient_runner.ledger.records import ThreadKey
 
-__all__ = ["Place", "report_client_secret"]
+__all__ = ["SecretSource", "report_client_secret"]
 
 logger = logging.getLogger(__name__)
 
-Place = Literal["input", "id", "state", "feedback", "upload"]
+SecretSource = Literal["input", "id", "state", "feedback", "upload"]
 
 
-def report_client_secret(place: Place, key: ThreadKey) -> None:
+def report_client_secret(source: SecretSource, key: ThreadKey) -> None:
     """Count and log that a request of the thread's owner holds a secret of the server. The value is not logged, nor an id that holds it."""
-    metrics.CLIENT_SECRETS.labels(place).inc()
-    thread = "a thread whose id holds it" if place == "id" else f"thread {key.id}"
+    metrics.CLIENT_SECRETS.labels(source).inc()
+    thread = "a thread whose id holds it" if source == "id" else f"thread {key.id}"
     logger.warning(
         "Owner %s of tenant %s sent a secret of this server (%s of %s). If they should not know it, revoke it; if it repeats, "
         "they may be guessing.",
         key.owner,
         key.tenant,
-        place,
+        source,
         thread,
     )
