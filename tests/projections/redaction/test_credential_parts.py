@@ -6,6 +6,8 @@ import base64
 import json
 import random
 import string
+from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 
@@ -36,6 +38,24 @@ def test_the_members_of_a_granted_service_account_are_found_alone(part: str) -> 
     redacted = Redactor([ACCOUNT]).redact_text(f"the key is {part} .")
     assert redacted.startswith("the key is ")
     assert not any(line in redacted for line in (*LINES, "3f9c1a77be02d4"))
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda line: base64.b64encode(line).decode(),
+        lambda line: base64.b64encode(b"x" + line + b"yz").decode(),
+        bytes.hex,
+        quote,
+    ],
+)
+def test_one_line_of_a_long_key_is_found_in_every_encoding(encode: Callable[[bytes], str]) -> None:
+    rng = random.Random(1)
+    lines = ["".join(rng.choices(string.ascii_letters + string.digits + "+/", k=64)) for _ in range(50)]
+    redactor = Redactor(["\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])])
+    for line in lines:
+        encoded = encode(line.encode())
+        assert len(redactor.redact_text(encoded)) < len(REDACTED) + 10, encoded
 
 
 def test_what_a_credential_names_in_public_is_not_redacted() -> None:

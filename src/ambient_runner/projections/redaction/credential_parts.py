@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["secret_parts"]
 
 _MAX_DEPTH = 16
+_MAX_PEM_LINES, _MIN_PEM_LINE = 256, 16
+"""Lines of a key that are secret by themselves: a key of 16384 bits has fewer than 256."""
 _SCHEME = re.compile(r"(?:bearer|basic|token)\s+(\S+)", re.IGNORECASE)
 _DOTENV = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\n#]*))", re.MULTILINE
@@ -47,7 +49,9 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
         return
     yield value
     if "-----BEGIN" in value:
-        yield from ("".join(body.split()) for body in _PEM_BODY.findall(value))
+        for body in _PEM_BODY.findall(value):
+            lines = body.split()
+            yield from ("".join(lines), *(line for line in lines[:_MAX_PEM_LINES] if len(line) >= _MIN_PEM_LINE))
         return
     for found in find_pattern_values(value):
         yield from (found, unquote(found))

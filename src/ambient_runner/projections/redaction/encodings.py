@@ -24,17 +24,17 @@ _URL_UNESCAPED = ("", "/", "!'()*", "!'()*/;,?:@&=+$#")
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
 
-def encoded_forms(value: str, *, is_long: bool = False) -> set[str]:
-    """Return the value in every form in which it is searched for, itself included. A long one is only escaped once."""
+def encoded_forms(value: str, *, is_file: bool = False) -> set[str]:
+    """Return the value in every form in which it is searched for, itself included. A whole file is only escaped once."""
     data = value.encode("utf-8", "surrogatepass")
     others = {
         _escape_pointer(value),
-        *_url_forms(value, _URL_UNESCAPED[:1] if is_long else _URL_UNESCAPED),
+        *_url_forms(value, _URL_UNESCAPED[:1] if is_file else _URL_UNESCAPED),
         *_base64_forms(data),
     }
     nested = {value, *_repr_forms(value)}
     found = set(nested)
-    for _ in range(1 if is_long else _JSON_DEPTH):
+    for _ in range(1 if is_file else _JSON_DEPTH):
         nested = {escaped for form in nested for escaped in _json_forms(form)} - found
         found |= nested
     return (

@@ -21,8 +21,8 @@ __all__ = ["MAX_NEEDLE_LENGTH", "Needle", "build_needles"]
 
 MAX_NEEDLE_LENGTH = 64
 _PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
-_LONG_VALUE = 512
-"""Characters from which a value is searched for only once escaped: it is a file, not a token."""
+_LONG_VALUE, _FILE_LENGTH = 512, 8192
+"""Characters from which encoded forms of a value have fewer needles, and from which it is searched for only once escaped: it is a file."""
 _MAX_CHECKED_RUN = 32
 _MIN_BITS = 10
 """Bits below which no value is searched for: one character repeated, or a sequence such as 12345678."""
@@ -44,7 +44,7 @@ def build_needles(values: Iterable[str]) -> dict[str, list[Needle]]:
         if part in REDACTED or estimate_bits(part) < _MIN_BITS:
             continue
         is_long = len(part) > _LONG_VALUE
-        for form in encoded_forms(part, is_long=is_long):
+        for form in encoded_forms(part, is_file=len(part) > _FILE_LENGTH):
             for needle in _needles_of(form, _LONG_DISTANCE if is_long and form != part else 0):
                 found.setdefault(needle.text, []).append(needle)
     return found
