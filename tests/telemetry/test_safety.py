@@ -8,6 +8,7 @@ from typing import Any
 
 import ag_ui.core
 import pytest
+from msgspec.structs import replace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NoOpTracerProvider
 
@@ -52,6 +53,15 @@ async def test_no_secret_is_in_any_span() -> None:
     assert "the key is [redacted], keep it" in everything
     assert everything.count("[redacted]") >= 9
     assert spans.roots[0].error == "[redacted] was refused"
+
+
+@pytest.mark.parametrize("terminal", [RunFinished(thread_id="t", run_id="r"), RunError(message="failed")])
+async def test_no_secret_is_in_the_names_of_model_and_provider(terminal: RunFinished | RunError) -> None:
+    usage = [TokenUsage(provider=f"p-{SECRET}", model=f"m-{SECRET}", input_tokens=1)]
+    async with traced(script_of(replace(terminal, usage=usage)), settings=SETTINGS) as (runner, spans):
+        await run_once(runner, user("u1"))
+    assert SECRET not in str(spans.all)
+    assert spans.roots[0].attributes["gen_ai.response.model"] == "m-[redacted]"
 
 
 async def test_a_secret_added_during_a_run_is_redacted_too() -> None:

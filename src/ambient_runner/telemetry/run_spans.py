@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ambient_runner.errors import BridgeError
 from ambient_runner.protocol.events import (
     EVENT_TYPES,
@@ -44,7 +46,7 @@ from ambient_runner.telemetry.span_writer import SpanWriter
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from ambient_runner.protocol.events import Event, Terminal
+    from ambient_runner.protocol.events import Event, Terminal, TokenUsage
     from ambient_runner.runs.run import Run
     from ambient_runner.telemetry.attributes import Attributes
     from ambient_runner.telemetry.span_writer import ExportTarget
@@ -256,20 +258,31 @@ class RunSpans:
     def _write_usage(self, terminal: Terminal) -> None:
         """Write the usage of each model: the first on the newest message, every other on a separate span."""
         cost = cost_of(terminal)
-        for index, usage in enumerate(usage_of(terminal)):
+        for index, usage in enumerate(self._clean_usage(terminal)):
             if self._last_message is None:
                 span = self._writer.start_span(
                     "chat", self.root, self._attributes.message_attributes(), start=self._started_at
                 )
                 self._last_message = _OpenSpan(span=span, ended_at=time.time_ns())
             if usage.model:
-                self._last_message.span.update_name(f"chat {self._writer.clean_name(usage.model)}")
+                self._last_message.span.update_name(f"chat {usage.model}")
             self._close_last_message(self._attributes.model_usage(usage, None if index else cost))
         self._close_last_message()
 
+    def _clean_usage(self, terminal: Terminal) -> list[TokenUsage]:
+        """Return the usage of each model with the names that the agent gave redacted."""
+        return [
+            replace(
+                usage,
+                provider=self._writer.clean_name(usage.provider or "") or None,
+                model=self._writer.clean_name(usage.model or "") or None,
+            )
+            for usage in usage_of(terminal)
+        ]
+
     def _final_attributes(self, terminal: Terminal, outcome: str) -> Attributes:
         attributes: Attributes = {"ambient.outcome": outcome}
-        attributes |= self._attributes.total_usage(usage_of(terminal), cost_of(terminal))
+        attributes |= self._attributes.total_usage(self._clean_usage(terminal), cost_of(terminal))
         if self._first_output_at:
             attributes["gen_ai.response.time_to_first_chunk"] = (self._first_output_at - self._started_at) / 1e9
         match terminal:
