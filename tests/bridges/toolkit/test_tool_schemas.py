@@ -249,3 +249,10 @@ def test_only_tools_with_a_valid_and_free_name_can_be_called_and_the_others_are_
     assert all(name in caplog.text for name in ("no spaces", "transfer", "a.b"))
     dotted = callable_tools(tools, pattern=re.compile(r"[a-z.]{1,8}"))
     assert [tool.name for tool in dotted] == ["paint", "transfer", "a.b"]
+
+
+def test_the_log_has_no_part_of_a_name_that_is_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    """A part of a secret is not found by redaction."""
+    callable_tools([Tool(name="use " + "9fK2qLw7xYzT5" * 8, description="", parameters={})])
+    assert "9fK2qLw7" not in caplog.text
+    assert "108 characters" in caplog.text

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Tool names that every provider accepts."""
 
+_MAX_LOGGED_NAME = 64
+
 SchemaDialect = Literal["json", "gemini"]
 Schema = dict[str, Any]
 
@@ -399,7 +401,7 @@ def callable_tools(
     `pattern` matches the whole name; `reserved` are names of the framework and of the agent's own tools.
     """
     valid = [tool for tool in tools if pattern.fullmatch(tool.name) and tool.name not in reserved]
-    ignored = [tool.name[:64] for tool in tools if tool not in valid]
+    ignored = [_name_for_log(tool.name) for tool in tools if tool not in valid]
     if ignored:
         run = current_run_or_none()
         logger.warning(
@@ -409,3 +411,8 @@ def callable_tools(
             pattern.pattern,
         )
     return valid
+
+
+def _name_for_log(name: str) -> str:
+    """Return a short name as it is. A long one is not cut: redaction does not find a part of a secret."""
+    return name if len(name) <= _MAX_LOGGED_NAME else f"of {len(name)} characters"
