@@ -49,6 +49,7 @@ _SLOW = (
     "contract/test_bridges.py",
     "dojo",
     "e2e",
+    "fuzz/test_secrets.py",
     "ledger/test_process_identity.py",
     "ledger/test_sqlite_processes.py",
     "runs/test_containment.py",
