@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ambient_runner.projections.redaction.encodings import base64_within, chars_before
@@ -22,7 +23,19 @@ __all__ = ["EncodedLiteral", "encoded_literals"]
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]++")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})++")
+_MANY_LITERALS = 64
+"""Occurrences from which those in short runs are left out before any is decoded: a text may consist of literals."""
+_MIN_BYTES = 18
+"""Bytes of the shortest credential of a pattern, less those at its ends that base64 splits."""
 _TO_STANDARD = str.maketrans("-_", "+/")
+
+
+@cache
+def _compile_long_run(literal: str, *, is_hex: bool) -> re.Pattern[str]:
+    """Return an expression for the literal in a run that is long enough for a credential. Occurrences may overlap."""
+    alphabet, length = ("[0-9A-Fa-f]", 2 * _MIN_BYTES) if is_hex else ("[A-Za-z0-9+/_-]", _MIN_BYTES * 8 // 6)
+    rest = f"{re.escape(literal[1:])}{alphabet}{{{max(0, length - len(literal))}}}"
+    return re.compile(f"{re.escape(literal[0])}(?={rest})")
 
 
 class EncodedLiteral(NamedTuple):
@@ -40,6 +53,9 @@ class EncodedLiteral(NamedTuple):
         is_hex = self.bytes_before is None
         alphabet, group = (_HEX, 2) if is_hex else (_BASE64, 4)
         decoded_until: dict[int, int] = {}
+        if len(literal_starts) > _MANY_LITERALS:
+            long_runs = _compile_long_run(self.text, is_hex=is_hex).finditer(text, literal_starts[0])
+            literal_starts = [found.start() for found in long_runs]
         for at in literal_starts:
             start = at - chars_before(self.bytes_before or 0)
             run = alphabet.match(text, start) if start >= decoded_until.get(start % group, 0) else None
