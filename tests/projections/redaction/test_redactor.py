@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 import random
+import string
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -379,6 +380,19 @@ def test_a_long_secret_is_found_whole_and_in_its_stream(length: int) -> None:
     assert (
         "".join(event.delta for event in events if isinstance(event, TextMessageContent)).replace(REDACTED, "") == "<>"
     )
+
+
+def test_a_repeated_character_inside_a_long_secret_is_not_replaced_elsewhere() -> None:
+    """A piece of a long value is searched for alone, and was the zeros of a certificate."""
+    rng = random.Random(5)
+    secret = (
+        "".join(rng.choices(string.ascii_letters, k=100))
+        + "A" * 600
+        + "".join(rng.choices(string.ascii_letters, k=100))
+    )
+    redactor = Redactor([secret])
+    assert redactor.redact_text("data:image/png;base64," + "A" * 300) == "data:image/png;base64," + "A" * 300
+    assert redactor.redact_text(f"<{secret}>") == "<[redacted]>"
 
 
 def test_a_key_file_does_not_cost_quadratic_time() -> None:

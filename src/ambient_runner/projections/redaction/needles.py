@@ -15,6 +15,7 @@ from ambient_runner.projections.redaction.encodings import encoded_forms
 from ambient_runner.projections.redaction.spans import REDACTED
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Iterator
 
 __all__ = ["MAX_NEEDLE_LENGTH", "Needle", "build_needles"]
@@ -61,9 +62,18 @@ def _needles_of(form: str, distance: int) -> Iterator[Needle]:
     next_start = 0
     for run in runs:
         for start in range(max(run.start(), next_start), run.end(), distance or _PIECE_DISTANCE):
-            first = max(run.start(), min(start, run.end() - _PIECE_LENGTH))
-            next_start = first + distance
-            yield Needle(form[first : min(first + _PIECE_LENGTH, run.end())], form, first)
+            if (first := _find_piece(form, start, run)) is not None:
+                next_start = first + distance
+                yield Needle(form[first : min(first + _PIECE_LENGTH, run.end())], form, first)
+
+
+def _find_piece(form: str, start: int, run: re.Match[str]) -> int | None:
+    """Return the first position from `start` on of a piece that stands in no other text, such as zeros. None if there is none nearby."""
+    for at in range(start, min(start + _PIECE_DISTANCE, run.end()), _PIECE_LENGTH):
+        first = max(run.start(), min(at, run.end() - _PIECE_LENGTH))
+        if estimate_bits(form[first : first + _PIECE_LENGTH]) >= _MIN_BITS:
+            return first
+    return None
 
 
 def _is_ordinary(run: str, form: str) -> bool:
