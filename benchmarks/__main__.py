@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import burst, first, frameworks, live, memory, report, tracing
+from benchmarks import burst, first, frameworks, live, memory, redaction, report, tracing
 from benchmarks.servers import ROOT
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Section
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-SCENES = ("burst", "first", "live", "memory", "tracing", "frameworks")
+SCENES = ("burst", "redaction", "first", "live", "memory", "tracing", "frameworks")
 
 
 def main() -> None:
@@ -63,6 +63,7 @@ def _run_scenes(scenes: tuple[str, ...], scratch: Path, *, quick: bool, console:
 def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Section:
     rounds = {
         "burst": 3 if quick else 15,
+        "redaction": 3 if quick else 15,
         "first": 50 if quick else 200,
         "live": 1 if quick else 3,
         "memory": 10 if quick else 50,
@@ -74,6 +75,9 @@ def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Sec
         case "burst":
             step = _progress_step(progress, "20,000 deltas", (rounds + 1) * len(burst.ORDER))
             return burst.build_section(burst.measure(scratch, rounds, step))
+        case "redaction":
+            step = _progress_step(progress, "redaction", (rounds + 1) * len(redaction.ORDER))
+            return redaction.build_section(redaction.measure(scratch, rounds, step))
         case "first":
             step = _progress_step(progress, "POST to RUN_STARTED", rounds + first.WARM_UP)
             return first.build_section(first.measure(scratch, rounds, step))

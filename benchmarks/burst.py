@@ -45,14 +45,15 @@ def measure(
         for turn in range(rounds + 1):
             shift = turn % len(servers)
             for server in (*servers[shift:], *servers[:shift]):
-                burst = _run_burst(server)
+                burst = run_burst(server)
                 if turn:
                     bursts[server.name].append(burst)
                 step()
     return {name: bursts[name] for name in names}
 
 
-def _run_burst(server: Server) -> Burst:
+def run_burst(server: Server) -> Burst:
+    """Run the workload once."""
     cpu_before = server.cpu_seconds()
     response = run_workload(server.port, WORK)
     time.sleep(SETTLE_SECONDS)

@@ -84,9 +84,11 @@ def _command(name: str, scratch: Path) -> list[str]:
         return [str(ROOT / f".venv-{sdk}" / "bin" / "python"), "-m", "benchmarks.sdk", "serve", sdk]
     if kind == "receiver":
         return [sys.executable, "-m", "benchmarks.receiver"]
+    store = f"sqlite:///{scratch / uuid.uuid4().hex}.db"
+    if kind in {"redacted", "unredacted"}:
+        return [sys.executable, "-m", "benchmarks.redacting_server", name, store]
     if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.baselines", name]
-    store = f"sqlite:///{scratch / uuid.uuid4().hex}.db"
     agents = [f"bench=benchmarks.sdk.bridges:{sdk}"] if sdk else ["demo", "bench=benchmarks.agents:TimedBridge"]
     return [str(Path(sys.executable).with_name("ambient")), "serve", *agents, "--port", "0", "--store", store]
 

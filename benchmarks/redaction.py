@@ -1,0 +1,190 @@
+"""Redaction: a burst with and without it (`make bench`), and alone with its hardest inputs (`python -m benchmarks.redaction`)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import string
+import sys
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ambient_runner.projections.redaction import Redactor, Secrets
+from ambient_runner.protocol.events import TextMessageContent, TextMessageEnd
+from benchmarks.burst import run_burst
+from benchmarks.report import Goal, Section, print_sections
+from benchmarks.servers import start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from benchmarks.burst import Burst
+
+ORDER = ("unredacted", "redacted")
+TITLES = {"unredacted": "without redaction", "redacted": "redaction on"}
+VALUE_COUNT = 60
+WANTED_SHARE = 0.75
+_ALNUM = string.ascii_letters + string.digits
+_ALPHABETS = (_ALNUM, _ALNUM + "-_", _ALNUM + "+/=", _ALNUM + "/~%&+ ")
+_MEGABYTES = 8
+_TICK_SECONDS = 0.001
+_MAX_PAUSE_SECONDS = 0.05
+_MAX_SECONDS, _MAX_WEAK_SECONDS = 1.0, 4.0
+_WEAK_WORDS = ("://", "AKIA", "sk-", "sk- ", "eyJ", "c2st", "c2st ", "736b2d")
+"""Beginnings of credentials, plain and encoded: a text that consists of them is searched at every one."""
+
+
+def known_values(count: int = VALUE_COUNT) -> list[str]:
+    """Return the secrets that the server knows."""
+    rng = random.Random(1)
+    return ["".join(rng.choices(rng.choice(_ALPHABETS), k=rng.randint(16, 64))) for _ in range(count)]
+
+
+def measure(scratch: Path, rounds: int, step: Callable[[], None]) -> dict[str, list[Burst]]:
+    """Measure the burst with and without redaction in turn. The first round is a warm-up and is not counted."""
+    bursts = defaultdict[str, list["Burst"]](list)
+    with start_server(ORDER[0], scratch) as first, start_server(ORDER[1], scratch) as second:
+        for turn in range(rounds + 1):
+            for server in (first, second) if turn % 2 else (second, first):
+                burst = run_burst(server)
+                if turn:
+                    bursts[server.name].append(burst)
+                step()
+    return {name: bursts[name] for name in ORDER}
+
+
+def build_section(bursts: Mapping[str, Sequence[Burst]]) -> Section:
+    """Return the table and the goal of the burst."""
+    rates = {name: statistics.median(burst.rate for burst in results) for name, results in bursts.items()}
+    share = rates["redacted"] / rates["unredacted"]
+    return Section(
+        title="Redaction on a run of 20,000 deltas",
+        how=f"The same server with {VALUE_COUNT} known values, all encodings and all patterns, and with nothing to search for; "
+        f"medians of {len(bursts['redacted'])} rounds. `python -m benchmarks.redaction` measures redaction alone.",
+        columns=("", "events/s", "range", "CPU µs/event"),
+        rows=[_build_row(name, bursts[name], rates[name]) for name in ORDER],
+        goals=[
+            Goal(
+                what="redaction on against without, events per second",
+                wanted=f"at least {WANTED_SHARE:.0%}",
+                measured=f"{share:.0%}",
+                met=share >= WANTED_SHARE,
+            )
+        ],
+    )
+
+
+def _build_row(name: str, bursts: Sequence[Burst], rate: float) -> list[str]:
+    rates = sorted(burst.rate for burst in bursts)
+    cost = sum(burst.cpu for burst in bursts) / sum(burst.events for burst in bursts) * 1e6
+    return [TITLES[name], f"{rate:,.0f}", f"{rates[0]:,.0f} to {rates[-1]:,.0f}", f"{cost:.1f}"]
+
+
+def measure_texts() -> Section:
+    """Redact large texts in one delta: prose, one character, and texts that consist of beginnings of credentials."""
+    secrets = Secrets(known_values())
+    texts = {"prose, 10 MB": _prose(10_000_000), "one character, 8 MB": "a" * (_MEGABYTES * 1_000_000)}
+    limits = dict.fromkeys(texts, _MAX_SECONDS)
+    for word in _WEAK_WORDS:
+        texts[f"{word!r}, 8 MB"] = word * (_MEGABYTES * 1_000_000 // len(word))
+    seconds = {name: _redact_delta(secrets, text) for name, text in texts.items()}
+    goals = [
+        Goal(
+            what=f"one delta of {name}",
+            wanted=f"under {limits.get(name, _MAX_WEAK_SECONDS):g} s",
+            measured=f"{spent:.2f} s",
+            met=spent < limits.get(name, _MAX_WEAK_SECONDS),
+        )
+        for name, spent in seconds.items()
+    ]
+    return Section(
+        title="One delta",
+        how="CPU time of one delta and the end of its message.",
+        columns=("text", "s", "MB/s"),
+        rows=[[name, f"{spent:.2f}", f"{len(texts[name]) / spent / 1e6:.0f}"] for name, spent in seconds.items()],
+        goals=goals,
+    )
+
+
+def _prose(size: int) -> str:
+    rng = random.Random(2)
+    words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 9))) for _ in range(2000)]
+    return " ".join(rng.choices(words, k=size // 5))[:size]
+
+
+def _redact_delta(secrets: Secrets, text: str) -> float:
+    redactor = Redactor(secrets)
+    start = time.process_time()
+    redactor.feed(TextMessageContent(message_id="m", delta=text))
+    redactor.feed(TextMessageEnd(message_id="m"))
+    return time.process_time() - start
+
+
+def measure_learning() -> Section:
+    """Learn credentials of 100 KB in a worker thread, while a task on the event loop ticks."""
+    rng = random.Random(3)
+    lines = ["".join(rng.choices(_ALNUM + "+/", k=64)) for _ in range(1550)]
+    credentials = {
+        "one line": "".join(lines),
+        "lines": "\n".join(lines),
+        "key in PEM": "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"]),
+        "words": _prose(100_000),
+    }
+    found = {name: asyncio.run(_learn_while_ticking(credential)) for name, credential in credentials.items()}
+    goals = [
+        Goal(
+            what=f"longest pause of the event loop, 100 KB, {name}",
+            wanted=f"under {_MAX_PAUSE_SECONDS * 1000:g} ms",
+            measured=f"{pause * 1000:.0f} ms",
+            met=pause < _MAX_PAUSE_SECONDS,
+        )
+        for name, (_, pause) in found.items()
+    ]
+    return Section(
+        title="Learning a credential of 100 KB",
+        how="In a worker thread, while a task on the event loop ticks every millisecond.",
+        columns=("credential", "ms", "longest pause, ms"),
+        rows=[[name, f"{spent * 1000:.0f}", f"{pause * 1000:.0f}"] for name, (spent, pause) in found.items()],
+        goals=goals,
+    )
+
+
+async def _learn_while_ticking(credential: str) -> tuple[float, float]:
+    """Return the seconds of learning, and the longest time between two ticks beyond the tick itself."""
+    secrets = Secrets(known_values())
+    await asyncio.to_thread(time.sleep, 0)  # The thread exists.
+    pauses: list[float] = []
+    ticking = asyncio.create_task(_tick(pauses))
+    await asyncio.sleep(5 * _TICK_SECONDS)
+    pauses.clear()
+    start = time.perf_counter()
+    await asyncio.to_thread(secrets.add, [credential])
+    spent = time.perf_counter() - start
+    await asyncio.sleep(5 * _TICK_SECONDS)
+    ticking.cancel()
+    return spent, max(pauses)
+
+
+async def _tick(pauses: list[float]) -> None:
+    last = time.perf_counter()
+    while True:
+        await asyncio.sleep(_TICK_SECONDS)
+        now = time.perf_counter()
+        pauses.append(now - last - _TICK_SECONDS)
+        last = now
+
+
+def main() -> None:
+    """Measure redaction alone."""
+    sections = [measure_texts(), measure_learning()]
+    print_sections(Console(), sections, [])
+    sys.exit(0 if all(goal.met for section in sections for goal in section.goals) else 1)
+
+
+if __name__ == "__main__":
+    main()
