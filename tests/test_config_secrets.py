@@ -57,6 +57,33 @@ def test_a_variable_named_as_a_secret_is_one_even_if_it_is_guessable() -> None:
     assert (settings.secrets, settings.guessable_secrets) == (("summer2026",), ())
 
 
+@pytest.mark.parametrize("password", ["Xk9$mQ2vR7zLp", "Xk9*mQ2v{R7z}", "Xk9!mQ2v;R7z"])
+def test_the_password_of_a_url_may_have_any_symbol(password: str) -> None:
+    assert password in read_settings(environ={"DATABASE_URL": f"postgresql://app:{password}@db.example/app"}).secrets
+    assert password not in Redactor([]).redact_text(f"see postgresql://app:{password}@db.example/app .")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "Authorization: Bearer YOUR_API_KEY",
+            "Authorization: Bearer your-token-here",
+            "Bearer process.env.API_TOKEN",
+        ),
+        *(
+            "postgres://postgres:YOUR_DB_PASSWORD@localhost/db",
+            "redis://:${REDIS_PASSWORD}@r",
+            "amqp://a:{{ password }}@b",
+        ),
+        *("sk-" + "x" * 48, "ghp_" + "x" * 36, "sk-proj-your-openai-api-key-goes-here", "AKIAIOSFODNN7EXAMPLE"),
+        *("xoxb-your-slack-bot-token-here", "https://example.com:请联系管理员张三李四@运维团队"),
+    ],
+)
+def test_a_placeholder_in_code_or_documentation_stays(text: str) -> None:
+    assert Redactor([]).redact_text(text) == text
+
+
 def test_a_secret_of_short_words_is_reported_as_not_found_word_by_word() -> None:
     settings = read_settings(environ={"DB_PASSWORD": "zebra lamp onyx quill", "API_KEY": STRONG})
     assert settings.split_secrets == ("DB_PASSWORD",)

@@ -10,7 +10,7 @@ from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.secret_patterns import SECRET_PATTERNS, PatternMatch, SecretPattern, find_pattern_values
-from ambient_runner.config.secret_values import MIN_SECRET_LENGTH, TOKEN_CHARS, TOKEN_RUN, is_secret_name
+from ambient_runner.config.secret_values import MIN_SECRET_LENGTH, TOKEN_CHARS, TOKEN_RUN, is_secret_name, url_passwords
 from ambient_runner.config.settings import (
     AgentSettings,
     AudienceName,
@@ -60,4 +60,5 @@ __all__ = [
     "is_secret_name",
     "named_environment",
     "read_settings",
+    "url_passwords",
 ]

@@ -7,6 +7,7 @@ pattern never goes back, and its time is linear. A credential may follow an esca
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -24,6 +25,9 @@ _ESCAPE = r"(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
 _WORD_START = rf"(?:(?<![A-Za-z0-9])|{_ESCAPE})"
 _RUN_START = rf"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})"
 """The start of what a token with dashes is made of: then no part of one run is searched twice, and the time stays linear."""
+_PLACEHOLDER = re.compile(r"your|example|placeholder|(.)\1{5}|process\.env|goes.?here|\$\{|\{\{|\*{4}", re.IGNORECASE)
+"""Text that stands for a credential in documentation and code."""
+_CHECKED_CHARS = 256
 _MANY_LITERALS = 64
 """Literals in one text from which the whole text is searched for the pattern: a text may consist of literals."""
 _REST_OF_RUN = r"[A-Za-z0-9._~+/=%-]*+"
@@ -49,8 +53,10 @@ class SecretPattern:
     shape: re.Pattern[str] = field(compare=False)
     rest: re.Pattern[str] = field(default=re.compile(_REST_OF_RUN), compare=False)
     """Continues an open match in text that follows."""
-    may_be_guessable: bool = True
-    """False if a guessable value, such as the `password` of an example, is not a match."""
+    decided_within: int = 160
+    """Characters after which it is certain that no match begins at a literal."""
+    may_be_guessable: bool = False
+    """True if any match is a secret, also a guessable one and one that looks like a placeholder."""
     has_fixed_start: bool = True
     """True if the secret begins with the literal: then it is also found inside base64 and hex."""
     examples: tuple[str, ...] = ()
@@ -74,8 +80,13 @@ class SecretPattern:
 
     def _checked(self, found: re.Match[str]) -> Iterator[PatternMatch]:
         start, stop = found.span("secret" if "secret" in self.shape.groupindex else 0)
-        if stop > start and (self.may_be_guessable or not is_guessable(found.string[start:stop])):
+        secret = found.string[start:stop]
+        if secret and (self.may_be_guessable or not _is_public(secret)):
             yield PatternMatch(start, stop, found.end() == len(found.string))
+
+
+def _is_public(secret: str) -> bool:
+    return is_guessable(secret) or _PLACEHOLDER.search(secret[:_CHECKED_CHARS]) is not None
 
 
 def _fill(length: int, alphabet: str = _LETTERS) -> str:
@@ -138,12 +149,15 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
     _token("digitalocean", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[a-f0-9]{64}", _fill(64, "a1b2c3d4e5f60987")),
     _token("groq", ("gsk_",), r"[A-Za-z0-9]{40,}+", _fill(52)),
     _token("xai", ("xai-",), r"[A-Za-z0-9]{60,}+", _fill(80)),
-    _token(
-        "jwt",
-        ("eyJ",),
-        r"[A-Za-z0-9_-]{8,}+\.(?:eyJ[A-Za-z0-9_.-]*+|[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_.-]*+)",
-        f"{_fill(20)}.{_fill(40)}.{_fill(43)}",
-        "eyJhbGciOiJIUzI1NiJ9",
+    dataclasses.replace(
+        _token(
+            "jwt",
+            ("eyJ",),
+            r"[A-Za-z0-9_-]{8,}+\.(?:eyJ[A-Za-z0-9_.-]*+|[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_.-]*+)",
+            f"{_fill(20)}.{_fill(40)}.{_fill(43)}",
+            "eyJhbGciOiJIUzI1NiJ9",
+        ),
+        decided_within=768,
     ),
     SecretPattern(
         name="aws_secret_access_key",
@@ -152,7 +166,6 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
             r"(?:secret_access_key|SECRET_ACCESS_KEY|[sS]ecretAccessKey)"
             rf"{_QUOTE}\s*+[:=]\s*+{_QUOTE}(?P<secret>[A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+])"
         ),
-        may_be_guessable=False,
         has_fixed_start=False,
         examples=(f"aws_secret_access_key = {_fill(40)}", f'{{"SecretAccessKey": "{_fill(40)}"}}'),
         counterexamples=("aws_secret_access_key = os.environ['AWS_SECRET_ACCESS_KEY']",),
@@ -192,8 +205,9 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
     SecretPattern(
         name="url_password",
         literals=("://", ":\\"),
-        shape=re.compile(r":(?:\\*+/){2}[^\s:/?#@\"'<>\\]{0,128}+:(?P<secret>[^\s:/?#@\"'<>{}$*\\]{6,256}+)@"),
-        may_be_guessable=False,
+        shape=re.compile(
+            r":(?:\\*+/){2}[^\s:/?#@\"'<>\\]{0,128}+:(?P<secret>(?!\$[A-Za-z_(])[!$-.0-;=A-\[\]-~@]{6,256})@(?=[A-Za-z0-9\[_.-])"
+        ),
         has_fixed_start=False,
         examples=(
             f"postgresql://app:{_fill(16)}@db.example:5432/app",
@@ -211,7 +225,6 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         shape=re.compile(
             r"%3[Aa]%2[Ff]%2[Ff](?:[A-Za-z0-9._~-]|%2[0-9Bb]){0,128}+%3[Aa](?P<secret>(?:[A-Za-z0-9._~+!*()-]|%(?!40|3[Aa]|2[Ff])){6,256}+)%40"
         ),
-        may_be_guessable=False,
         has_fixed_start=False,
         examples=(f"url=postgresql%3A%2F%2Fapp%3A{_fill(16)}%40db.example%3A5432",),
         counterexamples=("url=https%3A%2F%2Fexample.com%3A8080%2F%40scope",),
@@ -223,7 +236,6 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
             rf"(?i:uthorization){_QUOTE}\s*+[:=,]\s*+{_QUOTE}(?i:bearer|basic|token|apikey|api-key)(?:\s|%20|\+)++"
             r"(?P<secret>[A-Za-z0-9._~+/=%-]{12,}+)"
         ),
-        may_be_guessable=False,
         has_fixed_start=False,
         examples=(f"Authorization: Bearer {_fill(24)}", f'{{"authorization": "Basic {_fill(24)}=="}}'),
         counterexamples=(
@@ -244,7 +256,7 @@ def compile_pattern(expression: str) -> SecretPattern:
         raise ValueError(f"{expression!r} is none") from error
     if shape.search("") is not None:
         raise ValueError(f"{expression!r} matches an empty text")
-    return SecretPattern(name=expression, literals=(), shape=shape, has_fixed_start=False)
+    return SecretPattern(name=expression, literals=(), shape=shape, may_be_guessable=True, has_fixed_start=False)
 
 
 def _quiet_options() -> object:

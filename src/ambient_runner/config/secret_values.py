@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config.settings import Settings, TracingSettings
 
-__all__ = ["MIN_SECRET_LENGTH", "TOKEN_CHARS", "TOKEN_RUN", "is_secret_name", "with_secrets"]
+__all__ = ["MIN_SECRET_LENGTH", "TOKEN_CHARS", "TOKEN_RUN", "is_secret_name", "url_passwords", "with_secrets"]
 
 MIN_SECRET_LENGTH = 8
 TOKEN_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&*+-./:=?@\\^_~"  # noqa: S105
@@ -28,7 +28,7 @@ TOKEN_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$
 TOKEN_RUN = re.compile(rf"[{re.escape(TOKEN_CHARS)}]{{{MIN_SECRET_LENGTH},}}+")
 """A run that is found in a stream however its text is split into deltas."""
 _SECRET_SUFFIXES = (
-    *("_KEY", "_TOKEN", "_SECRET", "_CREDENTIALS", "_PAT", "_DSN", "_ACCESS_KEY_ID"),
+    *("_KEY", "_TOKEN", "_SECRET", "_CREDENTIALS", "_PAT", "_DSN", "_PASS", "_PASSPHRASE", "_ACCESS_KEY_ID"),
     *("PASSWORD", "PASSWD", "PWD", "APIKEY"),
 )
 _WORKING_DIRECTORIES = frozenset({"PWD", "OLDPWD"})
@@ -97,13 +97,22 @@ def _variable_secrets(environ: Mapping[str, str], names: Collection[str]) -> Ite
         if _is_secret_variable(name, value, names):
             yield value
         else:
-            for found in find_pattern_values(value):
-                yield from (found, unquote(found))
+            yield from url_passwords(value)
+            yield from find_pattern_values(value)
 
 
 def _store_passwords(store: str) -> set[str]:
     password = urlsplit(store).password
     return {password, unquote(password)} if password else set()
+
+
+def url_passwords(value: str) -> set[str]:
+    """Return the password of a URL, as it is written and decoded; nothing for a guessable one and for any other text."""
+    try:
+        password = urlsplit(value.strip()).password or ""
+    except ValueError:
+        return set()
+    return set() if is_guessable(password) else {password, unquote(password)}
 
 
 def _agent_secrets(settings: Settings) -> set[str]:

@@ -395,6 +395,22 @@ def test_a_repeated_character_inside_a_long_secret_is_not_replaced_elsewhere() -
     assert redactor.redact_text(f"<{secret}>") == "<[redacted]>"
 
 
+def test_no_guess_at_the_next_character_of_a_long_secret_is_answered() -> None:
+    """A match was extended as far as the text equalled the secret: who knew a part of it read the rest character by character."""
+    secret = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=300))
+    redactor = Redactor([secret])
+    for known in range(40, 290, 7):
+        right, wrong = secret[: known + 1], secret[:known] + ("!" if secret[known] != "!" else "?")
+        shown = [redactor.redact_text(f"{guess}|") for guess in (right, wrong)]
+        assert len(shown[0]) == len(shown[1])
+    assert redactor.redact_text(f"<{secret}>") == f"<{REDACTED}>"
+
+
+def test_a_number_that_is_a_secret_is_replaced() -> None:
+    redactor = Redactor(["83910274658391027"])
+    assert redactor.redact_value({"k": [83910274658391027, 5, True]}) == {"k": [REDACTED, 5, True]}
+
+
 def test_a_key_file_does_not_cost_quadratic_time() -> None:
     lines = ("".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=64)) for seed in range(400))
     tracemalloc.start()

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from ambient_runner.config import MIN_SECRET_LENGTH, find_pattern_values, is_guessable, is_secret_name
+from ambient_runner.config import MIN_SECRET_LENGTH, find_pattern_values, is_guessable, is_secret_name, url_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,11 @@ _SCHEME = re.compile(r"(?:bearer|basic|token)\s+(\S+)", re.IGNORECASE)
 _DOTENV = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\n#]*))", re.MULTILINE
 )
+_CONNECTION_SECRET = re.compile(
+    r"(?:(?:password|passwd|pwd|secret|(?:account|access)_?key)\s*=\s*|^[^\s:@/]+:(?=[^@\s]+@\w*\())([^;\s@]+)",
+    re.IGNORECASE,
+)
+"""The secret of a connection string: of libpq, ODBC, Azure, and Go's `user:password@tcp(host)`."""
 _PEM_BODY = re.compile(r"-----BEGIN [A-Z0-9 ]+-----\s*([A-Za-z0-9+/=\s]+)-----END")
 _PUBLIC = re.compile(r"[a-z][a-z0-9+.-]*://\S*|[^@\s]+@[^@\s]+\.[a-z]{2,}", re.IGNORECASE)
 """URLs and addresses: a credential file names its server and its account."""
@@ -53,9 +58,11 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
             lines = body.split()
             yield from ("".join(lines), *(line for line in lines[:_MAX_PEM_LINES] if len(line) >= _MIN_PEM_LINE))
         return
+    yield from url_passwords(value)
     for found in find_pattern_values(value):
         yield from (found, unquote(found))
     yield from (match[1] for match in [_SCHEME.fullmatch(value)] if match)
+    yield from (found for found in _CONNECTION_SECRET.findall(value) if not is_guessable(found))
 
 
 def _json_members(value: str) -> list[tuple[str, str]] | None:

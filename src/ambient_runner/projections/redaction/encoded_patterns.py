@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EncodedLiteral", "encoded_literals"]
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]++")
-_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})++")
+_BASE64, _HEX = "[A-Za-z0-9+/_-]", "(?:[0-9A-Fa-f]{2})"
+_WINDOW_GROWTH = 8
+"""Factor by which more is decoded of a credential that is longer than what decides that it is one."""
 _MANY_LITERALS = 64
 """Occurrences from which those in short runs are left out before any is decoded: a text may consist of literals."""
 _MIN_BYTES = 18
@@ -31,9 +32,14 @@ _TO_STANDARD = str.maketrans("-_", "+/")
 
 
 @cache
+def _compile_run(window: int, *, is_hex: bool) -> re.Pattern[str]:
+    return re.compile(f"{_HEX}{{1,{window // 2}}}+" if is_hex else f"{_BASE64}{{1,{window}}}+")
+
+
+@cache
 def _compile_long_run(literal: str, *, is_hex: bool) -> re.Pattern[str]:
     """Return an expression for the literal in a run that is long enough for a credential. Occurrences may overlap."""
-    alphabet, length = ("[0-9A-Fa-f]", 2 * _MIN_BYTES) if is_hex else ("[A-Za-z0-9+/_-]", _MIN_BYTES * 8 // 6)
+    alphabet, length = ("[0-9A-Fa-f]", 2 * _MIN_BYTES) if is_hex else (_BASE64, _MIN_BYTES * 8 // 6)
     rest = f"{re.escape(literal[1:])}{alphabet}{{{max(0, length - len(literal))}}}"
     return re.compile(f"{re.escape(literal[0])}(?={rest})")
 
@@ -46,30 +52,39 @@ class EncodedLiteral(NamedTuple):
     bytes_before: int | None
 
     def find_at(self, text: str, literal_starts: Sequence[int]) -> Iterator[Span]:
-        """Yield the encoded credentials of a text in which the literal was found at these positions, in order.
-
-        A run of base64 or hex is decoded once for each way in which it can be divided into groups.
-        """
-        is_hex = self.bytes_before is None
-        alphabet, group = (_HEX, 2) if is_hex else (_BASE64, 4)
-        decoded_until: dict[int, int] = {}
+        """Yield the encoded credentials of a text in which the literal was found at these positions, in order."""
         if len(literal_starts) > _MANY_LITERALS:
-            long_runs = _compile_long_run(self.text, is_hex=is_hex).finditer(text, literal_starts[0])
+            long_runs = _compile_long_run(self.text, is_hex=self.is_hex).finditer(text, literal_starts[0])
             literal_starts = [found.start() for found in long_runs]
+        stop = 0
         for at in literal_starts:
             start = at - chars_before(self.bytes_before or 0)
-            run = alphabet.match(text, start) if start >= decoded_until.get(start % group, 0) else None
-            if run is not None:
-                decoded_until[start % group] = run.end()
-                data = bytes.fromhex(run[0]) if is_hex else _decode_base64(run[0])
-                yield from self._find_in(data, run, 2 if is_hex else 4 / 3)
+            if start >= stop and (span := self._match_at(text, start)):
+                stop = span.stop
+                yield span
 
-    def _find_in(self, data: bytes, run: re.Match[str], width: float) -> Iterator[Span]:
-        """`width` is the number of characters of a byte."""
-        is_last = run.end() == len(run.string)
-        for start, stop, is_open in self.pattern.find_from(data.decode("latin-1"), self.bytes_before or 0):
-            last = run.start() + math.ceil(stop * width)
-            yield Span(run.start() + int(start * width), last, self.pattern if is_last and is_open else None)
+    @property
+    def is_hex(self) -> bool:
+        return self.bytes_before is None
+
+    def _match_at(self, text: str, start: int) -> Span | None:
+        """Return the credential whose group of bytes begins at `start`."""
+        width, first = (2, 0) if self.bytes_before is None else (4 / 3, self.bytes_before)
+        window = math.ceil(self.pattern.decided_within * width)
+        while True:
+            run = _compile_run(window, is_hex=self.is_hex).match(text, start)
+            if run is None:
+                return None
+            data = bytes.fromhex(run[0]) if self.is_hex else _decode_base64(run[0])
+            found = next(self.pattern.find_at(data.decode("latin-1"), (first,)), None)
+            if found is None:
+                return None
+            if not found.is_open or len(run[0]) < window - 1:
+                break
+            window *= _WINDOW_GROWTH  # It goes on.
+        stop = start + math.ceil(found.stop * width)
+        is_open = found.is_open and run.end() == len(text)
+        return Span(start + int(found.start * width), stop, self.pattern if is_open else None)
 
 
 def encoded_literals(pattern: SecretPattern) -> Iterator[EncodedLiteral]:
@@ -85,7 +100,5 @@ def encoded_literals(pattern: SecretPattern) -> Iterator[EncodedLiteral]:
 
 def _decode_base64(run: str) -> bytes:
     """Decode base64 or base64url without padding. The bits of an incomplete last byte are lost."""
-    rest = len(run) % 4
-    return base64.b64decode(
-        (run[: -1 if rest == 1 else None] + "==="[: -len(run) % 4] * (rest != 1)).translate(_TO_STANDARD)
-    )
+    whole = run[:-1] if len(run) % 4 == 1 else run
+    return base64.b64decode((whole + "=" * (-len(whole) % 4)).translate(_TO_STANDARD))

@@ -1,8 +1,8 @@
 """Needles: the short strings that are searched for, and the longer text around each that is secret with it.
 
-A form of up to 64 characters is a needle itself. Of a longer one, a piece every 256 characters is, and a match is extended as far as the
-text equals the form: a key file of 100 KB costs no more than its pieces. Deltas are cut between tokens (`held_deltas.py`), so of a form
-with other characters the token runs are needles too: they are found in a stream however it is split.
+A form of up to 64 characters is a needle itself. Of a longer one, a piece every 256 characters is, and a match is extended by blocks as
+far as the text equals the form: a key file of 100 KB costs no more than its pieces. Deltas are cut between tokens (`held_deltas.py`), so of
+a form with other characters the token runs are needles too: they are found in a stream however it is split.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from ambient_runner.config import MIN_SECRET_LENGTH
 from ambient_runner.projections.redaction.held_deltas import Delta, HeldDeltas
 from ambient_runner.projections.redaction.secrets import Secrets
-from ambient_runner.projections.redaction.spans import merge_spans, replace_spans
+from ambient_runner.projections.redaction.spans import REDACTED, merge_spans, replace_spans
 from ambient_runner.protocol.events import (
     BaseEvent,
     MessagesSnapshot,
@@ -155,6 +156,8 @@ class Redactor:
         return self._redact_struct(event, type_of(event))
 
     def _redact_string(self, text: str, counted: str) -> str:
+        if len(text) < MIN_SECRET_LENGTH:
+            return text
         spans = merge_spans(self._secrets.find_spans(text))
         if not spans:
             return text
@@ -174,8 +177,11 @@ class Redactor:
                 return [self._redact_any(item, counted) for item in cast("Sequence[Any]", value)]
             case msgspec.Struct():
                 return self._redact_struct(value, counted)
-            case None | bool() | int() | float():
+            case None | bool() | float():
                 return value
+            case int():
+                digits = str(value)
+                return value if self._redact_string(digits, counted) == digits else REDACTED
             case _:
                 plain = _to_json_value(value)
                 return value if plain is value else self._redact_any(plain, counted)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
 
+from ambient_runner.config import TOKEN_CHARS
 from ambient_runner.projections.redaction.encoded_patterns import EncodedLiteral, encoded_literals
 from ambient_runner.projections.redaction.needles import MAX_NEEDLE_LENGTH, Needle, build_needles
 from ambient_runner.projections.redaction.spans import Span
@@ -24,7 +25,8 @@ __all__ = ["SecretSearch"]
 
 _CHUNK_CHARS = 1 << 18
 """Characters that are searched at once: every match of a chunk is an object."""
-_COMPARED_CHARS = 64
+_BLOCK_CHARS = 32
+"""Characters of a long value that are compared at once."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -95,26 +97,51 @@ def _pattern_spans(pattern: SecretPattern, matches: Iterable[PatternMatch]) -> I
 
 
 def _extend_match(text: str, start: int, stop: int, needle: Needle, covered: dict[str, int]) -> Iterator[Span]:
-    """Yield the match of a needle, extended as far as the text equals the form that the needle is a part of.
+    """Yield the match of a needle, extended block by block as far as the text equals the form that the needle is a part of.
 
-    `covered` has the end of the last match of each form: text before it is not compared again.
+    A block is all or nothing: a match that grew by single characters would tell which guess is right. The rest of a token around the blocks
+    is covered whatever it is, up to the length of a block: it may be a part of the next one. `covered` has the end of the last match of
+    each form: text before it is not compared again.
     """
-    form, offset = needle.form, needle.offset
-    done = covered.get(form, 0)
-    if stop <= done:
+    if stop <= covered.get(needle.form, 0):
         return
-    after = offset + stop - start
-    while stop < len(text) and after < len(form):
-        step = min(_COMPARED_CHARS, len(text) - stop, len(form) - after)
-        if text[stop : stop + step] != form[after : after + step]:
-            if text[stop] != form[after]:
-                break
-            step = 1
-        stop, after = stop + step, after + step
-    while start > done and offset > 0 and text[start - 1] == form[offset - 1]:
-        start, offset = start - 1, offset - 1
-    covered[form] = stop
+    shift = start - needle.offset  # Position in the text of the form's first character.
+    last_block = (len(needle.form) - 1) // _BLOCK_CHARS
+    block = (needle.offset + stop - start - 1) // _BLOCK_CHARS
+    while block <= last_block and (reached := _match_block(text, shift, needle.form, block)):
+        stop = max(stop, reached[1])
+        block += 1
+    block = needle.offset // _BLOCK_CHARS
+    while (
+        block >= 0
+        and start > covered.get(needle.form, 0)
+        and (reached := _match_block(text, shift, needle.form, block))
+    ):
+        start = min(start, reached[0])
+        block -= 1
+    covered[needle.form] = stop
+    if len(needle.form) > MAX_NEEDLE_LENGTH:
+        start, stop = _cover_token(text, start, stop, shift, len(needle.form))
     yield Span(start, stop)
+
+
+def _cover_token(text: str, start: int, stop: int, form_start: int, length: int) -> tuple[int, int]:
+    """Return a match with the rest of the token that it is in, unless it is the beginning or the end of the form."""
+    if stop < form_start + length:
+        after = text[stop : stop + _BLOCK_CHARS]
+        stop += len(after) - len(after.lstrip(TOKEN_CHARS))
+    if start > form_start:
+        before = text[max(0, start - _BLOCK_CHARS) : start]
+        start -= len(before) - len(before.rstrip(TOKEN_CHARS))
+    return start, stop
+
+
+def _match_block(text: str, shift: int, form: str, block: int) -> tuple[int, int] | None:
+    """Return the part of the text that equals a block of the form. The last block has as many characters as the others."""
+    first = max(0, min(block * _BLOCK_CHARS, len(form) - _BLOCK_CHARS))
+    content = form[first : first + _BLOCK_CHARS]
+    start = shift + first
+    return (start, start + len(content)) if start >= 0 and text.startswith(content, start) else None
 
 
 def _replace_surrogates(text: str) -> str:
