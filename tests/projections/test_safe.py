@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +287,18 @@ def test_an_interrupt_is_as_asked_and_hides_arguments_also_where_its_texts_quote
     }
     assert interrupt.response_schema == {"type": "object"}
     assert safe(end, transfer="arguments") == [end]
+
+
+@pytest.mark.parametrize("quote", [repr, json.dumps, str])
+@pytest.mark.parametrize("key", ["args", "input", "parameters", "kwargs"])
+def test_arguments_are_hidden_also_where_a_text_quotes_them_escaped(key: str, quote: Callable[[str], str]) -> None:
+    command = 'psql -c "select 1"\necho it\'s HIDDEN'
+    request = {"name": "shell", key: {"command": command}, "description": f"Args: {{'command': {quote(command)}}}"}
+    asked = Interrupt(
+        id="i", reason="tool_call", message=f"Run {quote(command)}?", metadata={"action_requests": [request]}
+    )
+    [shown] = safe(RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[asked])))
+    assert b"HIDDEN" not in encode_event(shown)
 
 
 def test_a_question_to_a_person_stays_as_it_was_asked() -> None:

@@ -24,6 +24,8 @@ from ambient_runner.errors import (
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.ledger.records import RUNTIME, Checkpoint, Fact
 from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.projections.safe_interrupts import HIDDEN_TEXT
+from ambient_runner.projections.summaries import summarize_value, summary_as_text
 from ambient_runner.projections.thread_view import INPUT, RUN_OWNER
 from ambient_runner.protocol import events as e
 from ambient_runner.runs.approvals import has_same_arguments, record_arguments
@@ -192,6 +194,23 @@ async def test_edited_arguments_with_the_placeholder_of_a_redacted_value_are_ref
         given = {"approved": True, "editedArgs": {"to": "bob", "token": "new"}}
         events = await run_once(runner, resume=[answer(question, given)])
     assert isinstance(events[-1], e.RunFinished)
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    [
+        summarize_value(ARGUMENTS, "tool_arguments"),
+        {"to": summary_as_text(summarize_value(ARGUMENTS, "tool_arguments"))},
+        {"to": HIDDEN_TEXT},
+    ],
+    ids=["summary", "summary in a text", "sentence"],
+)
+async def test_what_the_audience_safe_sees_of_arguments_is_no_edit_of_them(placeholder: dict[str, Any]) -> None:
+    """A form that was filled in with what was shown made the agent execute the summary."""
+    async with runner_of(payer()) as runner:
+        question = await ask(runner)
+        with pytest.raises(ArgumentsWithheld):
+            await runner.start(request(resume=[answer(question, {"approved": True, "editedArgs": placeholder})]))
 
 
 async def test_the_digest_covers_what_the_redactor_removes() -> None:

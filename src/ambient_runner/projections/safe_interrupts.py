@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
     from ambient_runner.projections.exposure import ExposureRules
     from ambient_runner.protocol.events import Interrupt
 
-__all__ = ["safe_interrupt"]
+__all__ = ["HIDDEN_TEXT", "safe_interrupt"]
 
-_ARGUMENT_KEYS = ("args", "arguments", "toolArguments", "tool_input", "toolInput")
+_ARGUMENT_KEYS = ("args", "arguments", "input", "kwargs", "parameters", "toolArguments", "tool_input", "toolInput")
 _NAME_KEYS = ("name", "action", "tool", "toolName", "tool_name")
 _MIN_QUOTED_LENGTH = 4
 """Characters of an argument from which on a text that contains it is taken to quote it."""
-_HIDDEN_TEXT = "The arguments of this call are not shown to you."
+HIDDEN_TEXT = "The arguments of this call are not shown to you."
 
 
 def safe_interrupt(interrupt: Interrupt, rules: ExposureRules) -> Interrupt:
@@ -55,7 +56,7 @@ def _hide_arguments(value: Any, rules: ExposureRules, quoted: set[str]) -> Any:
 def _hide_quotes(value: Any, quoted: set[str]) -> Any:
     match value:
         case str() if any(text in value for text in quoted):
-            return _HIDDEN_TEXT
+            return HIDDEN_TEXT
         case list():
             return [_hide_quotes(item, quoted) for item in cast("list[Any]", value)]
         case dict():
@@ -67,7 +68,7 @@ def _hide_quotes(value: Any, quoted: set[str]) -> Any:
 def _texts_in(value: Any) -> Iterable[str]:
     match value:
         case str() if len(value) >= _MIN_QUOTED_LENGTH:
-            yield value
+            yield from (value, repr(value)[1:-1], json.dumps(value)[1:-1])
         case int() | float() if not isinstance(value, bool) and len(str(value)) >= _MIN_QUOTED_LENGTH:
             yield str(value)
         case list():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, cast
 
 import msgspec
 
-__all__ = ["Reason", "summarize_text", "summarize_value", "summary_as_text"]
+__all__ = ["Reason", "quotes_summary", "summarize_text", "summarize_value", "summary_as_text"]
 
 Reason = Literal[
     "tool_arguments", "tool_result", "run_input", "run_output", "subagent_output", "custom_event", "activity"
@@ -17,6 +18,9 @@ _MAX_KEYS = 32
 _MAX_KEY_LENGTH = 64
 _MAX_PARSED_BYTES = 1 << 20
 """Longer texts are not parsed for their keys."""
+
+_SUMMARY_TEXT = re.compile(r'"redacted"\s*:\s*true\s*,\s*"reason"|"reason"[^{}]*"redacted"\s*:\s*true')
+"""A summary, also with its members in another order."""
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -43,6 +47,11 @@ def summarize_text(text: str, reason: Reason) -> dict[str, Any]:
 def summary_as_text(summary: dict[str, Any]) -> str:
     """Return a summary as JSON text, for fields that hold text."""
     return msgspec.json.encode(summary).decode()
+
+
+def quotes_summary(text: str) -> bool:
+    """Return True if JSON text contains a summary, as an object or inside a string."""
+    return _SUMMARY_TEXT.search(text.replace("\\", "")) is not None
 
 
 def _summary(reason: Reason, kind: str, size: int, keys: list[str] | None) -> dict[str, Any]:

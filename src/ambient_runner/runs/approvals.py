@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from ambient_runner.errors import ArgumentsChanged, ArgumentsWithheld
 from ambient_runner.projections.json_values import canonical_json, parse_or_text
 from ambient_runner.projections.redaction import REDACTED
+from ambient_runner.projections.safe_interrupts import HIDDEN_TEXT
+from ambient_runner.projections.summaries import quotes_summary
 from ambient_runner.protocol.events import AssistantMessage, Custom, Interrupted, RunFinished
 from ambient_runner.runs.run import RunAttribute, current_run_or_none
 
@@ -114,7 +116,7 @@ def check_answers(view: ThreadView, accepted: AcceptedInput) -> None:
             raise ArgumentsChanged
         if not all(asked.has_shown(call.function.arguments) for call in calls):
             raise ArgumentsChanged
-        if REDACTED in canonical_json(_edited_calls(entry.payload)) and _is_redacted(asked.interrupt, calls):
+        if _has_placeholder(canonical_json(_edited_calls(entry.payload)), asked.interrupt, calls):
             raise ArgumentsWithheld(
                 "The edited arguments contain a value that was not shown. Send your own value for it."
             )
@@ -189,6 +191,11 @@ def _calls_of(interrupt: Interrupt, messages: Sequence[Message]) -> Iterator[Too
     for message in messages:
         if interrupt.tool_call_id and isinstance(message, AssistantMessage):
             yield from (call for call in message.tool_calls or () if call.id == interrupt.tool_call_id)
+
+
+def _has_placeholder(edited: str, interrupt: Interrupt, calls: Sequence[ToolCall]) -> bool:
+    """Return True if edited arguments contain what stands for a value that was not shown: redacted, or only summarized."""
+    return quotes_summary(edited) or HIDDEN_TEXT in edited or (REDACTED in edited and _is_redacted(interrupt, calls))
 
 
 def _is_redacted(interrupt: Interrupt, calls: Sequence[ToolCall]) -> bool:
