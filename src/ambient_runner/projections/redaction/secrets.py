@@ -19,7 +19,7 @@ __all__ = ["Secrets"]
 
 _LARGE_VALUE = 1024
 """Characters from which a value has a search of its own, which is not made again when others are added."""
-_MAX_SEARCHES = 256
+_MAX_SEARCHES = 32
 """Searches that are kept for when their values are added again: each run of a person adds the same."""
 
 
