@@ -143,6 +143,12 @@ def test_metadata_of_a_delta_is_sent_although_its_text_belongs_to_a_secret() -> 
     assert fed(Redactor([SECRET]), [first, second, end]) == [text(REDACTED), text("", metadata={"k": REDACTED}), end]
 
 
+def test_metadata_of_a_held_delta_is_redacted_when_plain_ones_release_it() -> None:
+    redactor = Redactor([SECRET])
+    assert fed(redactor, [text("a "), text("so", metadata={"k": SECRET})]) == [text("a ")]
+    assert redactor.feed_deltas([text(" b ")]) == [text("so", metadata={"k": REDACTED}), text(" b ")]
+
+
 def test_a_secret_longer_than_any_window_is_held_whole() -> None:
     secret = "".join(chr(97 + i % 26) + str(i) for i in range(200))
     events = [*(text(char) for char in secret), TextMessageEnd(message_id="m")]

@@ -7,7 +7,6 @@ released whole, as they came, because clients show them as they come; of a long 
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -52,10 +51,10 @@ def held_start(text: str) -> int:
 class HeldDeltas(Generic[_D]):
     """The deltas of one message or call that were not released, and what is known of the text before them."""
 
-    __slots__ = ("_context", "_covered", "_deltas", "_open_pattern", "_text", "replacement_count")
+    __slots__ = ("_context", "_covered", "_deltas", "_open_pattern", "_text", "is_plain", "replacement_count")
 
     def __init__(self) -> None:
-        self._deltas: deque[_D] = deque()
+        self._deltas: list[_D] = []
         self._text = ""
         """The text of the held deltas."""
         self._context = ""
@@ -64,35 +63,40 @@ class HeldDeltas(Generic[_D]):
         """Characters at the start of the held text that belong to a secret whose replacement was sent."""
         self._open_pattern: SecretPattern | None = None
         """The pattern of the secret that the released text ends in, if more text may belong to it."""
+        self.is_plain = True
+        """False if a delta has had more than its id and text."""
         self.replacement_count = 0
 
     def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Add deltas. Return those that may be sent now, with secrets replaced."""
         self._text += "".join([delta.delta for delta in deltas])
-        self._deltas.extend(deltas)
-        return self._release(list(self._take_until(held_start(self._text))), secrets)
+        self._deltas += deltas
+        return self._release(self._take_until(held_start(self._text)), secrets)
 
     def flush(self, secrets: Secrets) -> list[_D]:
         """Return all held deltas: the message has ended."""
-        deltas = list(self._deltas)
-        self._deltas.clear()
+        deltas, self._deltas = self._deltas, []
         return self._release(deltas, secrets)
 
-    def _take_until(self, cut: int) -> Iterator[_D]:
-        """Remove and yield the deltas before `cut`, and the part before it of the delta that contains it, if that part is long."""
-        while self._deltas and len(self._deltas[0].delta) <= cut:
-            cut -= len(self._deltas[0].delta)
-            yield self._deltas.popleft()
-        if cut >= _CUT_CHARS:
-            long = self._deltas[0]
-            self._deltas[0] = replace(long, delta=long.delta[cut:], metadata=None, raw_event=None)
-            yield replace(long, delta=long.delta[:cut])
+    def _take_until(self, cut: int) -> list[_D]:
+        """Remove and return the deltas before `cut`, and the part before it of the delta that contains it, if that part is long."""
+        kept, start = len(self._deltas), len(self._text)
+        while kept and start > cut:  # From the end: nearly all are released.
+            kept -= 1
+            start -= len(self._deltas[kept].delta)
+        taken, self._deltas = self._deltas[:kept], self._deltas[kept:]
+        if cut - start >= _CUT_CHARS:
+            long, length = self._deltas[0], cut - start
+            self._deltas[0] = replace(long, delta=long.delta[length:], metadata=None, raw_event=None)
+            taken.append(replace(long, delta=long.delta[:length]))
+        return taken
 
     def _release(self, deltas: list[_D], secrets: Secrets) -> list[_D]:
         """Return the first deltas of the held text with secrets replaced. A delta that is part of one keeps no text."""
         if not deltas:
             return deltas
-        text, stop = self._text, sum([len(delta.delta) for delta in deltas])
+        text = self._text
+        stop = len(text) - sum([len(delta.delta) for delta in self._deltas])
         covered = self._find_covered(text, stop, secrets)
         self._context = (self._context + text[max(0, stop - _CONTEXT_CHARS) : stop])[-_CONTEXT_CHARS:]
         self._text = text[stop:]

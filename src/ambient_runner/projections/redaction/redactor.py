@@ -87,7 +87,7 @@ class Redactor:
         if self._secrets.is_empty:
             return list(deltas)
         self._forget_clean_ids()
-        return self._feed_stream((_TEXT, deltas[0].message_id), deltas)
+        return self._feed_stream((_TEXT, deltas[0].message_id), deltas, are_plain=True)
 
     def flush(self) -> list[Event]:
         """Return everything held back, as deltas of its messages and calls. They stay open."""
@@ -110,10 +110,12 @@ class Redactor:
                 key = (_TEXT, event.message_id)
         return self._feed_stream(key, (event,))
 
-    def _feed_stream(self, key: tuple[str, str], deltas: Sequence[_D]) -> list[_D]:
+    def _feed_stream(self, key: tuple[str, str], deltas: Sequence[_D], *, are_plain: bool = False) -> list[_D]:
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = HeldDeltas[Any]()
+        if not are_plain and any(map(_has_other_fields, deltas)):
+            stream.is_plain = False
         return self._release(key, stream, stream.feed(deltas, self._secrets))
 
     def _release(self, key: tuple[str, str], stream: HeldDeltas[_D], released: list[_D]) -> list[_D]:
@@ -125,7 +127,7 @@ class Redactor:
             stream.replacement_count = 0
             released = [delta for delta in released if delta.delta or delta.metadata is not None]
         name = key[1]
-        if name in self._clean_ids and not any(map(_has_other_fields, released)):
+        if stream.is_plain and name in self._clean_ids:
             return released
         return [self._redact_extras(delta, name) for delta in released]
 
