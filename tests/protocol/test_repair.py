@@ -317,6 +317,12 @@ def test_an_id_that_no_client_could_send_back_is_replaced_with_every_reference(o
     ]
 
 
+@pytest.mark.parametrize("odd", ["sekret-" * 50, "sekret\nsekret"])
+def test_nothing_is_kept_of_an_id_that_is_replaced_because_half_a_secret_is_not_found(odd: str) -> None:
+    emitted, _ = repair(*text(odd, "x"), *call(odd, parent=odd), result(odd))
+    assert not any(b"sekret" in e.encode_event(event) for event in emitted)
+
+
 def test_a_long_id_that_is_taken_stays_one_that_clients_may_send() -> None:
     taken = "m" * 256
     start, *_ = repair(*text(taken, "x"), known=[taken])[0]

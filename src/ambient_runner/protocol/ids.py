@@ -29,17 +29,17 @@ MessageKind = Literal["text", "reasoning", "result", "activity"]
 
 MAX_ID_LENGTH = 256
 CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_TRUNCATED_LENGTH = 200
-"""Characters kept of an invalid id, before the digest."""
 _SUFFIX = re.compile(r"~[1-9][0-9]*\Z")
 
 
 def client_safe_id(id: str) -> str:  # noqa: A002
-    """Return the id if a client may send it, else a valid id derived from it. Deterministic."""
+    """Return the id if a client may send it, else a valid id derived from it. Deterministic.
+
+    Nothing is kept of an invalid id: redaction comes later, and would not find a secret that was cut or of which characters were replaced.
+    """
     if 1 <= len(id) <= MAX_ID_LENGTH and not CONTROL_CHARS.search(id):
         return id
-    digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{CONTROL_CHARS.sub('_', id[:_TRUNCATED_LENGTH])}~{digest}"
+    return f"id-{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def original_id(id: str) -> str:  # noqa: A002
