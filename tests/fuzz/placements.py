@@ -13,19 +13,8 @@ from ambient_runner.protocol.events import RunAgentInput
 from tests.fuzz.event_slots import EVENT_TEMPLATES, SLOT, fill_template, slot_name, struct_templates
 from tests.fuzz.planted_secrets import CLASSES, Planted, plant_secret
 
-__all__ = ["MODEL_FIELDS", "NOT_YET_COVERED", "Placement", "place_secret", "split_text"]
+__all__ = ["MODEL_FIELDS", "Placement", "place_secret", "split_text"]
 
-NOT_YET_COVERED: frozenset[tuple[str, str]] = frozenset(
-    {
-        *(("granted", place) for place in ("input", "demo", "patch", "feedback")),
-        *(("structured", place) for place in ("input", "demo", "patch", "feedback")),
-        *(("rotated", place) for place in ("event", "log", "exception", "input", "demo", "patch", "feedback", "model")),
-    }
-)
-"""Classes and places that need credentials to be granted before a run's first entry, and to stay known after the run.
-
-A structured credential is then one of the environment instead of a granted one.
-"""
 _PLACES = {
     "demo": ("demo", "demo", "input", "patch", "feedback"),
     "agui": (*("event",) * 12, "log", "exception", "input", "input", "input", "patch", "feedback"),
@@ -68,20 +57,17 @@ def place_secret(seed: int, agent: str, index: int) -> Placement:
     rng = Random(f"{seed}/{agent}/{index}")
     while True:
         secret_class, place = rng.choice(CLASSES), rng.choice(_PLACES.get(agent, _MODEL_PLACES))
-        is_covered = (secret_class, place) not in NOT_YET_COVERED
-        if is_covered or secret_class == "structured":
-            planted = plant_secret(rng, secret_class)
-            source = _source_of(rng, secret_class, is_covered=is_covered)
-            if placement := _place(rng, index, agent, planted, source, place):
-                return placement
+        planted = plant_secret(rng, secret_class)
+        if placement := _place(rng, index, agent, planted, _source_of(rng, secret_class), place):
+            return placement
 
 
-def _source_of(rng: Random, secret_class: str, *, is_covered: bool) -> str:
+def _source_of(rng: Random, secret_class: str) -> str:
     match secret_class:
         case "pattern":
             return ""
         case "structured":
-            return rng.choice(["env", "granted"]) if is_covered else "env"
+            return rng.choice(["env", "granted"])
         case _:
             return secret_class
 
