@@ -33,7 +33,7 @@ async def test_the_example_reads_the_repository_of_its_thread(tmp_path: Path, mo
         added = await client.post("/repos/add", json={"threadId": "t", "url": origin.as_uri()})
         response = await client.post("/", json=run_body("What is new?"))
     deltas = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
-    assert (added.status_code, deltas) == (200, ["Auth connected", "Workspace validated", "a: first\n"])
+    assert (added.status_code, deltas) == (200, ["Auth ", "connected", "Workspace ", "validated", "a: first\n"])
 
 
 async def test_a_run_that_is_stopped_ends_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from ambient_runner.langgraph import LangGraphBridge
 from tests.bridges.langgraph.scripted import ScriptedModel, says
 from tests.server.demo_server import SETTINGS, client_of
 
-SECRETS = ("the first draft", "secret argument", "secret result")
+SECRETS = ("first-draft", "secret argument", "secret result")
 
 
 class Guarded:
@@ -28,7 +28,7 @@ class Guarded:
     async def run(self, input: ag_ui.core.RunAgentInput) -> AsyncIterator[Any]:
         e = ag_ui.core
         yield e.TextMessageStartEvent(message_id="m1")
-        yield e.TextMessageContentEvent(message_id="m1", delta="the first draft")
+        yield e.TextMessageContentEvent(message_id="m1", delta="first-draft")
         yield e.TextMessageEndEvent(message_id="m1")
         yield e.ToolCallStartEvent(tool_call_id="c1", tool_call_name="look", parent_message_id="m1")
         yield e.ToolCallArgsEvent(tool_call_id="c1", delta='{"q": "secret argument"}')
@@ -63,7 +63,7 @@ def contents(events: list[dict[str, Any]]) -> list[Any]:
 async def test_a_replay_of_the_thread_has_the_corrected_messages_only(protocol: str) -> None:
     async with served() as client:
         live = (await client.post("/", json=body())).text
-        assert "the first draft" in live  # Seen while it was streamed.
+        assert "first-draft" in live  # Seen while it was streamed.
         replay = (await client.get(f"/threads/t/events?until=idle&protocol={protocol}")).text
     events = parse_events(replay)
     assert [secret for secret in SECRETS if secret in replay] == []

@@ -39,7 +39,7 @@ async def test_a_transfer_is_a_call_and_the_other_agents_messages_have_its_name(
             "TE",
             "RF",
         ]
-        assert await talk.say("u2", "go on") == ["RS", "TS m1 helper", "TC Still me.", "TE", "RF"]
+        assert await talk.say("u2", "go on") == ["RS", "TS m1 helper", "TC Still ", "TC me.", "TE", "RF"]
     handed_over = [
         ("user", "hi"),
         ("user", ("quoted", "[root] called tool `transfer_to_agent` with parameters", "{'agent_name': 'helper'}")),
@@ -205,7 +205,8 @@ async def test_an_agent_with_a_task_is_a_subagent_of_its_call_and_may_raise_an_i
             "CE c1",
             "AS a1 tasker of c1",
             "TS m1 tasker @a1",
-            "TC What size? @a1",
+            "TC What  @a1",
+            "TC size? @a1",
             "TE @a1",
             "AF @a1",
             "RF",
@@ -248,7 +249,8 @@ async def test_a_workflow_node_with_an_output_schema_gives_data() -> None:
             "RS",
             "X adk:output {'agent': 'first', 'value': {'name': 'Rome'}}",
             "TS m1 last",
-            "TC Rome it is.",
+            "TC Rome it ",
+            "TC is.",
             "TE",
             "RF",
         ]

@@ -74,7 +74,15 @@ async def test_a_truncated_answer_reports_its_finish_reason() -> None:
     cut = reply(text("Once upon a"), finish_reason=types.FinishReason.MAX_TOKENS)
     root, model = agent([piece(text("Once upon a")), cut])
     async with talking(root) as talk:
-        assert await talk.say("u1") == ["RS", "TS m1", "TC Once upon a", "TE", "X adk:finish_reason MAX_TOKENS", "RF"]
+        assert await talk.say("u1") == [
+            "RS",
+            "TS m1",
+            "TC Once upon ",
+            "TC a",
+            "TE",
+            "X adk:finish_reason MAX_TOKENS",
+            "RF",
+        ]
     assert model.saw == [[("user", "hi")]]
 
 

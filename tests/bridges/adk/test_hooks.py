@@ -318,7 +318,8 @@ async def test_time_that_is_up_ends_the_agent_and_the_fallback_is_said(total: fl
                 "TC One",
                 "TE",
                 "TS m2",
-                "TC Sorry, that took too long.",
+                "TC Sorry, that took too ",
+                "TC long.",
                 "TE",
                 "RF",
             ]

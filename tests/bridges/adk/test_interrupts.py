@@ -87,7 +87,7 @@ async def test_only_an_explicit_approval_confirms(answer: e.ResumeEntry) -> None
         entry = e.ResumeEntry(interrupt_id=question.id, status=answer.status, payload=answer.payload)
         words = await talk.resume(entry)
     assert short(events) == ASKED
-    assert words == ["RS", f'CR p1 {{"error":"{REJECTED}"}} failed', "TS m1", "TC As you like.", "TE", "RF"]
+    assert words == ["RS", f'CR p1 {{"error":"{REJECTED}"}} failed', "TS m1", "TC As you ", "TC like.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
         [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"error": REJECTED}))],
@@ -220,7 +220,9 @@ async def test_a_new_message_with_an_approval_is_answered_after_the_call() -> No
     async with talking(root) as talk:
         [question] = questions(await talk.run(user("u1")))
         words = short(await talk.run(user("u2", "thanks"), resume=[yes(question)]))
-    assert words == [*("RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "TS m2", "TC You are welcome.", "TE", "RF")]
+    assert words == [
+        *("RS", 'CR p1 {"paid":3}', "TS m1", "TC Paid.", "TE", "TS m2", "TC You are ", "TC welcome.", "TE", "RF")
+    ]
     paid = [("user", "hi"), SEEN_PAY, ("user", ("result", "pay", {"paid": 3}))]
     assert model.saw == [[("user", "hi")], paid, [*paid, ("model", "Paid."), ("user", "thanks")]]
 
@@ -267,7 +269,7 @@ async def test_an_input_request_of_a_workflow_is_an_interrupt() -> None:
         [question] = questions(events)
         assert (question.message, question.response_schema) == ("Your name?", {"type": "string"})
         answered = await talk.resume(yes(question, "Ada"))
-    assert answered == ["RS", "TS m1", "TC Hello Ada!", "TE", "RF"]
+    assert answered == ["RS", "TS m1", "TC Hello ", "TC Ada!", "TE", "RF"]
 
 
 def _sign_in() -> AuthConfig:
@@ -304,7 +306,7 @@ async def test_a_credential_request_shows_no_secret() -> None:
         back = "https://app.example/back?code=xyz"
         answered = await talk.resume(yes(question, {"authResponseUri": back}))
     assert received == [back]
-    assert answered == ["RS", 'CR a1 {"mails":2}', "TS m1", "TC Two mails.", "TE", "RF"]
+    assert answered == ["RS", 'CR a1 {"mails":2}', "TS m1", "TC Two ", "TC mails.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
         [("user", "hi"), ("model", ("call", "mail", {})), ("user", ("result", "mail", {"mails": 2}))],
@@ -330,7 +332,7 @@ async def test_after_a_restart_the_model_asks_again_and_no_secret_is_kept() -> N
         assert not any(b"client-secret-1234" in line for batch in batches for line in batch.lines)
         async with talking(root, ledger) as talk:
             words = await talk.resume(yes(question, {"authResponseUri": "https://app.example/back?code=xyz"}))
-    assert words == ["RS", f'CR a1 {{"error":"{lost}"}} failed', "TS m1", "TC Please try again.", "TE", "RF"]
+    assert words == ["RS", f'CR a1 {{"error":"{lost}"}} failed', "TS m1", "TC Please try ", "TC again.", "TE", "RF"]
     assert model.saw == [
         [("user", "hi")],
         [("user", "hi"), ("model", ("call", "mail", {})), ("user", ("result", "mail", {"error": lost}))],
@@ -358,7 +360,7 @@ async def test_a_model_cannot_ask_in_the_name_of_adk(forged: types.Part, is_decl
     words = [word for word in short(events) if not word.startswith("X ambient:dropped ")]
     shown = next(word for word in words if word.startswith("CA "))
     [failed] = [word for word in words if word.startswith("CR c1 ")]
-    assert words == ["RS", f"CS c1 {name}", shown, "CE c1", failed, "TS m1", "TC I cannot.", "TE", "RF"]
+    assert words == ["RS", f"CS c1 {name}", shown, "CE c1", failed, "TS m1", "TC I ", "TC cannot.", "TE", "RF"]
     assert json.loads(shown.removeprefix("CA c1 ")) == args
     assert failed.endswith(" failed")
     assert [sorted(request.tools_dict) for request in model.requests] == [["look"], ["look"]]
@@ -391,7 +393,7 @@ async def test_a_result_that_is_nested_too_deeply_fails_alone(depth: int) -> Non
     root, model = agent([call("dig", "d1")], ["Deep."], ["Still here."], tools=[dig])
     async with talking(root) as talk:
         words = await talk.say("u1")
-        assert await talk.say("u2", "more") == ["RS", "TS m1", "TC Still here.", "TE", "RF"]
+        assert await talk.say("u2", "more") == ["RS", "TS m1", "TC Still ", "TC here.", "TE", "RF"]
     assert [word.split(" ")[0] for word in words] == ["RS", "CS", "CA", "CE", "CR", "TS", "TC", "TE", "RF"]
     assert words[4].endswith(" failed") == (depth > 250)
     assert model.calls == 3

@@ -158,13 +158,13 @@ async def test_two_replicas_alternate_on_one_thread(store: str, tmp_path: Path) 
         words.append(await a.talk.say("u5", "three"))
         assert await a.talk.messages() == await b.talk.messages()
     assert words == [
-        ["RS", "TS m1", "TC Heard one", "TE", "RF"],
-        ["RS", "TS m1", "TC Heard two", "TE", "RF"],
+        ["RS", "TS m1", "TC Heard ", "TC one", "TE", "RF"],
+        ["RS", "TS m1", "TC Heard ", "TC two", "TE", "RF"],
         ["RS", "CS l-blue? ask", 'CA l-blue? {"question":"blue?"}', "CE l-blue?", "RF waits for l-blue?"],
         ["RS", "TS m1", "TC Got {'result': 'yes'}", "TE", "RF"],
         ["RS", "CS p-1 pay", 'CA p-1 {"amount":1}', "CE p-1", "RF asks confirmation:p-1"],
         ["RS", 'CR p-1 {"paid":1}', "TS m1", "TC Got {'paid': 1}", "TE", "RF"],
-        ["RS", "TS m1", "TC Heard three", "TE", "RF"],
+        ["RS", "TS m1", "TC Heard ", "TC three", "TE", "RF"],
     ]
     assert a.model.saw == [HEARD[:length] for length in (1, 5, 9, 13)]
     assert b.model.saw == [HEARD[:length] for length in (3, 7, 11)]
@@ -211,10 +211,10 @@ async def test_an_interrupt_is_answered_once_whichever_replica_gets_the_answer(s
 async def test_a_call_abandoned_at_one_replica_is_abandoned_at_the_other(store: str, tmp_path: Path) -> None:
     async with replica(tmp_path, store) as a, replica(tmp_path, store) as b:
         await a.talk.say("u1", "ask red?")
-        assert await b.talk.say("u2", "never mind") == ["RS", "TS m1", "TC Heard never mind", "TE", "RF"]
+        assert await b.talk.say("u2", "never mind") == ["RS", "TS m1", "TC Heard never ", "TC mind", "TE", "RF"]
         with pytest.raises(InvalidInput):
             await a.talk.answer(("l-red?", "yes"))
-        assert await a.talk.say("u3", "more") == ["RS", "TS m1", "TC Heard more", "TE", "RF"]
+        assert await a.talk.say("u3", "more") == ["RS", "TS m1", "TC Heard ", "TC more", "TE", "RF"]
     seen = [
         ("user", "ask red?"),
         ("model", ("call", "ask", {"question": "red?"})),
@@ -242,9 +242,9 @@ async def test_a_server_with_a_store_of_its_own_adopts_the_turns_of_another(tmp_
     """Each server rewound the turns of the other."""
     async with apart(tmp_path) as (a, b):
         await a.talk.say("u1", "one")
-        assert await b.talk.say("u2", "two") == ["RS", "TS m1", "TC Heard two", "TE", "RF"]
+        assert await b.talk.say("u2", "two") == ["RS", "TS m1", "TC Heard ", "TC two", "TE", "RF"]
         events = await a.talk.run(user("u3", "three"))
-        assert short(events) == ["RS", "TS m1", "TC Heard three", "TE", "RF"]
+        assert short(events) == ["RS", "TS m1", "TC Heard ", "TC three", "TE", "RF"]
         await b.talk.say("u4", "four")
         await b.talk.say("u5", "five")
         await a.talk.say("u6", "six")
@@ -282,7 +282,7 @@ async def test_the_calls_and_the_state_of_another_server_are_adopted(tmp_path: P
         messages = await a.talk.messages()
         state = (await a.talk.runner.view_thread(ThreadKey("default", "local", "t"))).state.value
     assert short(events) == [
-        *("RS", "SS {'kept': 1, 'changed': 2, 'added': 3}", "TS m1", "TC Heard three", "TE", "RF"),
+        *("RS", "SS {'kept': 1, 'changed': 2, 'added': 3}", "TS m1", "TC Heard ", "TC three", "TE", "RF"),
     ]
     assert state == {"kept": 1, "changed": 2, "added": 3}
     assert [type(message).__name__ for message in messages] == [
@@ -312,7 +312,7 @@ async def test_a_run_during_which_another_server_writes_is_refused_with_a_reason
                 await b.talk.say("u3", "three")
                 go_on.set()
         assert late.result()[-1] == f"RE {SessionConflict.code}"
-        assert await a.talk.say("u4", "four") == ["RS", "TS m1", "TC Heard four", "TE", "RF"]
+        assert await a.talk.say("u4", "four") == ["RS", "TS m1", "TC Heard ", "TC four", "TE", "RF"]
         messages = await a.talk.messages()
     assert {("u3", "three"), ("-", "Heard three")} < {*texts(messages)}
     assert [said for said in a.model.saw[-1] if said[1] in {"three", "Heard three", "four"}] == [
@@ -361,7 +361,7 @@ async def test_two_hundred_threads_wait_hold_nothing_and_are_answered_after_a_re
                     assert short(events)[-1] == f"RF waits for {waits(name)}"
             assert await still_there(asyncio.all_tasks() - before) == set()
             assert await held_by(runner) == []
-            assert await Talk(runner, "free").say("u1", "x") == ["RS", "TS m1", "TC Heard x", "TE", "RF"]
+            assert await Talk(runner, "free").say("u1", "x") == ["RS", "TS m1", "TC Heard ", "TC x", "TE", "RF"]
         assert first.model.calls == 201
         async with replica(tmp_path) as second:
             runner, before = second.talk.runner, asyncio.all_tasks()

@@ -138,7 +138,7 @@ async def test_the_quick_start_runs_as_printed_but_for_its_agent() -> None:
     async with client_of(app) as client:
         response = await post(client)
     spoken = [event["delta"] for _, event in frames(response) if event["type"] == "TEXT_MESSAGE_CONTENT"]
-    assert spoken == ["For ada of enterprise-127"]
+    assert spoken == ["For ada of ", "enterprise-127"]
 
 
 def test_a_service_needs_to_know_whose_requests_it_gets() -> None:

@@ -56,8 +56,9 @@ async def database(path: Path) -> AsyncGenerator[DatabaseSessionService, None]:
 
 
 def spoken(words: str) -> list[str]:
-    """A run with this text as one delta."""
-    return ["RS", "TS m1", f"TC {words}", "TE", "RF"]
+    """A run with this text, of which the last word is held back."""
+    before, space, last = words.rpartition(" ")
+    return ["RS", "TS m1", *([f"TC {before} "] if space else ()), f"TC {last}", "TE", "RF"]
 
 
 async def test_a_restart_rebuilds_what_the_model_knew() -> None:
@@ -134,7 +135,7 @@ async def test_the_agent_a_conversation_was_handed_to_continues_after_a_restart(
         async with talking(root, ledger) as talk:
             await talk.say("u1")
         async with talking(root, ledger) as talk:
-            assert await talk.say("u2", "go on") == ["RS", "TS m1 helper", "TC Still here.", "TE", "RF"]
+            assert await talk.say("u2", "go on") == ["RS", "TS m1 helper", "TC Still ", "TC here.", "TE", "RF"]
     assert (model.calls, helper_model.calls) == (1, 2)
     assert helper_model.saw[1][-2:] == [("model", "I am here."), ("user", "go on")]
 

@@ -332,7 +332,7 @@ async def test_a_call_without_an_id_is_emitted_with_its_arguments_under_a_new_id
         for suffix in ("", "~2"):
             reply = [word.replace('": "', '":"') for word in await thread.say("go") if word.startswith("C")]
             client_id = reply[0].split()[1]
-            assert client_id.removesuffix(suffix).startswith("~")
+            assert client_id.removesuffix(suffix).startswith("id-")
             assert reply == [
                 f"CS {client_id} get_weather < m1",
                 f'CA {client_id} {{"city":"Rome"}}',

@@ -57,7 +57,7 @@ async def test_the_chat_calls_a_tool_of_the_page_and_continues_with_its_result()
         assert first[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
         result = {"id": "a1", "role": "tool", "toolCallId": "c1", "content": "done"}
         second = await page.post({"threadId": "t", "runId": "r2", "protocolVersion": "1.0", "messages": [result]})
-    assert [event["delta"] for event in second if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["It is teal now."]
+    assert [event["delta"] for event in second if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["It is teal ", "now."]
 
 
 async def test_backend_tools_are_rendered_from_their_results() -> None:

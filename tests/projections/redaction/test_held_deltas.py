@@ -52,20 +52,26 @@ def test_a_prefix_of_a_secret_and_a_wrong_guess_leave_at_the_same_moment_in_the_
 
 def test_words_leave_as_they_come() -> None:
     redactor = Redactor([SECRET])
-    assert [released(redactor, word) for word in ("Hello", " world", ",", " how", " are you")] == [
+    assert [released(redactor, word) for word in ("Hello", " world", ",", " how", " are you", " to", "day?", " ")] == [
         [],
         ["Hello"],
         [" world", ","],
         [],
-        [" how"],
+        [" how", " are "],
+        ["you "],
+        [],
+        ["today?", " "],
     ]
 
 
-def test_the_part_of_a_long_delta_before_its_last_word_leaves_at_once() -> None:
-    sentence = "Redaction must not delay a whole paragraph because of the word it ends with"
+def test_the_part_of_a_delta_before_its_last_word_leaves_at_once_and_the_word_with_the_next_delta() -> None:
     redactor = Redactor([SECRET])
-    assert released(redactor, sentence) == [sentence.removesuffix("with")]
-    assert streamed(redactor) == ["with"]
+    assert [released(redactor, delta) for delta in ("One moment please", ". Searching the", " web")] == [
+        ["One moment "],
+        ["please. Searching "],
+        ["the "],
+    ]
+    assert streamed(redactor) == ["web"]
 
 
 def test_no_more_than_the_window_is_held() -> None:

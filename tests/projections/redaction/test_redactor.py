@@ -73,7 +73,7 @@ def test_with_nothing_to_search_for_events_pass_untouched() -> None:
 
 
 def test_clean_deltas_pass_as_the_same_objects() -> None:
-    events = [text("hello"), text(" world, how are you"), text(""), text("? "), TextMessageEnd(message_id="m")]
+    events = [text("hello"), text(" world"), text(""), text("! "), TextMessageEnd(message_id="m")]
     out = fed(Redactor([SECRET]), events)
     assert all(one is other for one, other in zip(out, events, strict=True))
 
@@ -85,7 +85,7 @@ def test_a_secret_in_one_delta_is_replaced() -> None:
 def test_a_secret_split_over_deltas_is_replaced_and_its_beginning_is_never_sent() -> None:
     redactor = Redactor([SECRET])
     events = [text("key sk-"), text("live-01"), text("23456789"), text(" ok"), TextMessageEnd(message_id="m")]
-    expected = [text(f"key {REDACTED}"), text(" ok"), TextMessageEnd(message_id="m")]
+    expected = [text("key "), text(REDACTED), text(" ok"), TextMessageEnd(message_id="m")]
     assert fed(redactor, events) == expected
     assert redactor.counts == {"TEXT_MESSAGE_CONTENT": 1}
 
@@ -348,9 +348,9 @@ def test_a_secret_added_during_a_message_is_found_even_if_its_beginning_came_bef
         redactor,
         [text("fresh-token"), text(" ok"), ToolCallEnd(tool_call_id="fresh-token-1"), TextMessageEnd(message_id="m")],
     )
-    assert before == [ToolCallStart(tool_call_id="c1", tool_call_name="fresh-token-1")]
+    assert before == [text("your token is "), ToolCallStart(tool_call_id="c1", tool_call_name="fresh-token-1")]
     assert after == [
-        text(f"your token is {REDACTED}"),
+        text(REDACTED),
         ToolCallEnd(tool_call_id=REDACTED),
         text(" ok"),
         TextMessageEnd(message_id="m"),

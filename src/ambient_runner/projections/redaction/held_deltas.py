@@ -1,8 +1,8 @@
 """The deltas of one open message or call, of which the last ones are held back until no text that follows can make them part of a secret.
 
 What is held depends on the shape of the text alone, never on a secret: otherwise a client whose agent repeats its words could find a secret
-out character by character. A run of token characters at the end is held until it ends, up to a window of 4096 characters. Deltas are
-released whole, as they came, because clients show them as they come; of a long delta, the part before its last run is released at once.
+out character by character. A run of token characters at the end is held until it ends, up to a window of 4096 characters. A delta of one
+word is released whole; of a longer one, the part before its last run is released at once, and the run becomes part of the next delta.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ __all__ = ["HELD_CHARS", "Delta", "HeldDeltas", "held_start"]
 
 HELD_CHARS = 4096
 """Characters of one token run that are held."""
-_CUT_CHARS = 64
-"""Characters before the last run of a delta from which the delta is cut there. With fewer it is held whole."""
 _CONTEXT_CHARS = 256
 """Characters before the held text that patterns look at: the name of a header, the first line of a key."""
 
@@ -51,10 +49,12 @@ def held_start(text: str) -> int:
 class HeldDeltas(Generic[_D]):
     """The deltas of one message or call that were not released, and what is known of the text before them."""
 
-    __slots__ = ("_context", "_covered", "_deltas", "_open_pattern", "_text", "is_plain", "replacement_count")
+    __slots__ = ("_context", "_covered", "_deltas", "_is_cut", "_open_pattern", "_text", "is_plain", "replacement_count")
 
     def __init__(self) -> None:
         self._deltas: list[_D] = []
+        self._is_cut = False
+        """True if all that is held is the rest of a delta of which the beginning was released."""
         self._text = ""
         """The text of the held deltas."""
         self._context = ""
@@ -70,25 +70,30 @@ class HeldDeltas(Generic[_D]):
     def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Add deltas. Return those that may be sent now, with secrets replaced."""
         self._text += "".join([delta.delta for delta in deltas])
+        if self._is_cut:
+            first, *others = deltas
+            deltas = [replace(first, delta=self._deltas.pop().delta + first.delta), *others]
+            self._is_cut = False
         self._deltas += deltas
         return self._release(self._take_until(held_start(self._text)), secrets)
 
     def flush(self, secrets: Secrets) -> list[_D]:
         """Return all held deltas: the message has ended."""
-        deltas, self._deltas = self._deltas, []
+        deltas, self._deltas, self._is_cut = self._deltas, [], False
         return self._release(deltas, secrets)
 
     def _take_until(self, cut: int) -> list[_D]:
-        """Remove and return the deltas before `cut`, and the part before it of the delta that contains it, if that part is long."""
+        """Remove and return the deltas before `cut`, and of the delta that contains it the part before, unless that is only space."""
         kept, start = len(self._deltas), len(self._text)
         while kept and start > cut:  # From the end: nearly all are released.
             kept -= 1
             start -= len(self._deltas[kept].delta)
         taken, self._deltas = self._deltas[:kept], self._deltas[kept:]
-        if cut - start >= _CUT_CHARS:
-            long, length = self._deltas[0], cut - start
-            self._deltas[0] = replace(long, delta=long.delta[length:], metadata=None, raw_event=None)
-            taken.append(replace(long, delta=long.delta[:length]))
+        if start < cut and (words := self._deltas[0].delta[: cut - start]).strip():
+            last = self._deltas[0]
+            self._deltas[0] = replace(last, delta=last.delta[len(words) :], metadata=None, raw_event=None)
+            self._is_cut = len(self._deltas) == 1
+            taken.append(replace(last, delta=words))
         return taken
 
     def _release(self, deltas: list[_D], secrets: Secrets) -> list[_D]:
