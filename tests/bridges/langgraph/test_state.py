@@ -241,9 +241,9 @@ PREDICTED = [
     'CUSTOM PredictState [{"state_key": "document", "tool": "write", "tool_argument": "document"}]',
     "CS w1 write < m1",
     f"CA w1 {PIECES[0]}",
-    'SD [{"op": "add", "path": "/document", "value": "Once upon"}]',
+    'SD [{"op": "add", "path": "/document", "value": "Once "}]',
     f"CA w1 {PIECES[1]}",
-    'SD [{"op": "replace", "path": "/document", "value": "Once upon a time there was"}]',
+    'SD [{"op": "replace", "path": "/document", "value": "Once upon a time there "}]',
     f"CA w1 {PIECES[2]}",
     'SD [{"op": "replace", "path": "/document", "value": "Once upon a time there was a king"}]',
     "CE w1",
@@ -255,6 +255,17 @@ async def test_an_argument_is_shown_as_state_while_it_is_written() -> None:
     model = ScriptedModel(calls(call("w1", "write", *PIECES)))
     async with langgraph(writing(model), LangGraphConfig(predict_state=[MAPPING])) as thread:
         assert await thread.say("write") == [*PREDICTED, 'CR w1 "written"', "MS", "RF success"]
+
+
+async def test_a_secret_is_never_shown_as_state_in_part() -> None:
+    secret = "Zq8-s3cr3t-4fG7-value-Kp2"
+    model = ScriptedModel(calls(call("w1", "write", '{"document": "The key is ', *secret, ' now."}')))
+    async with langgraph(writing(model), LangGraphConfig(predict_state=[MAPPING])) as thread:
+        words = state_words(await thread.say("write"))
+    assert words == [
+        'SD [{"op": "add", "path": "/document", "value": "The key is "}]',
+        'SD [{"op": "replace", "path": "/document", "value": "The key is %s now."}]' % secret,
+    ]
 
 
 async def test_a_graph_may_say_in_a_models_metadata_what_is_predicted() -> None:

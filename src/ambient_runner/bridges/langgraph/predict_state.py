@@ -13,6 +13,7 @@ import pydantic_core
 
 from ambient_runner.bridges.langgraph.copilotkit import intermediate_mappings
 from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.projections.redaction import held_start
 from ambient_runner.protocol.events import Custom
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Predictions:
         return [Custom(name="PredictState", value=announced)]
 
     def add_arguments(self, call_id: str, delta: str, *, complete: bool = False) -> list[Event]:
-        """Return the changes of state that the arguments so far imply."""
+        """Return the changes of state that the arguments so far imply, without the word they end in: it may be part of a secret."""
         call = self._calls.get(call_id)
         if call is None:
             return []
@@ -70,7 +71,8 @@ class Predictions:
         if len(call.arguments) < call.parse_at and not complete:
             return []
         call.parse_at = len(call.arguments) + max(_MIN_PARSE_INTERVAL, len(call.arguments) // 16)
-        arguments = _parse_partial_object(call.arguments)
+        shown = len(call.arguments) if complete else held_start(call.arguments)
+        arguments = _parse_partial_object(call.arguments[:shown])
         predicted = {key: arguments[name] for name, key in call.state_keys.items() if name in arguments}
         if arguments and "" in call.state_keys:
             predicted[call.state_keys[""]] = arguments
