@@ -2,15 +2,18 @@
 
     python -m tests.fuzz.oracle --secrets 20
 
-For every length of every secret there are three texts of one shape: the right beginning, one with a wrong last character, and random
-characters. Each is sent word by word, character by character and in one delta, as text, as reasoning and as arguments. Events between the
+For every length of every secret, as it is, in base64 or in hex, there are three texts of one shape: the right beginning, one with a wrong
+last character, and random characters. Each is sent word by word, character by character and in one delta, as text, as reasoning and as arguments. Events between the
 deltas show when each of them leaves. The frames must be equal but for ids, times and the characters themselves. Otherwise it exits with 1.
+A long secret is searched for by pieces: the first 32 characters of it are replaced. Below, all three are compared; above, the first two.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
+import logging
 import re
 import string
 import sys
@@ -37,7 +40,17 @@ _ALPHABETS = (
     string.ascii_letters + string.digits + "-_./+=~:",
     "0123456789abcdef",
 )
-_LENGTHS = (14, 40)
+_LENGTHS = ((14, 40), (14, 40), (80, 200))
+_FORMS = (
+    lambda secret: secret,
+    lambda secret: secret,
+    lambda secret: base64.b64encode(secret.encode()).decode()[: len(secret) * 8 // 6],
+    lambda secret: secret.encode().hex(),
+)
+_LONG, _PIECE = 64, 32
+"""Characters from which a text is searched for by pieces, and of a piece."""
+_MAX_LENGTHS = 40
+"""Lengths of one secret that are tried."""
 _CONTEXTS = ("x {}", "x {} and more")
 _WORD = re.compile(r"\s*\S+|\s+")
 _SPLITS = {
@@ -92,10 +105,10 @@ def _events(channel: str, name: str, deltas: Sequence[str]) -> Iterator[dict[str
 def server_secrets(count: int, seed: int) -> list[str]:
     """Return the secrets of the server for this seed."""
     rng = Random(f"secrets/{seed}")
-    return [random_token(rng, rng.randint(*_LENGTHS), rng.choice(_ALPHABETS)) for _ in range(count)]
+    return [random_token(rng, rng.randint(*rng.choice(_LENGTHS)), rng.choice(_ALPHABETS)) for _ in range(count)]
 
 
-async def fuzz_oracle(secret_count: int, seed: int, *, lengths: int | None = None) -> tuple[int, Difference | None]:
+async def fuzz_oracle(secret_count: int, seed: int, *, lengths: int = _MAX_LENGTHS) -> tuple[int, Difference | None]:
     """Return the number of guesses and the first difference. `lengths` limits the lengths of each secret that are tried."""
     rng, secrets = Random(seed), server_secrets(secret_count, seed)
     environ = {f"SERVER_{number}_TOKEN": secret for number, secret in enumerate(secrets)}
@@ -106,10 +119,10 @@ async def fuzz_oracle(secret_count: int, seed: int, *, lengths: int | None = Non
     async with client_of(app) as client:
         client.timeout = httpx.Timeout(60)
         for number, secret in enumerate(secrets):
-            tried = range(1, len(secret)) if lengths is None else sorted(rng.sample(range(1, len(secret)), lengths))
-            for length in tried:
+            form = rng.choice(_FORMS)(secret)
+            for length in _tried_lengths(rng, form, lengths):
                 for context in _CONTEXTS:
-                    texts = [context.format(guess) for guess in _guesses(rng, secret, length)]
+                    texts = [context.format(guess) for guess in _guesses(rng, form, length)]
                     seen = [await _frames_of(client, text) for text in texts]
                     guesses += len(texts) * GUESSES_PER_RUN
                     for text, other in zip(texts[1:], seen[1:], strict=True):
@@ -118,11 +131,18 @@ async def fuzz_oracle(secret_count: int, seed: int, *, lengths: int | None = Non
     return guesses, None
 
 
-def _guesses(rng: Random, secret: str, length: int) -> tuple[str, str, str]:
+def _tried_lengths(rng: Random, secret: str, count: int) -> list[int]:
+    lengths = [length for length in range(1, len(secret)) if length != _PIECE or len(secret) <= _LONG]
+    return sorted(rng.sample(lengths, min(count, len(lengths))))
+
+
+def _guesses(rng: Random, secret: str, length: int) -> list[str]:
     """Return the right beginning, one whose last character is wrong, and other characters of the same kinds."""
     right = secret[:length]
-    wrong = right[:-1] + _other_char(rng, right[-1])
-    return right, wrong, "".join(_other_char(rng, char) for char in right)
+    guesses = [right, right[:-1] + _other_char(rng, right[-1])]
+    if len(secret) <= _LONG or length < _PIECE:
+        guesses.append("".join(_other_char(rng, char) for char in right))
+    return guesses
 
 
 def _other_char(rng: Random, char: str) -> str:
@@ -166,6 +186,7 @@ def main() -> int:
     parser.add_argument("--secrets", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    logging.disable(logging.WARNING)  # Each guess of a piece is one.
     guesses, difference = anyio.run(fuzz_oracle, options.secrets, options.seed)
     if difference is None:
         print(f"{guesses:,} guesses of {options.secrets} secrets: right and wrong ones look alike.")
