@@ -60,6 +60,7 @@ def fuzz_secrets(agent: str, indexes: Sequence[int], seed: int, result: Result, 
             export_threads(server)
         result.add(placements, _find_planted(placements, server.surfaces))
         result.refused += server.refused
+        server.surfaces.clear()  # FastAPI keeps the routes of an app, and with them the server.
 
 
 async def _run_placements(placements: Sequence[Placement], directory: Path, redacts: bool) -> PlantedServer:
