@@ -8,7 +8,14 @@ import string
 import pytest
 
 from ambient_runner.projections.redaction import HELD_CHARS, REDACTED, Redactor
-from ambient_runner.protocol.events import TextMessageContent, TextMessageEnd, ToolCallArgs, ToolCallEnd
+from ambient_runner.protocol.events import (
+    ReasoningMessageContent,
+    ReasoningMessageEnd,
+    TextMessageContent,
+    TextMessageEnd,
+    ToolCallArgs,
+    ToolCallEnd,
+)
 
 SECRET = "s3cr3t-Zq8-value"
 _RANDOM = random.Random(5)
@@ -72,6 +79,24 @@ def test_the_part_of_a_delta_before_its_last_word_leaves_at_once_and_the_word_wi
         ["the "],
     ]
     assert streamed(redactor) == ["web"]
+
+
+def test_words_do_not_move_to_a_delta_with_other_metadata() -> None:
+    redactor, summary = Redactor([SECRET]), {"summary": True}
+    deltas = [
+        ReasoningMessageContent(message_id="m", delta="Counting the rows", metadata=summary),
+        ReasoningMessageContent(message_id="m", delta=" of it", metadata=summary),
+        ReasoningMessageContent(message_id="m", delta=" a thought", metadata=None),
+        ReasoningMessageEnd(message_id="m"),
+    ]
+    out = [event for delta in deltas for event in redactor.feed(delta)]
+    assert [(event.delta, event.metadata) for event in out if isinstance(event, ReasoningMessageContent)] == [
+        ("Counting the ", summary),
+        ("rows of ", summary),
+        ("it", summary),
+        (" a ", None),
+        ("thought", None),
+    ]
 
 
 def test_no_more_than_the_window_is_held() -> None:

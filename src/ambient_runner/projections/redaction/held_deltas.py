@@ -71,9 +71,9 @@ class HeldDeltas(Generic[_D]):
         """Add deltas. Return those that may be sent now, with secrets replaced."""
         self._text += "".join([delta.delta for delta in deltas])
         if self._is_cut:
-            first, *others = deltas
-            deltas = [replace(first, delta=self._deltas.pop().delta + first.delta), *others]
-            self._is_cut = False
+            self._is_cut, first = False, deltas[0]
+            if self._deltas[0].metadata == first.metadata:
+                deltas = [replace(first, delta=self._deltas.pop().delta + first.delta), *deltas[1:]]
         self._deltas += deltas
         return self._release(self._take_until(held_start(self._text)), secrets)
 
@@ -91,7 +91,7 @@ class HeldDeltas(Generic[_D]):
         taken, self._deltas = self._deltas[:kept], self._deltas[kept:]
         if start < cut and (words := self._deltas[0].delta[: cut - start]).strip():
             last = self._deltas[0]
-            self._deltas[0] = replace(last, delta=last.delta[len(words) :], metadata=None, raw_event=None)
+            self._deltas[0] = replace(last, delta=last.delta[len(words) :], raw_event=None)
             self._is_cut = len(self._deltas) == 1
             taken.append(replace(last, delta=words))
         return taken
