@@ -3,9 +3,10 @@
     python -m tests.fuzz.oracle --secrets 20
 
 For every length of every secret, as it is, in base64 or in hex, there are three texts of one shape: the right beginning, one with a wrong
-last character, and random characters. Each is sent word by word, character by character and in one delta, as text, as reasoning and as arguments. Events between the
-deltas show when each of them leaves. The frames must be equal but for ids, times and the characters themselves. Otherwise it exits with 1.
-A long secret is searched for by pieces: the first 32 characters of it are replaced. Below, all three are compared; above, the first two.
+last character, and random characters. Each is sent word by word, character by character and in one delta, as text, as reasoning and as
+arguments. Events between the deltas show when each of them leaves. The frames must be equal but for ids, times and the characters
+themselves. Otherwise it exits with 1. A long secret is searched for by pieces: the first 32 characters of it are replaced. Below, all three
+are compared; above, the first two.
 """
 
 from __future__ import annotations

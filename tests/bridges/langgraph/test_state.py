@@ -264,7 +264,7 @@ async def test_a_secret_is_never_shown_as_state_in_part() -> None:
         words = state_words(await thread.say("write"))
     assert words == [
         'SD [{"op": "add", "path": "/document", "value": "The key is "}]',
-        'SD [{"op": "replace", "path": "/document", "value": "The key is %s now."}]' % secret,
+        f'SD [{{"op": "replace", "path": "/document", "value": "The key is {secret} now."}}]',
     ]
 
 

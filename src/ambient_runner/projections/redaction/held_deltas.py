@@ -49,7 +49,16 @@ def held_start(text: str) -> int:
 class HeldDeltas(Generic[_D]):
     """The deltas of one message or call that were not released, and what is known of the text before them."""
 
-    __slots__ = ("_context", "_covered", "_deltas", "_is_cut", "_open_pattern", "_text", "is_plain", "replacement_count")
+    __slots__ = (
+        "_context",
+        "_covered",
+        "_deltas",
+        "_is_cut",
+        "_open_pattern",
+        "_text",
+        "is_plain",
+        "replacement_count",
+    )
 
     def __init__(self) -> None:
         self._deltas: list[_D] = []
