@@ -1,4 +1,5 @@
 """Plant secrets in everything an agent and a client can send, and look for them in everything that leaves the server.
+        report_progress(len(placements))
 
     python -m tests.fuzz.secrets --placements 10000 --seed 1
 
@@ -11,14 +12,16 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import anyio
 from ahocorasick_rs import AhoCorasick
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
 from tests.fuzz.placements import Placement, place_secret
@@ -51,7 +54,15 @@ class Result:
                 self.leaks.append((placement, ", ".join(sorted(surfaces))))
 
 
-def fuzz_secrets(agent: str, indexes: Sequence[int], seed: int, result: Result, *, redacts: bool = True) -> None:
+def fuzz_secrets(
+    agent: str,
+    indexes: Sequence[int],
+    seed: int,
+    result: Result,
+    *,
+    redacts: bool = True,
+    report_progress: Callable[[int], None] = lambda tried: None,
+) -> None:
     """Try these placements with one agent. Without redaction, nearly all of them are found."""
     for start in range(0, len(indexes), _BATCH):
         placements = [place_secret(seed, agent, index) for index in indexes[start : start + _BATCH]]
@@ -154,9 +165,13 @@ def main() -> int:
     options = parser.parse_args()
     agents = (options.agent,) if options.agent else AGENTS
     result = Result()
-    for number, agent in enumerate(agents):
-        indexes = range(number, options.placements, len(agents)) if options.placement is None else [options.placement]
-        fuzz_secrets(agent, indexes, options.seed, result)
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task("placements", total=options.placements if options.placement is None else len(agents))
+        for number, agent in enumerate(agents):
+            indexes = (
+                range(number, options.placements, len(agents)) if options.placement is None else [options.placement]
+            )
+            fuzz_secrets(agent, indexes, options.seed, result, report_progress=partial(progress.advance, task))
     print_result(result, options.seed, Console(soft_wrap=True))
     return 1 if result.leaks else 0
 
