@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ambient_runner.protocol.profiles import Profile
@@ -37,15 +39,27 @@ def test_the_audience_open_sees_all_of_it(framework: str) -> None:
     assert {unsafe.found for unsafe in found} == set(recording["literals"])
 
 
+def conversation_of(frames: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """The messages that frames fold to: roles, ids, the texts of people and the assistant, and the names of the calls."""
+    return [
+        (
+            message["role"],
+            message["id"],
+            message.get("content") if message["role"] in {"user", "assistant"} else "",
+            [(call["id"], call["function"]["name"]) for call in message.get("toolCalls") or ()],
+        )
+        for message in fold_frames(frames)["messages"]
+    ]
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_both_audiences_see_the_same_conversation(framework: str) -> None:
     """The texts, the calls and their order are the same; only arguments, results and reasoning differ."""
-    seen = [
-        [(message["role"], message["id"], message.get("content") if message["role"] in {"user", "assistant"} else "")]
-        for audience in AUDIENCES
-        for message in read_frames(framework, audience)["folded"]["messages"]
-    ]
-    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    recording = read_facts(framework)
+    seen_open, seen_safe = (conversation_of(frames_of(recording, audience)) for audience in AUDIENCES)
+    assert seen_safe == seen_open
+    assert {role for role, *_ in seen_open} >= {"user", "assistant", "tool"}
+    assert any(calls for *_, calls in seen_open)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -79,9 +79,6 @@ def as_text(value: Any) -> str:
 ARGUMENTS_SUMMARY = as_text(summary("tool_arguments", "object", len(ARGUMENTS), "query", "limit"))
 
 
-# The table of the page
-
-
 def retention_of(kind: type[Any]) -> tuple[set[str], set[str], set[str]]:
     """The members of an event that are kept, changed and left out, as the function does it to an event with every member."""
     kept, changed, gone = set[str](), set[str](), set[str]()
@@ -121,9 +118,6 @@ def test_a_text_delta_loses_metadata_of_a_provider() -> None:
     event = TextMessageContent(message_id="m", delta="x", metadata={"model_url": "https://x"}, raw_event={"a": 1})
     assert needs_projection(encode_event(event), NOTHING_EXPOSED)
     assert safe(event) == [TextMessageContent(message_id="m", delta="x")]
-
-
-# Tools
 
 
 def test_a_tool_call_is_its_start_one_summary_of_its_arguments_and_its_end() -> None:
@@ -192,9 +186,6 @@ def test_keys_of_a_summary_are_bounded() -> None:
     assert (len(shown.value["keys"]), {len(key) for key in shown.value["keys"]}) == (32, {64})
 
 
-# Runs
-
-
 def test_the_input_of_a_run_is_its_messages() -> None:
     start = RunStarted(
         thread_id="t",
@@ -258,9 +249,6 @@ def test_raw_events_are_not_sent() -> None:
     assert safe(Raw(event={"a": 1})) == []
 
 
-# Interrupts
-
-
 def test_an_interrupt_is_as_asked_and_hides_arguments_also_where_its_texts_quote_them() -> None:
     asked = Interrupt(
         id="i",
@@ -307,9 +295,6 @@ def test_a_question_to_a_person_stays_as_it_was_asked() -> None:
     assert safe(end) == [end]
 
 
-# Reasoning
-
-
 def test_reasoning_is_one_marker() -> None:
     assert safe(ReasoningMessageContent(message_id="r", delta="they want")) == []
     marker, end = safe(ReasoningMessageEnd(message_id="r", metadata={"signature": "x", "summaryRef": "s-1"}))
@@ -327,9 +312,6 @@ def test_a_summary_that_the_framework_gave_as_such_is_shown() -> None:
 def test_signatures_are_left_out_even_if_everything_else_is_exposed() -> None:
     [_, end] = safe(ReasoningMessageEnd(message_id="r", metadata={"signature": "x"}), any="all")
     assert end == ReasoningMessageEnd(message_id="r")
-
-
-# Activities, subagents, CUSTOM events
 
 
 def test_an_activity_has_its_name_and_progress() -> None:
@@ -380,9 +362,6 @@ def test_a_subagent_has_its_name() -> None:
     assert safe(SubagentStarted(subagent_run_id="s", name="writer", description="the task")) == [
         SubagentStarted(subagent_run_id="s", name="writer")
     ]
-
-
-# Messages
 
 
 def test_a_snapshot_has_the_messages_as_they_were_streamed() -> None:

@@ -351,11 +351,20 @@ async def test_a_question_that_was_stored_before_digests_were_shown_is_answered(
     assert same == [True]
 
 
-def test_both_refusals_start_nothing() -> None:
-    assert [(kind.code, kind.status, issubclass(kind, Refused)) for kind in (ArgumentsChanged, ArgumentsWithheld)] == [
-        ("arguments_changed", 409, True),
-        ("arguments_withheld", 409, True),
-    ]
+async def test_both_refusals_start_nothing() -> None:
+    settings = dataclasses.replace(SETTINGS, secrets=(SECRET,))
+    refusals: list[tuple[str, int]] = []
+    async with runner_of(payer(json.dumps({"token": SECRET})), settings) as runner:
+        question = await ask(runner)
+        before = await runner.ledger.get_thread(KEY)
+        changed = answer(question, argumentsDigest="0" * 64)
+        withheld = answer(question, {"approved": True, "editedArgs": {"token": REDACTED}})
+        for entry in (changed, withheld):
+            with pytest.raises(Refused) as refused:
+                await runner.start(request(resume=[entry]))
+            refusals.append((refused.value.code, refused.value.status))
+        assert await runner.ledger.get_thread(KEY) == before
+    assert refusals == [("arguments_changed", 409), ("arguments_withheld", 409)]
 
 
 async def test_without_a_server_nothing_is_recorded_and_nothing_refused() -> None:
