@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import msgspec
@@ -28,16 +28,14 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.records import Fact
 from ambient_runner.projections.projectors import check_product_owner
-from ambient_runner.projections.redaction import Redactor, Secrets
+from ambient_runner.projections.redaction import Secrets
 from ambient_runner.projections.thread_view import APPROVALS_OWNER, INTERRUPTS_CANCELLED, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import outcome_name
-from ambient_runner.protocol.lenient import malformed_id
 from ambient_runner.protocol.run_input import newest_user_message
 from ambient_runner.runs import metrics
 from ambient_runner.runs.active import ActiveRun
 from ambient_runner.runs.admission import Admission
-from ambient_runner.runs.client_secrets import SecretSource, report_client_secret
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
@@ -58,6 +56,7 @@ from ambient_runner.runs.run import (
     enter_run,
     log_context,
 )
+from ambient_runner.runs.server_secrets import ServerSecrets
 from ambient_runner.runs.start import accept_run, prepare_first_entries
 from ambient_runner.runs.view_cache import ReaderViews, ThreadEpoch, ViewCache
 
@@ -68,10 +67,7 @@ if TYPE_CHECKING:
     from ambient_runner.config import Settings
     from ambient_runner.ledger.base import Ledger, Writer
     from ambient_runner.ledger.records import RunInfo, ThreadKey
-    from ambient_runner.protocol.events import RunAgentInput
     from ambient_runner.runs.containment import UncancellableTasks
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +86,12 @@ class Runner:
         settings: Settings,
         middleware: Sequence[Middleware] = (),
         *,
-        secrets: Secrets | None = None,
-        secrets_of: Callable[[ThreadKey], Secrets] | None = None,
+        secrets: ServerSecrets | None = None,
         grant: GrantCredentials | None = None,
         on_erase: Sequence[Callable[[ThreadKey], Awaitable[None]]] = (),
         announce: Announce = lambda run: (),
     ) -> None:
-        """`secrets` are the server's, `secrets_of` returns a copy of them for a thread; `grant` gives runs their credentials.
+        """`secrets` are by default those of the settings; `grant` gives runs their credentials.
 
         `on_erase` is awaited for every thread that is erased; `erase_thread` raises its RunnerErrors.
         `announce` returns events for clients right after RUN_STARTED. They are not the agent's, so middleware does not see them.
@@ -108,8 +103,7 @@ class Runner:
         """Owned by the Runner, which alone tracks and evicts. Readers get `reader_views`."""
         self.is_draining = False
         self._middleware = tuple(middleware)
-        self._secrets = secrets or Secrets(settings.secrets, patterns=settings.secret_patterns)
-        self._secrets_of = secrets_of or self._copy_secrets
+        self.secrets = secrets or ServerSecrets(Secrets(settings.secrets, patterns=settings.secret_patterns))
         self._pending_grants = PendingGrants(grant)
         self._on_erase = tuple(on_erase)
         self._announce = announce
@@ -152,8 +146,8 @@ class Runner:
         if agent is None:
             raise UnknownAgent
         key = request.actor.thread_key(request.input.thread_id)
-        secrets = self._secrets_of(key)
-        self._check_ids(key, request.input, secrets)
+        secrets = self.secrets.for_thread(key)
+        self.secrets.check_ids(key, request.input, secrets)
         on_busy = request.on_busy or self.settings.on_busy
         while True:
             admitted = await self._admission.admit(request, key, uuid.uuid4().hex, on_busy)
@@ -226,47 +220,8 @@ class Runner:
 
     async def append_platform_fact(self, key: ThreadKey, owner: str, kind: str, value: Any) -> None:
         """Append a fact of the server's own that belongs to no run, with secrets redacted. Raises: UnknownThread, LedgerError."""
-        body = msgspec.json.encode(self.new_redactor(key).redact_value(value))
+        body = msgspec.json.encode(self.secrets.new_redactor(key).redact_value(value))
         await self.ledger.append_facts(key, [Fact(owner=owner, kind=kind, body=body)])
-
-    def new_redactor(self, key: ThreadKey) -> Redactor:
-        """Return a new redactor of this server's secrets, and of what the thread's owner was granted lately."""
-        return Redactor(self._secrets_of(key))
-
-    def redact_client_value(self, key: ThreadKey, value: T, source: SecretSource) -> T:
-        """Return what a client sent without secrets. A secret of the server in it is counted and logged."""
-        redactor = self.new_redactor(key)
-        clean = redactor.redact_value(value)
-        if redactor.counts and self._holds_server_secret(value):
-            report_client_secret(source, key)
-        return clean
-
-    def check_thread_id(self, key: ThreadKey) -> None:
-        """Refuse a thread id that holds a secret, as any malformed one. Raises: InvalidInput."""
-        self._check_id(key, "threadId", key.id, Redactor(self._secrets_of(key)))
-
-    def _check_ids(self, key: ThreadKey, run_input: RunAgentInput, secrets: Secrets) -> None:
-        """Check the ids of a run input, which are stored and sent as they are. Raises: InvalidInput."""
-        redactor = Redactor(secrets)
-        ids = {"threadId": key.id, "runId": run_input.run_id, "parentRunId": run_input.parent_run_id or ""}
-        for path, id_ in ids.items():
-            self._check_id(key, path, id_, redactor)
-
-    def _check_id(self, key: ThreadKey, path: str, value: str, redactor: Redactor) -> None:
-        if redactor.redact_text(value) == value:
-            return
-        if self._holds_server_secret(value):
-            report_client_secret("id", key)
-        raise malformed_id(path)
-
-    def _holds_server_secret(self, value: Any) -> bool:
-        """Return True if the value holds a secret of this server, not only one of its owner's own."""
-        redactor = Redactor(self._secrets.without_patterns())
-        redactor.redact_value(value)
-        return bool(redactor.counts)
-
-    def _copy_secrets(self, _key: ThreadKey) -> Secrets:
-        return self._secrets.copy_for_run()
 
     def single_active_thread(self, actor: Actor) -> ThreadKey:
         """Return the thread of the actor's only active run in this process. Raises: NoActiveRun; ThreadBusy if there are several."""
@@ -402,10 +357,10 @@ class Runner:
         await self._pending_grants.wait_for_grant(run, writer)
         if self.is_draining:
             raise Draining
-        self._check_ids(run.thread, request.input, secrets)
+        self.secrets.check_ids(run.thread, request.input, secrets)
         start = prepare_first_entries(accepted, view, self._announce)
-        if start.redactor.counts and self._holds_server_secret(request.input):
-            report_client_secret("input", run.thread)
+        if start.redactor.counts:
+            self.secrets.report_server_secret(run.thread, request.input, "input")
         first = await writer.begin_run(start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
         self._left_out.report(request.agent, accepted.left_out)
         if start.removed_count:

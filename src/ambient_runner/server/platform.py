@@ -17,6 +17,7 @@ from ambient_runner.config import git_environment
 from ambient_runner.errors import ConfigError, UnknownThread
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import Custom
+from ambient_runner.runs.server_secrets import ServerSecrets
 from ambient_runner.services.credentials import fetch_credentials, from_url, register_secrets
 from ambient_runner.services.mcp.config import McpConfig, config_file_problem
 from ambient_runner.services.mcp.status import McpStatus
@@ -78,7 +79,6 @@ class Platform:
     ) -> None:
         """`remote` are the agents that run on another server, which prepares their runs and has their files."""
         local = {name: _without_files(agent) if name in remote else agent for name, agent in agents.items()}
-        self.secrets = secrets
         self.file_services = (
             _create_file_services(settings) if any(agent.file_system for agent in local.values()) else None
         )
@@ -89,6 +89,7 @@ class Platform:
         self._tools = list(custom_tools)
         self._credentials = credentials or _credentials_from_settings(settings)
         self._recent_grants = RecentGrants()
+        self.secrets = ServerSecrets(secrets, self._granted_values)
         self._mcp_config = McpConfig(_mcp_config_file(settings), project=settings.mcp_project, thread=mcp)
         self._mcp_status = McpStatus()
         self.setup = Setup(
@@ -157,23 +158,9 @@ class Platform:
         """Gives a run its credentials; None if this server has no source of them."""
         return self.setup.grant_credentials if self._credentials else None
 
-    def secrets_of(self, thread: ThreadKey) -> Secrets:
-        """Return a copy of the server's secrets, with what the thread's owner was granted lately."""
-        secrets = self.secrets.copy_for_run()
-        secrets.add(self._recent_grants.values_of(thread.tenant, thread.owner))
-        return secrets
-
-    def new_redactor(self, thread: ThreadKey) -> Redactor:
-        """Return a new redactor of what `secrets_of` returns."""
-        return Redactor(self.secrets_of(thread))
-
-    def known_values_redactor(self, thread: ThreadKey) -> Redactor:
-        """Return a redactor without patterns: a file may contain what only looks like a secret."""
-        return Redactor(self.secrets_of(thread).without_patterns())
-
     async def grants_for_request(self, scope: RequestScope, tokens: Mapping[str, str]) -> RequestGrants:
         """Return the credentials of a request that is not a run: those of its actor and its own tokens. Raises: CredentialsError."""
-        secrets = self.secrets_of(scope.thread)
+        secrets = self.secrets.for_thread(scope.thread)
         register_secrets(secrets, tokens)
         granted = await fetch_credentials(self._credentials, scope, secrets, self._recent_grants)
         environment = {**granted, **tokens}
@@ -232,6 +219,9 @@ class Platform:
 
     async def has_workspace(self, thread: ThreadKey) -> bool:
         return self.file_services is not None and await self.file_services.workspaces.has_files(thread)
+
+    def _granted_values(self, thread: ThreadKey) -> list[str]:
+        return self._recent_grants.values_of(thread.tenant, thread.owner)
 
     async def _thread_messages(self, thread: ThreadKey) -> list[Message]:
         return (await self._runner.view_thread(thread)).transcript.messages() if self._runner else []

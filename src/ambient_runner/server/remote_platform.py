@@ -113,5 +113,5 @@ def run_of_request(runtime: ServerRuntime, agent: str, request: Request, scope: 
         input=RunAgentInput(thread_id=scope.thread.id, run_id=key, messages=[]),
         headers=scope.headers,
         via=parse_via_header(request.headers.get(VIA)),
-        secrets=runtime.platform.secrets_of(scope.thread),
+        secrets=runtime.platform.secrets.for_thread(scope.thread),
     )

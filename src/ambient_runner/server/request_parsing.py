@@ -58,7 +58,7 @@ async def request_scope(
     """
     thread = parse_thread_id(body or {}, request.query_params, default=runtime.settings.default_thread)
     key = actor.thread_key(thread)
-    (await runtime.ensure_runner()).check_thread_id(key)
+    (await runtime.ensure_runner()).secrets.check_thread_id(key)
     headers = forwarded_headers(request, runtime.settings.pass_headers)
     return RequestScope(actor=actor, thread=key, headers=headers)
 

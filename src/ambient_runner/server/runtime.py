@@ -109,7 +109,6 @@ class ServerRuntime:
                 self.settings,
                 self._middleware,
                 secrets=self.platform.secrets,
-                secrets_of=self.platform.secrets_of,
                 grant=self.platform.grant_credentials,
                 on_erase=(self.platform.erase_thread,),
                 announce=self._start_events,

@@ -114,7 +114,7 @@ async def record_feedback(
     info = await runner.ledger.get_thread(key)
     if info is None:
         raise UnknownThread
-    payload = runner.redact_client_value(key, _with_known_user(key, feedback.payload), "feedback")
+    payload = runner.secrets.redact_client_value(key, _with_known_user(key, feedback.payload), "feedback")
     trace_id = await _find_scored_trace(runner.ledger, info, feedback.payload)
     recorded = False
     if scores is not None and trace_id:

@@ -62,13 +62,15 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     @router.get("/files")
     async def list_uploads(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return _list_response(await files.list_uploads(scope.thread), runtime.platform.new_redactor(scope.thread))
+        return _list_response(
+            await files.list_uploads(scope.thread), runtime.platform.secrets.new_redactor(scope.thread)
+        )
 
     @router.get("/files/{name}")
     async def download_file(request: Request, name: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return await _file_response(
-            files.open_upload(scope.thread, name), runtime.platform.known_values_redactor(scope.thread)
+            files.open_upload(scope.thread, name), runtime.platform.secrets.new_value_redactor(scope.thread)
         )
 
     @router.delete("/files/{name}")
@@ -81,13 +83,15 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
     @router.get("/artifacts")
     async def list_artifacts(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
-        return _list_response(await files.list_artifacts(scope.thread), runtime.platform.new_redactor(scope.thread))
+        return _list_response(
+            await files.list_artifacts(scope.thread), runtime.platform.secrets.new_redactor(scope.thread)
+        )
 
     @router.get("/artifacts/{path:path}")
     async def download_artifact(request: Request, path: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return await _file_response(
-            files.open_artifact(scope.thread, path), runtime.platform.known_values_redactor(scope.thread)
+            files.open_artifact(scope.thread, path), runtime.platform.secrets.new_value_redactor(scope.thread)
         )
 
     return router

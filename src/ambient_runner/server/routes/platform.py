@@ -100,7 +100,7 @@ def _repo_routes(runtime: ServerRuntime, guard: Guard) -> APIRouter:
         if forwarded := await forward_request(runtime, request, "/repos/status", scope):
             return forwarded
         rows = await _file_services(runtime).repos.status(scope.thread)
-        return JsonResponse({"repos": platform.new_redactor(scope.thread).redact_value(rows)})
+        return JsonResponse({"repos": platform.secrets.new_redactor(scope.thread).redact_value(rows)})
 
     return router
 

@@ -192,7 +192,7 @@ async def patch_state(runner: Runner, key: ThreadKey, body: bytes) -> tuple[Shar
 
     Raises: InvalidPatch, PatchConflict, PendingInterrupts, UnknownThread, ThreadBusy.
     """
-    operations = runner.redact_client_value(key, parse_patch(body), "state")
+    operations = runner.secrets.redact_client_value(key, parse_patch(body), "state")
     fact = Fact(owner=STATE_OWNER, kind=PATCHED, body=msgspec.json.encode({"patch": operations}))
     hidden = await hidden_keys(runner, key)
     for _ in range(_MAX_ATTEMPTS):
