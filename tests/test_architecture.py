@@ -124,9 +124,11 @@ MODULE_WORDS = frozenset(
     acceptance active activities adapter addresses adk admission agent agui ai answers app approvals arguments attributes audiences
     background backup base behaviors bounded branches bridge bridges buffered bypass cache call callbacks calls capabilities changes
     check chunks citations claude cli client clone commands committer composer conditions config connection containment content
-    copilotkit cors credential credentials decisions decode delta deltas demo detection dir direct doctor driver edits emitted encode
+    copilotkit cors credential credentials decisions decode delta deltas demo detection dir direct doctor driver dropped edits
+    emitted encode
     encoded encodings end entries environment erasure error errors event events execution export exporter exposure external facts fanout
-    feedback fetch file files folds form format frame frames framing git grants graph guard guessability held history home hooks host
+    feedback fetch file files folds form format frame frames framing git grants graph guard guessability headers held
+    history home hooks host
     http identity ids import index input instrumentation interrupt interrupts isolate items jobs json known langgraph launch layout
     ledger lenient limits loader local log logging logins loop lowering main maintenance manifest mcp memory message messages metrics
     middleware models monitor multi names needles open option options orphan outcome page parsers parsing parts patch patterns pending

@@ -20,6 +20,7 @@ from ambient_runner.projections.json_values import canonical_text
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
+from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
 from ambient_runner.protocol.events import (
     CUSTOM_PREFIX,
     Cancelled,
@@ -42,7 +43,6 @@ from ambient_runner.protocol.events import (
     UserMessage,
     decode_event,
 )
-from ambient_runner.protocol.limits import dropped_tool_names, is_dropped_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

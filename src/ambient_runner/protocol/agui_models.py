@@ -16,6 +16,7 @@ import pydantic
 import pydantic_core
 
 from ambient_runner.protocol import events
+from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import (
     Custom,
     Event,
@@ -25,7 +26,6 @@ from ambient_runner.protocol.events import (
     ToolCallArgs,
     decode_event,
 )
-from ambient_runner.protocol.limits import dropped_event
 from ambient_runner.protocol.reserved_events import PlatformEvent, to_plain_event
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ambient_runner.protocol.agui_models import EventCoercer
+from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import decode_event
-from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_EVENT_DEPTH, dropped_event
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_EVENT_DEPTH
 from ambient_runner.protocol.strict_json import is_too_deep
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ambient_runner.projections.private_entries import HISTORY_EVENT
+from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import Custom, TextMessageChunk, TextMessageStart, type_of
-from ambient_runner.protocol.limits import dropped_event
 from ambient_runner.protocol.reserved_events import PlatformEvent, has_reserved_name, to_plain_event
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from ambient_runner.errors import BridgeError, ProtocolViolation, RunInterrupted
 from ambient_runner.projections.private_entries import is_private
 from ambient_runner.projections.state import SharedState, visible_patch
 from ambient_runner.protocol.agui_models import EventCoercer
+from ambient_runner.protocol.dropped_events import dropped_tool_names
 from ambient_runner.protocol.events import (
     PROTOCOL_VERSION,
     Custom,
@@ -35,7 +36,6 @@ from ambient_runner.protocol.events import (
     ToolCallStart,
 )
 from ambient_runner.protocol.ids import client_safe_id
-from ambient_runner.protocol.limits import dropped_tool_names
 from ambient_runner.protocol.reserved_events import to_plain_event
 from ambient_runner.runs.agent_events import AgentEventRules, ignore_repair
 from ambient_runner.runs.agent_history import AgentHistory

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.projections.private_entries import is_private
+from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivitySnapshot,
@@ -42,13 +43,7 @@ from ambient_runner.protocol.events import (
     encode_event,
     type_of,
 )
-from ambient_runner.protocol.limits import (
-    MAX_EVENT_BYTES,
-    MAX_EVENT_DEPTH,
-    MAX_MESSAGE_DEPTH,
-    dropped_event,
-    nesting_depth,
-)
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES, MAX_EVENT_DEPTH, MAX_MESSAGE_DEPTH, nesting_depth
 
 if TYPE_CHECKING:
     from ambient_runner.protocol.events import Event

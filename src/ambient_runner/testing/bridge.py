@@ -20,6 +20,7 @@ from ambient_runner.config import Settings, Timeouts
 from ambient_runner.errors import NoActiveRun
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.protocol.agui_models import coerce_event, input_to_agui
+from ambient_runner.protocol.dropped_events import dropped_tool_names
 from ambient_runner.protocol.events import (
     MessagesSnapshot,
     RunAgentInput,
@@ -33,7 +34,6 @@ from ambient_runner.protocol.events import (
     encode_event,
     outcome_name,
 )
-from ambient_runner.protocol.limits import dropped_tool_names
 from ambient_runner.protocol.verify import Verifier
 from ambient_runner.runs.event_reader import follow_run
 from ambient_runner.runs.run import Actor, Run, StartRequest

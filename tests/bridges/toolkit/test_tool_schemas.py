@@ -239,14 +239,14 @@ def test_a_schema_of_a_usual_size_stays() -> None:
     assert clean_schema(nested(20)) == nested(20)
 
 
-def test_only_tools_with_a_valid_and_free_name_can_be_called_and_the_others_are_logged(
+def test_only_tools_with_a_valid_name_can_be_called_and_the_others_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tools = [
         Tool(name=name, description="", parameters={}) for name in ("paint", "no spaces", "transfer", "x" * 65, "a.b")
     ]
-    assert [tool.name for tool in callable_tools(tools, reserved={"transfer"})] == ["paint"]
-    assert all(name in caplog.text for name in ("no spaces", "transfer", "a.b"))
+    assert [tool.name for tool in callable_tools(tools)] == ["paint", "transfer"]
+    assert all(name in caplog.text for name in ("no spaces", "a.b"))
     dotted = callable_tools(tools, pattern=re.compile(r"[a-z.]{1,8}"))
     assert [tool.name for tool in dotted] == ["paint", "transfer", "a.b"]
 

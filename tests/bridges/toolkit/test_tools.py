@@ -8,8 +8,8 @@ import pytest
 
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
 from ambient_runner.bridges.toolkit.tools import declare_mcp_tool, declare_tool
+from ambient_runner.protocol.dropped_events import dropped_tool_names
 from ambient_runner.protocol.events import Custom, Tool
-from ambient_runner.protocol.limits import dropped_tool_names
 
 PAINT, LOOK = Tool(name="paint", description=""), Tool(name="look", description="theirs")
 

@@ -32,8 +32,8 @@ from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import AssistantTurn, to_turns, unanswered_tool_calls
+from ambient_runner.protocol.dropped_events import dropped_tool_events
 from ambient_runner.protocol.events import Interrupted, RunError
-from ambient_runner.protocol.limits import dropped_tools
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class LangGraphRun:
                 self._context.run_input.thread_id,
                 ", ".join(names),
             )
-        return dropped_tools("not_offered", names)
+        return dropped_tool_events("not_offered", names)
 
     async def _roll_back_state(self, error: RunnerError) -> list[Event]:
         """Remove the client's changes of the state that the graph could not use: every later run would fail on them.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ambient_runner.projections.history import HistoryMerge
 from ambient_runner.projections.transcript import Transcript
+from ambient_runner.protocol.dropped_events import is_dropped_event
 from ambient_runner.protocol.events import (
     CUSTOM_PREFIX,
     Custom,
@@ -15,7 +16,6 @@ from ambient_runner.protocol.events import (
     RunStarted,
     UserMessage,
 )
-from ambient_runner.protocol.limits import is_dropped_event
 from ambient_runner.protocol.repair import Repairer
 from ambient_runner.protocol.reserved_events import has_reserved_name, to_plain_event, to_platform_event
 from ambient_runner.runs.framing import SNAPSHOT_MARKER

@@ -14,9 +14,10 @@ from ambient_runner.bridges.toolkit.json_values import as_object, to_json_text, 
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.json_patch import apply_patch, encoded_size, json_equal
 from ambient_runner.projections.state import SharedState, is_hidden, visible_patch
+from ambient_runner.protocol.dropped_events import dropped_event
 from ambient_runner.protocol.events import StateDelta, StateSnapshot
 from ambient_runner.protocol.json_pointer import format_pointer, parse_pointer
-from ambient_runner.protocol.limits import MAX_EVENT_BYTES, dropped_event
+from ambient_runner.protocol.limits import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -11,8 +11,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
+from ambient_runner.protocol.dropped_events import dropped_tool_events
 from ambient_runner.protocol.json_pointer import parse_pointer
-from ambient_runner.protocol.limits import dropped_tools
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
@@ -390,22 +390,17 @@ class Toolbox:
 
 def name_taken_events(names: Sequence[str]) -> list[Event]:
     """Return the `ambient:dropped` event for tools of the client that have the name of a tool of the agent."""
-    return dropped_tools("name_taken", names)
+    return dropped_tool_events("name_taken", names)
 
 
-def callable_tools(
-    tools: Sequence[Tool], *, pattern: re.Pattern[str] = TOOL_NAME, reserved: Collection[str] = ()
-) -> list[Tool]:
-    """Return the client's tools whose name a framework accepts and does not use itself. The others are logged and left out.
-
-    `pattern` matches the whole name; `reserved` are names of the framework and of the agent's own tools.
-    """
-    valid = [tool for tool in tools if pattern.fullmatch(tool.name) and tool.name not in reserved]
+def callable_tools(tools: Sequence[Tool], *, pattern: re.Pattern[str] = TOOL_NAME) -> list[Tool]:
+    """Return the client's tools whose name a framework accepts, by a pattern of the whole name. The others are logged and left out."""
+    valid = [tool for tool in tools if pattern.fullmatch(tool.name)]
     ignored = [_name_for_log(tool.name) for tool in tools if tool not in valid]
     if ignored:
         run = current_run_or_none()
         logger.warning(
-            "%sIgnored client tools %r. A name must match %s and must not be the name of another tool.",
+            "%sIgnored client tools %r. A name must match %s.",
             f"Run {run.input.run_id} on thread {run.thread.id}: " if run else "",
             ignored[:10],
             pattern.pattern,
