@@ -10,6 +10,7 @@ import anyio
 from ambient_runner.bridges.base import ListsTools, PlatformContext
 from ambient_runner.errors import AudienceNotOpen, ConfigError, InvalidInput
 from ambient_runner.projections.exposure import ANY_NAME, ExposureRules
+from ambient_runner.protocol.headers import AUDIENCE_HEADER
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.config import AudienceName, Settings
 
-__all__ = ["REQUIRED_AUDIENCE", "Audiences"]
+__all__ = ["Audiences"]
 
 logger = logging.getLogger(__name__)
 
-REQUIRED_AUDIENCE = "X-Ambient-Audience"
-"""Header of a request that must not start a run for another audience: a gateway would store summaries as the conversation."""
 _LIST_TIMEOUT = 30.0
 """Seconds a bridge has to list its tools for the log."""
 
@@ -65,7 +64,7 @@ class Audiences:
     def require(self, agent: str, required: str | None) -> None:
         """Return if clients of the agent see what a request requires. Raises: AudienceNotOpen, InvalidInput."""
         if required not in {None, "open"}:
-            raise InvalidInput(f"{REQUIRED_AUDIENCE} can only be open.")
+            raise InvalidInput(f"{AUDIENCE_HEADER} can only be open.")
         if required == "open" and self.name_for(agent) != "open":
             raise AudienceNotOpen
 

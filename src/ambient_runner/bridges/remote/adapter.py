@@ -32,6 +32,7 @@ from ambient_runner.protocol.events import (
     SubagentError,
     ToolCallStart,
 )
+from ambient_runner.protocol.headers import AUDIENCE_HEADER, ON_DISCONNECT_HEADER
 from ambient_runner.runs import metrics
 from ambient_runner.runs.loop_detection import VIA, format_via_header
 from ambient_runner.runs.run import Actor, current_run_or_none, describe_run
@@ -205,7 +206,7 @@ async def build_headers(configured: Headers, run: Run | None) -> dict[str, str]:
         headers = check_headers(await call_hook(configured, run))
     if run is not None:
         run.secrets.add(secret_values(headers))
-    return {**_run_headers(run), "X-Ambient-On-Disconnect": "stop", "X-Ambient-Audience": "open", **headers}
+    return {**_run_headers(run), ON_DISCONNECT_HEADER: "stop", AUDIENCE_HEADER: "open", **headers}
 
 
 def _encode_body(run_input: RunAgentInput) -> bytes:

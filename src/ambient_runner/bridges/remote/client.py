@@ -20,6 +20,7 @@ import msgspec
 
 from ambient_runner.bridges.remote import errors
 from ambient_runner.bridges.remote.config import secret_values
+from ambient_runner.protocol.headers import RUN_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping
@@ -78,7 +79,7 @@ class RemoteServerClient:
         )
         response = await self._send_request(request, self.timeouts.answer)
         try:
-            self.is_ours = self.is_ours or "x-ambient-run" in response.headers
+            self.is_ours = self.is_ours or RUN_HEADER in response.headers
             await self._check_response(response, headers)
             yield response
         finally:

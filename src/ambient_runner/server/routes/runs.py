@@ -23,6 +23,7 @@ from ambient_runner.errors import InvalidInput, RunnerError, UnknownAgent
 from ambient_runner.ledger.records import IdempotencyClaim
 from ambient_runner.projections.frames import Framer
 from ambient_runner.protocol.encode import negotiate_format
+from ambient_runner.protocol.headers import AUDIENCE_HEADER, ON_DISCONNECT_HEADER, RUN_HEADER
 from ambient_runner.protocol.profiles import Profile
 from ambient_runner.protocol.run_input import newest_user_message, parse_input
 from ambient_runner.protocol.strict_json import is_too_deep
@@ -30,7 +31,6 @@ from ambient_runner.runs.loop_detection import VIA, parse_via_header
 from ambient_runner.runs.reattach import facts_before_run
 from ambient_runner.runs.run import Actor, SpanRef, Started, StartRequest
 from ambient_runner.runs.view_cache import ThreadEpoch
-from ambient_runner.server.audiences import REQUIRED_AUDIENCE
 from ambient_runner.server.end_conditions import UntilRunEnds
 from ambient_runner.server.error_responses import AmbientRoute, JsonResponse
 from ambient_runner.server.event_stream import EventStream
@@ -116,7 +116,7 @@ def start_request(
     runtime: ServerRuntime, request: Request, actor: Actor, agent: str, run_input: RunAgentInput, body: bytes
 ) -> StartRequest:
     """Return the StartRequest for the Runner, from the input and the headers. Raises: InvalidInput, AgentLoop, AudienceNotOpen."""
-    runtime.audiences.require(agent, request.headers.get(REQUIRED_AUDIENCE))
+    runtime.audiences.require(agent, request.headers.get(AUDIENCE_HEADER))
     return StartRequest(
         agent=agent,
         actor=actor,
@@ -140,7 +140,7 @@ def _pending_interrupt_policy(
 
 def disconnect_policy(runtime: ServerRuntime, request: Request) -> str:
     """Return what happens to the run when its client disconnects: the request's header, else the setting. Raises: InvalidInput."""
-    return _header_choice(request, "x-ambient-on-disconnect", get_args(OnDisconnect)) or runtime.settings.on_disconnect
+    return _header_choice(request, ON_DISCONNECT_HEADER, get_args(OnDisconnect)) or runtime.settings.on_disconnect
 
 
 async def run_stream(
@@ -170,7 +170,7 @@ async def run_stream(
         ),
         after=started.after,
         until=UntilRunEnds(started.run),
-        headers={"X-Ambient-Run": started.run, "X-Ambient-Thread": _quote_header(started.thread.id)},
+        headers={RUN_HEADER: started.run, "X-Ambient-Thread": _quote_header(started.thread.id)},
         on_disconnect=partial(runner.stop_run, started, "disconnected") if on_disconnect == "stop" else None,
     )
 
