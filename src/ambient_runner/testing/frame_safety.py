@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ambient_runner.protocol.json_pointer import format_pointer
+
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +42,7 @@ def verify_frame_safety(
     Frames are JSON objects, as a client receives them. Keys and values are searched, and the texts that deltas add up to.
     """
     needles, expressions = [literal for literal in literals if literal], list(patterns)
-    texts = [*_texts_of_frames(frames := list(frames)), *_joined_texts(frames)]
+    texts = [*_find_texts(frames := list(frames)), *_join_deltas(frames)]
     return [
         UnsafeFrame(frame=number, path=path, found=found)
         for number, path, text in texts
@@ -57,26 +59,26 @@ def _find(text: str, literals: Sequence[str], patterns: Sequence[re.Pattern[str]
             yield pattern.pattern
 
 
-def _texts_of_frames(frames: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, str]]:
+def _find_texts(frames: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, str]]:
     for number, frame in enumerate(frames):
-        for path, text in _texts_in(frame, ""):
+        for path, text in _walk_texts(frame, ""):
             yield number, path, text
 
 
-def _texts_in(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _walk_texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
         for key, item in cast("dict[str, Any]", value).items():
-            pointer = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            pointer = path + format_pointer(key)
             yield pointer, key
-            yield from _texts_in(item, pointer)
+            yield from _walk_texts(item, pointer)
     elif isinstance(value, list):
         for index, item in enumerate(cast("list[Any]", value)):
-            yield from _texts_in(item, f"{path}/{index}")
+            yield from _walk_texts(item, f"{path}/{index}")
 
 
-def _joined_texts(frames: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, str]]:
+def _join_deltas(frames: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, str]]:
     """Yield the text of each message and call that more than one delta adds up to, with the number of its last frame."""
     pieces: dict[tuple[str, str], list[str]] = {}
     last: dict[tuple[str, str], int] = {}
