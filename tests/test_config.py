@@ -478,8 +478,8 @@ def test_an_agent_has_an_audience_and_an_exposure_of_its_own() -> None:
         ),
         {},
     )
-    assert settings.audience_of("mine", serves_others=False) == "safe"
-    assert settings.audience_of("other", serves_others=True) == "open"
+    assert settings.audience_for("mine", serves_others=False) == "safe"
+    assert settings.audience_for("other", serves_others=True) == "open"
     assert settings.exposure_of("mine", {"draw": "summary", "list": "all"}) == {
         "search": "result",
         "draw": "all",
@@ -501,5 +501,5 @@ def test_an_agent_has_an_audience_and_an_exposure_of_its_own() -> None:
 def test_others_see_the_safe_part_unless_they_keep_the_conversation(
     settings: Settings, audience: str, history: str
 ) -> None:
-    assert settings.audience_of("any", serves_others=True) == audience
+    assert settings.audience_for("any", serves_others=True) == audience
     assert settings.history_mode == history

@@ -632,7 +632,7 @@ async def test_thoughts_of_a_translate_handler_are_reasoning() -> None:
 
     root, _ = agent(["Hello"], ["Hello"])
     handlers = HandlerContext(translate_handler=Thinking)
-    # A `user_id` function serves others than this machine, and those see no reasoning by default.
+    # A `user_id` function serves other machines, whose clients see no reasoning by default.
     service = service_for(root, handler_context=handlers, settings=dataclasses.replace(SETTINGS, audience="open"))
     async with serving(service) as client:
         for message in ("u1", "u2"):

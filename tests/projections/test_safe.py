@@ -1,4 +1,4 @@
-"""The audience `safe`: which fields of an agent's events others than this machine see."""
+"""The audience `safe`: which fields of an agent's events clients on other machines see."""
 
 from __future__ import annotations
 

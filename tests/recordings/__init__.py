@@ -49,12 +49,12 @@ def frames_of(recording: dict[str, Any], audience: str, profile: Profile = Profi
     view = ThreadView()
     sent = b""
     for batch in batches_of(recording):
-        moments: dict[int, Any] = {}
+        contexts: dict[int, Any] = {}
         for seq in framer.view_seqs(batch):
             view.apply(_part_of(batch, seq))
-            moments[seq] = framer.read_view(batch, seq, view)
+            contexts[seq] = framer.read_view(batch, seq, view)
         view.apply(batch)
-        sent += framer.render(batch, moments)
+        sent += framer.render(batch, contexts)
     return [json.loads(line) for line in sent.splitlines()]
 
 

@@ -61,7 +61,7 @@ def test_a_command_that_does_not_answer_every_interrupt_is_refused(sent: Any) ->
 def test_a_command_without_an_open_interrupt_is_refused_unless_a_message_comes_with_it() -> None:
     with pytest.raises(InterruptNotOpen):
         accept_input(one_turn(), command("yes"), "server", NOW)
-    assert accept_input(one_turn(), command("yes", user("u2")), "server", NOW).accepted == (user("u2"),)
+    assert accept_input(one_turn(), command("yes", user("u2")), "server", NOW).new_messages == (user("u2"),)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_new_message_cancels_the_open_interrupts_if_the_policy_is_cancel(histo
         ("i2", "cancelled"),
     ]
     assert all(map(is_cancelled_by_message, accepted.answers))
-    assert accepted.accepted == (user("u2"),)
+    assert accepted.new_messages == (user("u2"),)
 
 
 def test_only_a_new_message_cancels() -> None:

@@ -117,7 +117,7 @@ class Settings:
     adopt_history: bool = True
     """True if the first run of an unknown thread adopts the assistant's text that the client sends (history `server`)."""
     audience: AudienceName | None = None
-    """What clients see: all but secrets, or the safe part. None: `safe` if others than this machine can connect (`audience_of`)."""
+    """What clients see: all but secrets, or the safe part. None: `safe` if other machines can connect (`audience_for`)."""
     exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
     """What the audience `safe` sees, by the name of a tool, activity or CUSTOM event; `*` for all others."""
     timeouts: Timeouts = Timeouts()
@@ -189,10 +189,10 @@ class Settings:
         is_safe = "safe" in {self.audience, *(table.audience for table in self._tables())}
         return self.history or ("server" if self.is_durable or is_safe else "client")
 
-    def audience_of(self, agent: str, *, serves_others: bool) -> AudienceName:
+    def audience_for(self, agent: str, *, serves_others: bool) -> AudienceName:
         """Return the audience of an agent's clients: that of its table, else the server's, else the default.
 
-        By default it is `safe` if others than this machine can connect, unless clients keep the conversation.
+        By default it is `safe` if other machines can connect, unless clients keep the conversation.
         """
         default: AudienceName = "safe" if serves_others and self.history_mode == "server" else "open"
         return self.configured_audience(agent) or default

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.known_calls import (
     UNKNOWN_CALL,
+    FrameContext,
     KnownCall,
     ReaderCalls,
-    ThreadMoment,
     call_ids_in,
     find_call_in,
     message_call_ids,
@@ -96,25 +96,25 @@ class Framer:
             return seqs
         return sorted({*seqs, *self._calls.view_seqs(batch, self._exposure)})
 
-    def read_view(self, batch: Batch, seq: int, view: ThreadView) -> ThreadMoment:
+    def read_view(self, batch: Batch, seq: int, view: ThreadView) -> FrameContext:
         """Return what `render` needs of the folded thread as it is at this seq. The view may change afterwards."""
         messages = view.transcript.messages() if batch.lines[seq - batch.first] == _SNAPSHOT_MARKER else []
         if self._exposure is None:
-            return ThreadMoment(messages=messages)
-        return ThreadMoment.of_view(view, messages, call_ids_in(batch.lines) | message_call_ids(messages))
+            return FrameContext(messages=messages)
+        return FrameContext.of_view(view, messages, call_ids_in(batch.lines) | message_call_ids(messages))
 
-    def render(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
-        """Return the batch's frames. `moments` has what `read_view` returned for every seq of `view_seqs(batch)`."""
+    def render(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
+        """Return the batch's frames. `contexts` has what `read_view` returned for every seq of `view_seqs(batch)`."""
         if self._strict and not batch.run:
             return b""
         withdrawn = self._withdrawn_from(batch)
         if withdrawn is not None:
-            return self._render_rest(batch, moments, withdrawn)
+            return self._render_rest(batch, contexts, withdrawn)
         if self._start_events and batch.owner == RUNTIME:
-            return self._render_first_batch(batch, moments)
+            return self._render_first_batch(batch, contexts)
         if self._cache_key in batch.derived:
             return batch.derived[self._cache_key]
-        frames = self._render_batch(batch, moments)
+        frames = self._render_batch(batch, contexts)
         if self._is_shared(batch):
             batch.derived[self._cache_key] = frames
         return frames
@@ -150,9 +150,9 @@ class Framer:
             return None
         return self._withdrawn
 
-    def _render_rest(self, batch: Batch, moments: Mapping[int, ThreadMoment], withdrawn: WithdrawnContent) -> bytes:
+    def _render_rest(self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn: WithdrawnContent) -> bytes:
         """Return the batch's frames without the withdrawn content, for this reader alone."""
-        corrected = {seq: moment.corrected_by(withdrawn) for seq, moment in moments.items()}
+        corrected = {seq: context.corrected_by(withdrawn) for seq, context in contexts.items()}
         calls = self._read_calls(batch, corrected, withdrawn.ids)
         frames: list[bytes] = []
         for seq, line in enumerate(batch.lines, batch.first):
@@ -163,7 +163,7 @@ class Framer:
                 frames.append(self.render_without_ids(events))
         return b"".join(frames)
 
-    def _render_first_batch(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
+    def _render_first_batch(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the batch's frames with the start events after its first one. These frames are for this reader alone."""
         events, self._start_events = self._start_events, ()
         start, rest = (
@@ -172,20 +172,20 @@ class Framer:
         )
         return b"".join(
             [
-                self._render_batch(start, moments),
+                self._render_batch(start, contexts),
                 self.render_without_ids(events),
-                self._render_batch(rest, moments),
+                self._render_batch(rest, contexts),
             ]
         )
 
-    def _render_batch(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
+    def _render_batch(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         if batch.owner != RUNTIME:
             return self._render_fact(batch)
         if self._sends_stored_lines(batch):
-            return self._render_stored(batch, moments)
-        calls = self._read_calls(batch, moments)
+            return self._render_stored(batch, contexts)
+        calls = self._read_calls(batch, contexts)
         own_frames = [at for at, line in enumerate(batch.lines) if self._changes(line) or is_private_line(line)]
-        return self._render_lines(batch, moments, own_frames, calls)
+        return self._render_lines(batch, contexts, own_frames, calls)
 
     def _sends_stored_lines(self, batch: Batch) -> bool:
         """Return True if no line of the batch changes for this reader, except snapshot markers."""
@@ -200,31 +200,33 @@ class Framer:
         return is_projected or needs_downgrade(line, self._profile)
 
     def _read_calls(
-        self, batch: Batch, moments: Mapping[int, ThreadMoment], withdrawn_ids: Collection[str] = ()
+        self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn_ids: Collection[str] = ()
     ) -> FindCall:
-        return _find_nothing if self._exposure is None else self._calls.read_batch(batch, moments, withdrawn_ids)
+        return _find_nothing if self._exposure is None else self._calls.read_batch(batch, contexts, withdrawn_ids)
 
     def _project(self, event: Event, find_call: FindCall) -> list[Event]:
         return [event] if self._exposure is None else project_safe(event, self._exposure, find_call)
 
-    def _render_stored(self, batch: Batch, moments: Mapping[int, ThreadMoment]) -> bytes:
+    def _render_stored(self, batch: Batch, contexts: Mapping[int, FrameContext]) -> bytes:
         """Return the stored lines in as few chunks as possible. Only snapshots and private entries are handled one by one."""
-        if not moments:
+        if not contexts:
             frames = self._encode_lines(batch.lines, batch.first)
             if not may_contain_private(frames):
                 return frames
-        own_frames = [at for at, line in enumerate(batch.lines) if batch.first + at in moments or is_private_line(line)]
-        return self._render_lines(batch, moments, own_frames, _find_nothing)
+        own_frames = [
+            at for at, line in enumerate(batch.lines) if batch.first + at in contexts or is_private_line(line)
+        ]
+        return self._render_lines(batch, contexts, own_frames, _find_nothing)
 
     def _render_lines(
-        self, batch: Batch, moments: Mapping[int, ThreadMoment], own_frames: Sequence[int], find_call: FindCall
+        self, batch: Batch, contexts: Mapping[int, FrameContext], own_frames: Sequence[int], find_call: FindCall
     ) -> bytes:
         """Return the lines at these places rendered one by one, and those between them as they are stored."""
         chunks: list[bytes] = []
         done = 0
         for at in own_frames:
             chunks.append(self._encode_lines(batch.lines[done:at], batch.first + done))
-            chunks.append(self._render_entry(batch.lines[at], batch.first + at, moments, find_call))
+            chunks.append(self._render_entry(batch.lines[at], batch.first + at, contexts, find_call))
             done = at + 1
         chunks.append(self._encode_lines(batch.lines[done:], batch.first + done))
         return b"".join(chunks)
@@ -234,12 +236,12 @@ class Framer:
             return encode_ndjson(lines)
         return encode_sse(lines, first, self._epoch, self._event_lines)
 
-    def _render_entry(self, line: bytes, seq: int, moments: Mapping[int, ThreadMoment], find_call: FindCall) -> bytes:
+    def _render_entry(self, line: bytes, seq: int, contexts: Mapping[int, FrameContext], find_call: FindCall) -> bytes:
         if is_private_line(line):
             return b""
-        if line == _SNAPSHOT_MARKER and seq in moments:
-            snapshot = MessagesSnapshot(messages=moments[seq].messages)
-            return self._encode_events(self._project(snapshot, moments[seq].find_call), seq)
+        if line == _SNAPSHOT_MARKER and seq in contexts:
+            snapshot = MessagesSnapshot(messages=contexts[seq].messages)
+            return self._encode_events(self._project(snapshot, contexts[seq].find_call), seq)
         if self._changes(line):
             return self._encode_events(self._project(decode_event(line), find_call), seq)
         return self._encode_lines([line], seq)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = [
     "UNKNOWN_CALL",
     "FindCall",
+    "FrameContext",
     "KnownCall",
     "ReaderCalls",
-    "ThreadMoment",
     "call_ids_in",
     "find_call_in",
     "message_call_ids",
@@ -74,14 +74,14 @@ def find_call_in(view: ThreadView) -> FindCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ThreadMoment:
-    """What the frames of a batch need of the thread as it is at one of its entries."""
+class FrameContext:
+    """The part of the thread that the frames of a batch need, as it is at one of its entries."""
 
     messages: list[Message] = field(default_factory=list["Message"])
     calls: Mapping[str, KnownCall] = field(default_factory=dict[str, KnownCall])
 
     @classmethod
-    def of_view(cls, view: ThreadView, messages: list[Message], call_ids: Iterable[str]) -> ThreadMoment:
+    def of_view(cls, view: ThreadView, messages: list[Message], call_ids: Iterable[str]) -> FrameContext:
         """Return these messages, and these calls of the thread."""
         find = find_call_in(view)
         return cls(messages=messages, calls={call_id: find(call_id) for call_id in call_ids})
@@ -89,8 +89,8 @@ class ThreadMoment:
     def find_call(self, call_id: str) -> KnownCall:
         return self.calls.get(call_id, UNKNOWN_CALL)
 
-    def corrected_by(self, withdrawn: WithdrawnContent) -> ThreadMoment:
-        """Return the moment without the content that the agent took back later."""
+    def corrected_by(self, withdrawn: WithdrawnContent) -> FrameContext:
+        """Return the context without the content that the agent took back later."""
         snapshot = withdrawn.correct_snapshot(MessagesSnapshot(messages=self.messages))
         calls = {
             call_id: call._replace(arguments="") if call_id in withdrawn.ids else call
@@ -130,14 +130,14 @@ class ReaderCalls:
         return [*seqs, needed_at] if needed_at else seqs
 
     def read_batch(
-        self, batch: Batch, moments: Mapping[int, ThreadMoment], withdrawn_ids: Collection[str] = ()
+        self, batch: Batch, contexts: Mapping[int, FrameContext], withdrawn_ids: Collection[str] = ()
     ) -> FindCall:
-        """Return the lookup of the calls in a batch. `moments` has the thread at the seqs of `view_seqs`."""
+        """Return the lookup of the calls in a batch. `contexts` has the thread at the seqs of `view_seqs`."""
         self._enter_run(batch.run)
         arguments: dict[str, list[str]] = {}
         found: dict[str, KnownCall] = {}
-        for moment in moments.values():
-            found |= moment.calls
+        for context in contexts.values():
+            found |= context.calls
         for _, event in _events_with_calls(batch):
             if isinstance(event, ToolCallStart):
                 arguments[event.tool_call_id] = []

@@ -40,14 +40,14 @@ __all__ = [
     "add_projector",
     "built_in_owners",
     "check_product_owner",
+    "event_of_fact",
     "own_events_only",
-    "platform_event",
     "project_facts",
 ]
 
 REPOS_OWNER, CLONES_OWNER, WORKFLOW_OWNER = "ambient.repos", "ambient.clones", "ambient.workflow"
 FILES_OWNER, SETUP_OWNER, FEEDBACK_OWNER = "ambient.files", "ambient.setup", "ambient.feedback"
-"""Owners of platform facts. Clients receive them as `platform_event` returns them; the conversation does not depend on them."""
+"""Owners of platform facts. Clients receive them as `event_of_fact` returns them; the conversation does not depend on them."""
 
 _RESERVED_PREFIX = "ambient"
 _OWNER_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*")
@@ -124,7 +124,7 @@ def built_in_owners() -> frozenset[str]:
     return frozenset({RUNTIME, *_BUILT_IN})
 
 
-def platform_event(kind: str, value: Any) -> Custom:
+def event_of_fact(kind: str, value: Any) -> Custom:
     """Return a platform fact as the CUSTOM event that clients receive, with the same name."""
     return Custom(name=f"{CUSTOM_PREFIX}{kind}", value=value)
 
@@ -147,7 +147,7 @@ def _project_approvals(fact: StoredFact) -> list[Event]:
 
 
 def _project_platform(fact: StoredFact) -> list[Event]:
-    return [platform_event(fact.kind, fact.value)]
+    return [event_of_fact(fact.kind, fact.value)]
 
 
 _BUILT_IN: dict[str, Projector] = {

@@ -1,4 +1,4 @@
-"""The audience `safe`: what others than this machine see of an agent's events. Pure, over one event at a time.
+"""The audience `safe`: the part of an agent's events that clients on other machines see. Pure, over one event at a time.
 
 Texts, names, state and usage stay whole. Arguments and results of tools, run input and output become summaries unless their exposure says
 otherwise; reasoning becomes a marker; RAW, metadata of providers and encrypted values are left out. `docs/how-to/audience.md` has the

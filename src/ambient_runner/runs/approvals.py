@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Run
 
-    FindCall = Callable[[str], tuple[str, str] | None]
+    FindStreamedCall = Callable[[str], tuple[str, str] | None]
 
 __all__ = [
     "check_answers",
@@ -90,7 +90,7 @@ def is_known_digest(asked: OpenInterrupt) -> bool:
     return bool(asked.digest_key and _shown_digest(asked.interrupt))
 
 
-def show_digests(run: Run, terminal: Terminal, find_call: FindCall) -> Terminal:
+def show_digests(run: Run, terminal: Terminal, find_call: FindStreamedCall) -> Terminal:
     """Return the terminal event with a digest in each interrupt whose arguments are known.
 
     For an agent that recorded none, `find_call` returns the run's call by its id; a call of an earlier run is in its input.
@@ -151,7 +151,7 @@ def _edit_event(run: Run, entry: ResumeEntry) -> Custom | None:
     return Custom(name="ambient:arguments_edited", value=value)
 
 
-def _with_digest(run: Run, interrupt: Interrupt, find_call: FindCall) -> Interrupt:
+def _with_digest(run: Run, interrupt: Interrupt, find_call: FindStreamedCall) -> Interrupt:
     digest = (_DIGESTS.get(run) or {}).get(interrupt.id)
     if digest is None:
         call = None if _shown_digest(interrupt) else _asked_call(run, interrupt, find_call)
@@ -161,7 +161,7 @@ def _with_digest(run: Run, interrupt: Interrupt, find_call: FindCall) -> Interru
     return replace(interrupt, metadata={**(interrupt.metadata or {}), ARGUMENTS_DIGEST: digest})
 
 
-def _asked_call(run: Run, interrupt: Interrupt, find_call: FindCall) -> Call | None:
+def _asked_call(run: Run, interrupt: Interrupt, find_call: FindStreamedCall) -> Call | None:
     if not interrupt.tool_call_id:
         return None
     earlier = next(_calls_of(interrupt, run.input.messages), None)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 class AcceptedInput:
     """The messages a run adds to the thread, and the conversation its agent sees."""
 
-    accepted: tuple[Message, ...]
+    new_messages: tuple[Message, ...]
     """Messages new to the thread."""
     conversation: tuple[Message, ...]
-    """Everything the agent sees, the accepted ones included."""
+    """Everything the agent sees, the new messages included."""
     rewind_to: str = ""
     """Id of the message the thread is rewound to first; empty for none."""
     is_replacement: bool = False
@@ -97,7 +97,7 @@ def _accept_client_history(
     grows = ids[: len(stored)] == stored
     known = set(stored)
     return AcceptedInput(
-        accepted=tuple(message for message in run_input.messages if message.id not in known),
+        new_messages=tuple(message for message in run_input.messages if message.id not in known),
         conversation=_visible_to_agent(run_input.messages),
         is_replacement=not grows,
         removed_count=len(known.difference(ids)),
@@ -116,7 +116,7 @@ def _accept_first_run(
     if not adopted or not isinstance(adopted[-1], UserMessage):
         raise InvalidInput("`messages` must end with a user message.")
     return AcceptedInput(
-        accepted=adopted,
+        new_messages=adopted,
         conversation=adopted,
         imported=tuple(message.id for message in adopted[:-1]),
         answers=answers,
@@ -148,11 +148,11 @@ def _accept_new_messages(
         and message.tool_call_id in view.pending_calls
         and message.tool_call_id not in answered_calls
     ]
-    accepted: tuple[Message, ...] = (*results, *users)
-    if accepted or answers:
+    new_messages: tuple[Message, ...] = (*results, *users)
+    if new_messages or answers:
         return AcceptedInput(
-            accepted=accepted,
-            conversation=_visible_to_agent([*stored, *accepted]),
+            new_messages=new_messages,
+            conversation=_visible_to_agent([*stored, *new_messages]),
             answers=answers,
             buffered_result_ids=tuple(view.buffered_results),
             pending_call_ids=_pending_call_ids(view, results, answers) if results and not users else (),
@@ -179,12 +179,12 @@ def _retry_input(stored: list[Message], run_input: RunAgentInput, prompt: UserMe
     index = next((i for i, message in enumerate(stored) if message.id == target), None)
     if index is None or not _can_retry_at(stored, index):
         if prompt is not None:
-            return AcceptedInput(accepted=(prompt,), conversation=_visible_to_agent([*stored, prompt]))
+            return AcceptedInput(new_messages=(prompt,), conversation=_visible_to_agent([*stored, prompt]))
         raise InvalidInput(
             "`messages` contains no new message. Add a user message, or end the list with an earlier one to rewind to it."
         )
     return AcceptedInput(
-        accepted=(),
+        new_messages=(),
         conversation=_visible_to_agent(stored[: index + 1]),
         rewind_to="" if index == len(stored) - 1 else target,
         removed_count=len(stored) - 1 - index,

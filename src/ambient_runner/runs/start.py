@@ -47,7 +47,7 @@ class AcceptedRun:
 
     run: Run
     request: StartRequest
-    accepted: AcceptedInput
+    accepted_input: AcceptedInput
     left_out: tuple[LeftOut, ...] = ()
     """The parts of the client's input that the agent does not get."""
 
@@ -89,16 +89,16 @@ def accept_run(
         adopt_history=adopt_history,
     )
     check_answers(view, accepted)
-    check_media_urls(accepted.accepted, agent.media_url_schemes)
+    check_media_urls(accepted.new_messages, agent.media_url_schemes)
     state, sends_state = initial_state(view, request.input.state, agent.hidden_state)
     run = replace(_build_run(request, writer, view, accepted, state, props, secrets), is_state_sent=sends_state)
     agent.check_run(run)
-    return AcceptedRun(run=run, request=request, accepted=accepted, left_out=(*left_out, *left_out_props))
+    return AcceptedRun(run=run, request=request, accepted_input=accepted, left_out=(*left_out, *left_out_props))
 
 
 def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announce = lambda run: ()) -> RunStart:
     """Return the run's first entries, without the secrets that are known by now. Raises: PayloadTooLarge, RedactionFailed."""
-    run, accepted = start.run, start.accepted
+    run, accepted = start.run, start.accepted_input
     redactor = Redactor(run.secrets)
     known = view.transcript.all_ids().union(message.id for message in accepted.conversation)
     users = [message.id for message in accepted.conversation if isinstance(message, UserMessage)]
@@ -170,7 +170,7 @@ def _build_run(
         trace_id=request.caller.trace_id if request.caller else uuid.uuid4().hex,
         caller=request.caller,
         span=request.caller,
-        accepted=accepted.accepted,
+        accepted=accepted.new_messages,
         has_input_state=run_input.state is not None,
         buffered_result_ids=accepted.buffered_result_ids,
         pending_call_ids=accepted.pending_call_ids,
@@ -202,7 +202,7 @@ def _build_run(
 
 def _resumed_run(view: ThreadView, accepted: AcceptedInput) -> ResumedRun | None:
     """Return the thread's newest run if this one answers its interrupts or tool calls."""
-    answers = accepted.answers or any(isinstance(message, ToolMessage) for message in accepted.accepted)
+    answers = accepted.answers or any(isinstance(message, ToolMessage) for message in accepted.new_messages)
     return ResumedRun(run=view.last_run.key, trace_id=view.last_run.trace_id) if view.last_run and answers else None
 
 

@@ -136,7 +136,7 @@ def build_runtime(
 ) -> ServerRuntime:
     """Return a server without routes; the arguments are those of `add_ambient_endpoints`. Raises: ConfigError.
 
-    `serves_others`: others than this machine can connect.
+    `serves_others`: other machines can connect.
     """
     _log_weak_secrets(settings)
     platform = Platform(

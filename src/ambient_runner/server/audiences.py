@@ -1,4 +1,4 @@
-"""Audiences: what the clients of each agent see. The settings decide, or else whether others than this machine can connect."""
+"""Audiences: what the clients of each agent see. By default they depend on whether other machines can connect."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Audiences:
 
     def name_for(self, agent: str) -> AudienceName:
         """Return the audience of the agent's clients, also of an agent that is no longer served."""
-        return self._settings.audience_of(agent, serves_others=self._serves_others)
+        return self._settings.audience_for(agent, serves_others=self._serves_others)
 
     def exposure_for(self, agent: str) -> ExposureRules | None:
         """Return the rules of the agent's audience if that is `safe`; None if it is `open`."""
@@ -77,7 +77,7 @@ class Audiences:
             tools = [tool for tool in await _tool_names(name, bridge) if not rules.shows(tool)]
             if tools or not rules.shows_unnamed:
                 logger.info(
-                    "Others than this machine can connect, so clients of agent %s get summaries of the arguments and results of %s. "
+                    "Other machines can connect, so clients of agent %s get summaries of the arguments and results of %s. "
                     'To show one of its tools, add `exposure = { %s = "all" }` to its table in ambient.toml, or set AMBIENT_EXPOSURE; '
                     'audience = "open" shows everything but secrets',
                     name,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Tail
     from ambient_runner.ledger.records import Batch
     from ambient_runner.projections.frames import Framer
-    from ambient_runner.projections.known_calls import ThreadMoment
+    from ambient_runner.projections.known_calls import FrameContext
     from ambient_runner.runs.runner import Runner
     from ambient_runner.runs.view_cache import ThreadEpoch
     from ambient_runner.server.direct_send import SuspendedSend
@@ -210,7 +210,7 @@ class EventStream(Response):
         for batch in batches:
             self._views.contribute(batch)
 
-    async def _read_views(self, batch: Batch, seqs: list[int]) -> dict[int, ThreadMoment]:
+    async def _read_views(self, batch: Batch, seqs: list[int]) -> dict[int, FrameContext]:
         return {seq: self._framer.read_view(batch, seq, await self._views.view_at(seq)) for seq in seqs}
 
     async def _send_body(self, send: Send, body: bytes) -> None:

@@ -10,7 +10,7 @@ from ambient_runner.projections.projectors import (
     REPOS_OWNER,
     SETUP_OWNER,
     WORKFLOW_OWNER,
-    platform_event,
+    event_of_fact,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PlatformFact(NamedTuple):
 
     @property
     def event(self) -> Custom:
-        return platform_event(self.kind, self.value)
+        return event_of_fact(self.kind, self.value)
 
 
 def repo_added(name: str, url: str, branch: str) -> PlatformFact:

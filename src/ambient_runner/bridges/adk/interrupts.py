@@ -23,8 +23,8 @@ __all__ = [
     "INTERNAL_TOOLS",
     "INTERRUPT_CALLS",
     "answer_part",
-    "asked_call",
     "client_call_interrupt",
+    "find_interrupted_call",
     "has_secrets",
     "is_confirmed",
     "is_provisional",
@@ -78,7 +78,7 @@ def client_call_interrupt(call: types.FunctionCall, subagent_id: str | None = No
     )
 
 
-def asked_call(call: types.FunctionCall) -> tuple[str, Any] | None:
+def find_interrupted_call(call: types.FunctionCall) -> tuple[str, Any] | None:
     """Return the call that a confirmation is about, as ADK executes it: name and arguments; None for other interrupts."""
     original = as_object((call.args or {}).get("originalFunctionCall")) if call.name == CONFIRMATION_CALL else {}
     return (str(original.get("name", "")), to_jsonable(original.get("args") or {})) if original else None

@@ -11,7 +11,7 @@ from ambient_runner.bridges.adk.event_hooks import EventHooks
 from ambient_runner.bridges.adk.external_events import origin_metadata
 from ambient_runner.bridges.adk.hooks import build_input_info, current_hook_request
 from ambient_runner.bridges.adk.instrumentation import PAUSED_KEY, RunPlugin
-from ambient_runner.bridges.adk.interrupts import asked_call
+from ambient_runner.bridges.adk.interrupts import find_interrupted_call
 from ambient_runner.bridges.adk.memory import SessionMemory
 from ambient_runner.bridges.adk.outcome import build_model_error, build_run_finished
 from ambient_runner.bridges.adk.run_input import build_adk_input
@@ -127,7 +127,7 @@ class ADKRun:
         calls = {call.id: call for event in session.events for call in event.get_function_calls()}
         for interrupt in outcome.interrupts:
             call = calls.get(framework_interrupt_id(interrupt.id))
-            asked = asked_call(call) if call else None
+            asked = find_interrupted_call(call) if call else None
             if asked is not None:
                 record_arguments(interrupt.id, [asked])
 

@@ -17,8 +17,8 @@ from ambient_runner.bridges.adk.interrupts import (
     CREDENTIAL_CALL,
     INTERRUPT_CALLS,
     answer_part,
-    asked_call,
     client_call_interrupt,
+    find_interrupted_call,
     has_secrets,
     is_confirmed,
     target_call_id,
@@ -222,7 +222,7 @@ def _changed_interrupts(
     changed = set[str]()
     for entry in new_input.resume:
         pending = open_calls.get(entry.interrupt_id)
-        asked = asked_call(pending.call) if pending and is_confirmed(pending.call, entry) else None
+        asked = find_interrupted_call(pending.call) if pending and is_confirmed(pending.call, entry) else None
         if asked is not None and not check_restored_calls(shown_ids[entry.interrupt_id], [asked]):
             changed.add(entry.interrupt_id)
     if not changed:

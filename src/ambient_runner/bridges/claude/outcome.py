@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.claude.translate import Translator
     from ambient_runner.protocol.events import Outcome, RunAgentInput, TokenUsage
 
-__all__ = ["asked_call", "build_run_cancelled", "build_run_finished", "build_run_waiting"]
+__all__ = ["build_run_cancelled", "build_run_finished", "build_run_waiting", "find_interrupted_call"]
 
 
 def build_run_finished(
@@ -60,13 +60,13 @@ def build_run_waiting(
         for request in requests
     ]
     for request in requests:
-        record_arguments(request.id, [asked_call(request)])
+        record_arguments(request.id, [find_interrupted_call(request)])
     pending = [call.client_id for call in session.calls.open_calls if call.client_id]
     outcome: Outcome = Interrupted(interrupts=interrupts) if interrupts else Success(pending_tool_call_ids=pending)
     return RunFinished(thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=outcome)
 
 
-def asked_call(request: PermissionRequest) -> tuple[str, dict[str, Any]]:
+def find_interrupted_call(request: PermissionRequest) -> tuple[str, dict[str, Any]]:
     """Return the call that a permission request is about: name and arguments."""
     return client_tool_name(request.tool), request.input
 

@@ -21,10 +21,10 @@ from ambient_runner.bridges.claude.interrupts import PermissionRequest, is_execu
 from ambient_runner.bridges.claude.launch import build_launch
 from ambient_runner.bridges.claude.memory import SessionPosition, last_user_id
 from ambient_runner.bridges.claude.outcome import (
-    asked_call,
     build_run_cancelled,
     build_run_finished,
     build_run_waiting,
+    find_interrupted_call,
 )
 from ambient_runner.bridges.claude.predict_state import Predictions
 from ambient_runner.bridges.claude.run_input import build_prompt
@@ -197,7 +197,7 @@ class ClaudeRun:
 
     def _answer_request(self, session: Session, request: PermissionRequest, entry: ResumeEntry | None) -> None:
         """Give the answer to the process. A call with other arguments than those that were shown is asked about again."""
-        result, call = to_permission_result(request, entry), asked_call(request)
+        result, call = to_permission_result(request, entry), find_interrupted_call(request)
         if is_executed(result) and not has_same_arguments(request.id, [call]):
             logger.warning(
                 "Run %s on thread %s: the arguments of an approved call have changed. It is not executed; it is asked again.",

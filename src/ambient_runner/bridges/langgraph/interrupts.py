@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = [
     "GraphInterrupt",
     "answers_by_interrupt",
-    "asked_calls",
     "breakpoint_interrupt",
     "continues_after",
+    "find_interrupted_calls",
     "is_breakpoint",
     "is_executed",
     "to_interrupt",
@@ -129,7 +129,7 @@ def answers_by_interrupt(
     }
 
 
-def asked_calls(raised: GraphInterrupt | None) -> list[tuple[str, Any]]:
+def find_interrupted_calls(raised: GraphInterrupt | None) -> list[tuple[str, Any]]:
     """Return what a person is asked about: the calls of an approval, or the value of an interrupt if it is more than a text."""
     if raised is None:
         return []

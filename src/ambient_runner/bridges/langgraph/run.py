@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
 from ambient_runner.bridges.langgraph.history import GraphHistory, HistoryContext
-from ambient_runner.bridges.langgraph.interrupts import asked_calls
+from ambient_runner.bridges.langgraph.interrupts import find_interrupted_calls
 from ambient_runner.bridges.langgraph.memory import GraphMemory
 from ambient_runner.bridges.langgraph.outcome import build_run_finished
 from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
@@ -133,7 +133,7 @@ class LangGraphRun:
         state = await self._graph.read_state({"configurable": configurable})
         stored = {interrupt.id: interrupt for interrupt in raised_interrupts(state)}
         for interrupt in asked:
-            calls = asked_calls(stored.get(framework_interrupt_id(interrupt.id)))
+            calls = find_interrupted_calls(stored.get(framework_interrupt_id(interrupt.id)))
             injected = read_injected_state(self._context.schema, calls, as_object(state.values))
             if calls:
                 record_arguments(interrupt.id, calls, state=injected)

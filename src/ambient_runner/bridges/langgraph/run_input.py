@@ -21,8 +21,8 @@ from ambient_runner.bridges.langgraph.graph import checkpoint_id_of
 from ambient_runner.bridges.langgraph.interrupts import (
     GraphInterrupt,
     answers_by_interrupt,
-    asked_calls,
     continues_after,
+    find_interrupted_calls,
     is_breakpoint,
     is_executed,
 )
@@ -348,7 +348,7 @@ def _has_changed_arguments(thread: _StoredThread) -> bool:
         interrupt = raised.get(framework_interrupt_id(entry.interrupt_id))
         if interrupt is None or not is_executed(answers[interrupt.id]):
             continue
-        calls = asked_calls(interrupt)
+        calls = find_interrupted_calls(interrupt)
         state = read_injected_state(thread.context.schema, calls, thread.values)
         if not has_same_arguments(entry.interrupt_id, calls, state=state) or _differ_from_stored(thread, entry, calls):
             return True

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPROVAL_INTERRUPT",
-    "asked_call",
     "changed_interrupts",
+    "find_interrupted_call",
     "interrupt_response",
     "open_interrupts",
     "resume_responses",
@@ -74,7 +74,7 @@ def _to_interrupt(pending: PendingInterrupt, expires: str | None) -> Interrupt:
     )
 
 
-def asked_call(pending: PendingInterrupt) -> tuple[str, Any] | None:
+def find_interrupted_call(pending: PendingInterrupt) -> tuple[str, Any] | None:
     """Return the call that an interrupt is about: name and arguments; None if it is about none."""
     native = pending.native
     use = native.reason["call"] if native.name == APPROVAL_INTERRUPT else pending.tool_use

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.strands.client_tools import CLIENT_TOOL_INTERRUPT
 from ambient_runner.bridges.strands.errors import StrandsError
-from ambient_runner.bridges.strands.interrupts import asked_call, to_interrupts
+from ambient_runner.bridges.strands.interrupts import find_interrupted_call, to_interrupts
 from ambient_runner.bridges.strands.subagents import has_failed
 from ambient_runner.bridges.toolkit.interrupts import record_arguments
 from ambient_runner.bridges.toolkit.usage import Usage
@@ -67,7 +67,7 @@ def _raise_interrupts(asked: list[PendingInterrupt], seconds: float | None) -> l
     """Return the AG-UI interrupts, and record what they are about."""
     interrupts = to_interrupts(asked, seconds)
     for item, interrupt in zip(asked, interrupts, strict=True):
-        call = asked_call(item)
+        call = find_interrupted_call(item)
         if call is not None:
             record_arguments(interrupt.id, [call])
     return interrupts
