@@ -13,6 +13,7 @@ import pytest
 
 from ambient_runner.errors import LedgerError
 from ambient_runner.ledger.records import RUNTIME, Batch
+from ambient_runner.projections.open_interrupts import OpenInterrupt
 from ambient_runner.projections.thread_view import (
     INPUT,
     PATCHED,
@@ -20,7 +21,6 @@ from ambient_runner.projections.thread_view import (
     RUN_OWNER,
     STATE_OWNER,
     THREAD_OWNER,
-    OpenInterrupt,
     RunSummary,
     ThreadView,
 )

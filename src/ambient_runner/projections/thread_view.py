@@ -7,7 +7,6 @@ here; those of unknown owners are ignored. Retention stores `to_checkpoint` in p
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -15,26 +14,21 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import LedgerError, Refused
 from ambient_runner.ledger.records import RUNTIME
+from ambient_runner.projections.adapter_memory import AdapterMemory, RunMemory
 from ambient_runner.projections.delta_text import join_deltas_at
-from ambient_runner.projections.json_values import canonical_text
+from ambient_runner.projections.open_interrupts import OpenInterrupt, OpenInterrupts
 from ambient_runner.projections.private_entries import MEMORY_EVENT, is_private, parse_correction
 from ambient_runner.projections.state import SharedState
 from ambient_runner.projections.transcript import Transcript
 from ambient_runner.protocol.dropped_events import dropped_tool_names, is_dropped_event
 from ambient_runner.protocol.events import (
-    CUSTOM_PREFIX,
     Cancelled,
     Custom,
-    Interrupt,
     Interrupted,
     Message,
-    MessagesSnapshot,
     RunError,
     RunFinished,
     RunStarted,
-    StateSnapshot,
-    StepFinished,
-    StepStarted,
     Success,
     Terminal,
     ToolCallResult,
@@ -45,7 +39,7 @@ from ambient_runner.protocol.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ambient_runner.ledger.records import Batch
     from ambient_runner.protocol.events import Event
@@ -59,7 +53,6 @@ __all__ = [
     "RUN_OWNER",
     "STATE_OWNER",
     "THREAD_OWNER",
-    "OpenInterrupt",
     "RunSummary",
     "ThreadView",
 ]
@@ -75,12 +68,9 @@ STATE_OWNER, PATCHED = "ambient.state", "patched"
 """`{"patch": operations}`: a client changed the visible state between runs."""
 
 _CHECKPOINT_VERSION = 1
-_MAX_MEMORIES = 16
-_MAX_MEMORY_BYTES = 1 << 20
 _UNREADABLE_CHECKPOINT = (
     "The checkpoint of this thread cannot be read by this version. Start the version that wrote it, or a newer one."
 )
-_encode = msgspec.json.encode
 
 RunStatus = Literal["running", "finished", "error", "cancelled", "interrupted"]
 
@@ -96,34 +86,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str = ""
     end: int = 0
     """The seq of its terminal event; 0 while it runs, and in checkpoints that do not have it."""
-
-
-class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
-    """An interrupt that waits for an answer, or whose answer has not been acted on yet."""
-
-    interrupt: Interrupt
-    run: str
-    """Key of the run that raised the interrupt."""
-    digest: str
-    """SHA-256 of the arguments of its tool call as they were shown; empty if it has no call."""
-    answered: bool = False
-    """True if the current run has the answer. If that run fails before it acts, the interrupt is open again."""
-    digest_key: str = ""
-    """Key of the digest in its metadata (`runs.approvals`); empty if an earlier version stored it."""
-
-    def has_shown(self, arguments: str) -> bool:
-        """Return True if these arguments of its tool call were shown, in any spelling; also if it has no call."""
-        # Earlier versions did not unify the spelling.
-        return not self.digest or self.digest in (_digest_text(canonical_text(arguments)), _digest_text(arguments))
-
-
-class _RunMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The value that the adapter stored in one run."""
-
-    run: str
-    anchor: str
-    """Newest message when that run started. A rewind to it, or to an earlier one, removes the run."""
-    value: msgspec.Raw
 
 
 class _InputFact(msgspec.Struct, rename="camel"):
@@ -153,7 +115,7 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     last_run: RunSummary | None
     interrupts: list[OpenInterrupt]
     pending_calls: dict[str, str]
-    memories: list[_RunMemory] = []
+    memories: tuple[RunMemory, ...] = ()
     anchor: str = ""
     removed_ids: list[str] = []
     withdrawn_ids: list[str] = []
@@ -164,27 +126,20 @@ class _ViewCheckpoint(msgspec.Struct, kw_only=True):
     calls_of_run: list[str] = []
 
 
-# Events that a resumed run may emit before it has acted on the answers.
-_BEFORE_ACTING = (RunStarted, RunError, RunFinished, MessagesSnapshot, StateSnapshot, StepStarted, StepFinished)
-
-
 class ThreadView:
     """The thread as of `seq`. `hidden` names the state keys that clients do not see (`state.is_hidden`)."""
 
     __slots__ = (
-        "_anchor",
         "_calls_of_run",
-        "_digest_key",
-        "_has_answers",
+        "_interrupts",
         "_is_end_unknown",
-        "_memories",
+        "_memory",
         "_state_at_end",
         "buffered_results",
         "client_call_ids",
         "client_tools",
         "hidden",
         "last_run",
-        "open_interrupts",
         "pending_calls",
         "seq",
         "state",
@@ -197,7 +152,6 @@ class ThreadView:
         self.transcript = Transcript()
         self.state = SharedState()
         self.last_run: RunSummary | None = None
-        self.open_interrupts: dict[str, OpenInterrupt] = {}
         self.pending_calls: dict[str, str] = {}
         """Tool names of the frontend tool calls that wait for the client's result, by call id."""
         self.buffered_results: list[str] = []
@@ -209,16 +163,19 @@ class ThreadView:
         self._calls_of_run: set[str] = set()
         """Those of the last run."""
         self._state_at_end: Any = {}
-        self._has_answers = False
         self._is_end_unknown = False
-        self._anchor = ""
-        self._digest_key = ""
-        self._memories: list[_RunMemory] = []
+        self._interrupts = OpenInterrupts()
+        self._memory = AdapterMemory()
 
     @property
     def memory(self) -> Any:
         """The value that the adapter stored last, decoded anew for every caller; None if there is none."""
-        return msgspec.json.decode(self._memories[-1].value) if self._memories else None
+        return self._memory.value
+
+    @property
+    def open_interrupts(self) -> Mapping[str, OpenInterrupt]:
+        """The interrupts that wait for an answer, by id; also those that the current run has not acted on."""
+        return self._interrupts.by_id
 
     @property
     def client_state(self) -> Any:
@@ -228,7 +185,7 @@ class ThreadView:
     def apply(self, batch: Batch) -> None:
         """Fold the new entries of this batch. Entries already folded are skipped."""
         new = batch.lines[max(0, self.seq + 1 - batch.first) :]
-        if batch.text is not None and len(new) == len(batch.lines) and not self._has_answers:
+        if batch.text is not None and len(new) == len(batch.lines) and not self._interrupts.has_answers:
             self.transcript.append_text(batch.text.message_id, batch.text.text)
         elif batch.owner == RUNTIME:
             self._apply_lines(batch.run, new)
@@ -248,7 +205,7 @@ class ThreadView:
     def _apply_lines(self, run: str, lines: Sequence[bytes]) -> None:
         at = 0
         while at < len(lines):
-            found = None if self._has_answers else join_deltas_at(lines, at)
+            found = None if self._interrupts.has_answers else join_deltas_at(lines, at)
             if found is None:
                 self.apply_event(run, decode_event(lines[at]))
                 at += 1
@@ -259,8 +216,8 @@ class ThreadView:
     def apply_event(self, run: str, event: Event) -> None:
         """Fold one event of this run. `seq` does not change: `apply` updates it per batch."""
         self.transcript.apply(event)
-        if self._has_answers:
-            self._consume_answers(event)
+        if self._interrupts.has_answers:
+            self._interrupts.consume_answers(event)
         match event:
             case RunStarted():
                 self._apply_run_started(run, event)
@@ -286,7 +243,7 @@ class ThreadView:
     def _apply_run_started(self, run: str, event: RunStarted) -> None:
         trace_id = str((event.metadata or {}).get("traceId", ""))
         self.last_run = RunSummary(key=run, run_id=event.run_id, status="running", trace_id=trace_id)
-        self._anchor = self.transcript.newest_id()
+        self._memory.anchor = self.transcript.newest_id()
         self._calls_of_run = set()
         for message in event.input.messages if event.input else ():
             match message:
@@ -305,10 +262,10 @@ class ThreadView:
             case Cancelled():
                 self._end_run(run, event, "cancelled")
             case Interrupted(interrupts=interrupts):
-                self.open_interrupts = {interrupt.id: self._open_interrupt(run, interrupt) for interrupt in interrupts}
+                self._interrupts.replace_all(run, interrupts, self.transcript)
                 self._end_run(run, event, "interrupted")
             case Success() | None:
-                self._drop_answered()
+                self._interrupts.drop_answered()
                 named = event.outcome.pending_tool_call_ids if event.outcome else None
                 self.pending_calls.update({call: self._tool_name(call) for call in named or ()})
                 self._end_run(run, event, "finished")
@@ -317,10 +274,10 @@ class ThreadView:
         known = self.last_run
         if known is None or known.key != run:
             known = RunSummary(key=run, run_id="", status=status)
-        self.last_run = msgspec.structs.replace(known, status=status, terminal=event)
+        self.last_run = replace(known, status=status, terminal=event)
         self._is_end_unknown = True
         self._state_at_end = self.state.value
-        self._mark_answered(())
+        self._interrupts.end_run()
 
     def _apply_private(self, run: str, event: Custom) -> None:
         """Apply a private entry: a correction of the history, or a value for the adapter's next run."""
@@ -328,21 +285,14 @@ class ThreadView:
         if correction is not None:
             self.transcript.apply_correction(correction.messages, correction.gone)
         elif event.name == MEMORY_EVENT:
-            self._store_memory(run, event.value)
-
-    def _store_memory(self, run: str, value: Any) -> None:
-        others = [memory for memory in self._memories if memory.run != run]
-        memory = _RunMemory(run=run, anchor=self._anchor, value=msgspec.Raw(_encode(value)))
-        self._memories = _newest_memories([*others, memory])
+            self._memory.store(run, event.value)
 
     def _rewind_to(self, to: str) -> None:
         """Remove every message after this one, and the memories of the runs that produced them."""
         self.transcript.rewind(to)
         self.pending_calls.clear()
         self.buffered_results = []
-        self._memories = [
-            memory for memory in self._memories if memory.anchor != to and self.transcript.find_message(memory.anchor)
-        ]
+        self._memory.rewind(to, self.transcript)
 
     def rewound_to(self, to: str) -> ThreadView:
         """Return the thread after a rewind to this message. This view does not change."""
@@ -350,63 +300,24 @@ class ThreadView:
         copied._rewind_to(to)
         return copied
 
-    def _open_interrupt(self, run: str, interrupt: Interrupt) -> OpenInterrupt:
-        call = self.transcript.find_call(interrupt.tool_call_id) if interrupt.tool_call_id else None
-        digest = _digest_text(canonical_text(call.function.arguments)) if call else ""
-        return OpenInterrupt(interrupt=interrupt, run=run, digest=digest, digest_key=self._digest_key)
-
     def _tool_name(self, tool_call_id: str) -> str:
         call = self.transcript.find_call(tool_call_id)
         return call.function.name if call else ""
-
-    def _start_answering(self, answers: list[str]) -> None:
-        """Start a run that answers these interrupts. The others have expired, or the run would not have been admitted."""
-        self.open_interrupts = {name: pending for name, pending in self.open_interrupts.items() if name in answers}
-        self._mark_answered(answers)
-
-    def _mark_answered(self, ids: Collection[str]) -> None:
-        """Mark exactly these interrupts as answered in the current run."""
-        self.open_interrupts = {
-            name: replace(pending, answered=name in ids) for name, pending in self.open_interrupts.items()
-        }
-        self._has_answers = any(pending.answered for pending in self.open_interrupts.values())
-
-    def _consume_answers(self, event: Event) -> None:
-        """Drop the answered interrupts that this event shows to have been acted on."""
-        if isinstance(event, ToolCallResult):
-            self._drop_answered(event.tool_call_id)
-        if not isinstance(event, _BEFORE_ACTING) and not (
-            isinstance(event, Custom) and event.name.startswith(CUSTOM_PREFIX)
-        ):
-            self._drop_answered(None)
-
-    def _drop_answered(self, *tool_call_ids: str | None) -> None:
-        """Drop the answered interrupts, or only those of these tool calls (None: without a call)."""
-        self.open_interrupts = {
-            name: pending
-            for name, pending in self.open_interrupts.items()
-            if not pending.answered or (tool_call_ids and pending.interrupt.tool_call_id not in tool_call_ids)
-        }
-        self._has_answers = any(pending.answered for pending in self.open_interrupts.values())
 
     def _apply_fact(self, owner: str, kind: str, body: bytes) -> None:
         match owner, kind:
             case "ambient.run", "input":
                 fact = msgspec.json.decode(body, type=_InputFact)
-                self._digest_key = fact.digest_key
                 self.client_tools = frozenset(fact.client_tools)
-                self._start_answering(fact.answers)
+                self._interrupts.start_run(fact.answers, fact.digest_key)
             case "ambient.thread", "rewound":
                 self._rewind_to(msgspec.json.decode(body, type=_RewoundFact).to)
             case "ambient.approvals" | "ambient.thread", "interrupts_cancelled":
-                self._cancel_interrupts(msgspec.json.decode(body, type=_CancelledFact).interrupt_ids)
+                self._interrupts.cancel(msgspec.json.decode(body, type=_CancelledFact).interrupt_ids)
             case "ambient.state", "patched":
                 self._apply_client_patch(msgspec.json.decode(body, type=_PatchedFact).patch)
             case _:
                 pass
-
-    def _cancel_interrupts(self, ids: Collection[str]) -> None:
-        self.open_interrupts = {name: pending for name, pending in self.open_interrupts.items() if name not in ids}
 
     def _apply_client_patch(self, operations: Any) -> None:
         try:
@@ -423,19 +334,16 @@ class ThreadView:
         copied.transcript = self.transcript.copy()
         copied.state = self.state.copy()
         copied.last_run = self.last_run
-        copied.open_interrupts = dict(self.open_interrupts)
+        copied._interrupts, copied._memory = self._interrupts.copy(), self._memory.copy()
         copied.pending_calls, copied.buffered_results = dict(self.pending_calls), list(self.buffered_results)
-        copied._state_at_end, copied._has_answers = self._state_at_end, self._has_answers
-        copied._is_end_unknown = self._is_end_unknown
-        copied._anchor, copied._memories = self._anchor, self._memories
-        copied._digest_key = self._digest_key
+        copied._state_at_end, copied._is_end_unknown = self._state_at_end, self._is_end_unknown
         copied.client_tools, copied.client_call_ids = self.client_tools, set(self.client_call_ids)
         copied._calls_of_run = set(self._calls_of_run)
         return copied
 
     def to_checkpoint(self) -> bytes:
         """Return everything but `seq` and `hidden` as one line of JSON. Works during a run, too."""
-        return _encode(
+        return msgspec.json.encode(
             _ViewCheckpoint(
                 version=_CHECKPOINT_VERSION,
                 messages=self.transcript.messages(),
@@ -445,12 +353,12 @@ class ThreadView:
                 last_run=self.last_run,
                 interrupts=list(self.open_interrupts.values()),
                 pending_calls=self.pending_calls,
-                memories=self._memories,
-                anchor=self._anchor,
+                memories=self._memory.runs,
+                anchor=self._memory.anchor,
                 removed_ids=sorted(self.transcript.removed_ids),
                 withdrawn_ids=sorted(self.transcript.withdrawn_ids),
                 buffered_results=self.buffered_results,
-                digest_key=self._digest_key,
+                digest_key=self._interrupts.digest_key,
                 client_tools=sorted(self.client_tools),
                 client_call_ids=sorted(self.client_call_ids),
                 calls_of_run=sorted(self._calls_of_run),
@@ -471,32 +379,10 @@ class ThreadView:
         view.transcript = Transcript(saved.messages, saved.removed_ids, saved.withdrawn_ids)
         view.state = SharedState.from_stored(saved.state, failed_count=saved.failed)
         view.last_run = saved.last_run
-        view.open_interrupts = {pending.interrupt.id: pending for pending in saved.interrupts}
+        view._interrupts = OpenInterrupts(saved.interrupts, saved.digest_key)
+        view._memory = AdapterMemory.from_stored(saved.memories, saved.anchor)
         view.pending_calls, view.buffered_results = saved.pending_calls, saved.buffered_results
         view._state_at_end = SharedState.from_stored(saved.seen).value
-        view._anchor, view._memories = saved.anchor, [_with_own_bytes(memory) for memory in saved.memories]
-        view._has_answers = any(pending.answered for pending in saved.interrupts)
-        view._digest_key = saved.digest_key
         view.client_tools, view.client_call_ids = frozenset(saved.client_tools), set(saved.client_call_ids)
         view._calls_of_run = set(saved.calls_of_run)
         return view
-
-
-def _digest_text(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _newest_memories(memories: list[_RunMemory]) -> list[_RunMemory]:
-    """Return the last memory, and as many before it as fit the bounds, for a rewind."""
-    bytes_left, newest = _MAX_MEMORY_BYTES, memories[-1:]
-    for memory in reversed(memories[:-1]):
-        bytes_left -= len(bytes(memory.value))
-        if bytes_left < 0 or len(newest) == _MAX_MEMORIES:
-            break
-        newest.insert(0, memory)
-    return newest
-
-
-def _with_own_bytes(memory: _RunMemory) -> _RunMemory:
-    """Return the memory with its own bytes. Raw is a view into the decoded buffer: a small memory would keep a large checkpoint alive."""
-    return replace(memory, value=memory.value.copy())

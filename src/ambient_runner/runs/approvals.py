@@ -25,7 +25,8 @@ from ambient_runner.runs.run import RunAttribute, current_run_or_none
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ambient_runner.projections.thread_view import OpenInterrupt, ThreadView
+    from ambient_runner.projections.open_interrupts import OpenInterrupt
+    from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import Interrupt, Message, ResumeEntry, Terminal, ToolCall
     from ambient_runner.runs.input_acceptance import AcceptedInput
     from ambient_runner.runs.run import Run

@@ -15,7 +15,8 @@ from ambient_runner.protocol.events import ResumeEntry, UserMessage
 
 if TYPE_CHECKING:
     from ambient_runner.config import OnPendingInterrupt
-    from ambient_runner.projections.thread_view import OpenInterrupt, ThreadView
+    from ambient_runner.projections.open_interrupts import OpenInterrupt
+    from ambient_runner.projections.thread_view import ThreadView
     from ambient_runner.protocol.events import RunAgentInput
 
 __all__ = ["check_state_is_free", "command_resume", "is_cancelled_by_message", "match_answers"]

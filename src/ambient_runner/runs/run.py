@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import OnBusy, OnPendingInterrupt
     from ambient_runner.ledger.records import IdempotencyClaim
-    from ambient_runner.projections.thread_view import OpenInterrupt
+    from ambient_runner.projections.open_interrupts import OpenInterrupt
     from ambient_runner.protocol.events import Custom, Event, Message, RunAgentInput, Terminal
     from ambient_runner.runs.lowering import PropRules
 
