@@ -103,7 +103,7 @@ EXTRA_FILES = {
     },
     "langgraph": {
         *("graph", "local_graph", "remote_graph", "state_edits", "streamed_message", "tool_call_ids", "predict_state"),
-        *("request", "approvals", "tools_middleware", "copilotkit", "emitted_items"),
+        *("request", "answers", "approvals", "tools_middleware", "copilotkit", "emitted_items"),
         *("history", "streamed_messages", "tool_calls", "decisions"),
     },
     "claude": {

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+from ambient_runner.bridges.langgraph.answers import raised_interrupts, read_injected_state
 from ambient_runner.bridges.langgraph.errors import InvalidState, LangGraphError, Unreachable, to_bridge_error
 from ambient_runner.bridges.langgraph.history import GraphHistory, HistoryContext
 from ambient_runner.bridges.langgraph.interrupts import find_interrupted_calls
@@ -18,8 +19,6 @@ from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
 from ambient_runner.bridges.langgraph.run_input import (
     forwarded_prop,
     plan_input,
-    raised_interrupts,
-    read_injected_state,
 )
 from ambient_runner.bridges.langgraph.translate import Translator, TranslatorContext
 from ambient_runner.bridges.toolkit.callbacks import call_hook

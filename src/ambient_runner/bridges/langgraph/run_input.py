@@ -15,17 +15,10 @@ from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, To
 from langgraph.graph.message import REMOVE_ALL_MESSAGES  # pyright: ignore[reportMissingTypeStubs]
 from langgraph.types import Command, Overwrite
 
+from ambient_runner.bridges.langgraph.answers import answer_inputs, has_changed_arguments, retry_inputs
 from ambient_runner.bridges.langgraph.client_tools import tool_specs
 from ambient_runner.bridges.langgraph.errors import UnknownCheckpoint
 from ambient_runner.bridges.langgraph.graph import checkpoint_id_of
-from ambient_runner.bridges.langgraph.interrupts import (
-    GraphInterrupt,
-    answers_by_interrupt,
-    continues_after,
-    find_interrupted_calls,
-    is_breakpoint,
-    is_executed,
-)
 from ambient_runner.bridges.langgraph.messages import result_message, to_langchain_messages
 from ambient_runner.bridges.langgraph.request import REQUEST_KEY, OfferedTools
 from ambient_runner.bridges.langgraph.state_edits import (
@@ -36,16 +29,13 @@ from ambient_runner.bridges.langgraph.state_edits import (
 )
 from ambient_runner.bridges.langgraph.tool_call_ids import message_key
 from ambient_runner.bridges.toolkit.interrupts import (
-    framework_interrupt_id,
-    has_same_arguments,
     resolved_interrupt_ids,
 )
-from ambient_runner.bridges.toolkit.json_values import as_object, to_jsonable
+from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.turns import find_new_input, missing_result, to_turns
 from ambient_runner.errors import ArgumentsChanged
 from ambient_runner.protocol import events
 from ambient_runner.runs.interrupt_answers import command_resume, is_cancelled_by_message
-from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -59,9 +49,9 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.langgraph.tool_call_ids import StoredMessages, ToolCallIds
     from ambient_runner.bridges.toolkit.tool_schemas import Toolbox
     from ambient_runner.bridges.toolkit.turns import NewInput
-    from ambient_runner.protocol.events import Message, ResumeEntry, RunAgentInput
+    from ambient_runner.protocol.events import Message, RunAgentInput
 
-__all__ = ["GraphInput", "RunContext", "forwarded_prop", "plan_input", "raised_interrupts", "read_injected_state"]
+__all__ = ["GraphInput", "RunContext", "StoredThread", "forwarded_prop", "plan_input"]
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +89,12 @@ class RunContext:
         """All keys of the graph's state that are never sent to clients."""
         return self.private_keys | self.config.hidden_keys
 
+    @property
+    def requested_checkpoint(self) -> str | None:
+        """The checkpoint a client wants to continue from, if it may choose one."""
+        requested = forwarded_prop(self.run_input, "checkpointId") if self.config.time_travel else None
+        return requested if isinstance(requested, str) and requested else None
+
     def to_storable(self, value: Any) -> Any:
         """Return the value as the graph can store it: a checkpointer accepts less than JSON has."""
         return to_storable(value) if self.has_checkpointer else value
@@ -133,7 +129,7 @@ class GraphInput:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _StoredThread:
+class StoredThread:
     """A run of a graph that stores the conversation: the run's input next to the graph's state."""
 
     context: RunContext
@@ -161,31 +157,41 @@ async def plan_input(graph: Graph, context: RunContext) -> GraphInput:
         new_input = find_new_input(context.run_input, new_ids=context.new_ids)
         return _plan_whole_conversation(context, messages, new_input)
     state, is_latest = await _read_base_checkpoint(graph, context)
+    edits = find_edits(_client_state(context), context.schema, as_object(state.values))
+    thread = _stored_thread(context, messages, state, edits)
+    return await _plan_stored_thread(graph, thread, _empty_plan(thread, edits, is_latest))
+
+
+def _stored_thread(
+    context: RunContext, messages: list[BaseMessage], state: StateSnapshot, edits: StateEdits
+) -> StoredThread:
     new_input = find_new_input(_with_command_answer(context, state), new_ids=context.new_ids)
     values = as_object(state.values)
-    edits = find_edits(_client_state(context), context.schema, values)
-    undelivered = _undelivered_messages(context, messages, new_input)
-    checkpoint_id = checkpoint_id_of(state)
-    pinned = {"checkpoint_id": checkpoint_id} if checkpoint_id and not is_latest else {}
-    plan = GraphInput(
-        undelivered_ids=tuple(str(message.id) for message in undelivered),
-        configurable={**_configurable(context), **pinned},
-        checkpoint_id=checkpoint_id,
-        stored_messages=values.get(context.config.messages_key) or (),
-        stored_ids=_message_ids(values.get(context.config.messages_key)),
-        edits=edits,
-        lapsed_ids=resolved_interrupt_ids(new_input.resume),
-    )
-    thread = _StoredThread(
+    return StoredThread(
         context=context,
         new_input=new_input,
         messages=messages,
-        undelivered=undelivered,
+        undelivered=_undelivered_messages(context, messages, new_input),
         state=state,
         values=values,
         updates=_graph_updates(context, edits, values),
     )
-    return await _plan_stored_thread(graph, thread, plan)
+
+
+def _empty_plan(thread: StoredThread, edits: StateEdits, is_latest: bool) -> GraphInput:
+    """Return the plan without inputs: it continues from the thread's checkpoint, which it names unless that is the latest one."""
+    stored = thread.values.get(thread.context.config.messages_key)
+    checkpoint_id = checkpoint_id_of(thread.state)
+    pinned = {"checkpoint_id": checkpoint_id} if checkpoint_id and not is_latest else {}
+    return GraphInput(
+        undelivered_ids=tuple(str(message.id) for message in thread.undelivered),
+        configurable={**_configurable(thread.context), **pinned},
+        checkpoint_id=checkpoint_id,
+        stored_messages=stored or (),
+        stored_ids=_message_ids(stored),
+        edits=edits,
+        lapsed_ids=resolved_interrupt_ids(thread.new_input.resume),
+    )
 
 
 def _with_command_answer(context: RunContext, state: StateSnapshot) -> RunAgentInput:
@@ -211,14 +217,14 @@ def _plan_whole_conversation(context: RunContext, messages: list[BaseMessage], n
     )
 
 
-async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
+async def _plan_stored_thread(graph: Graph, thread: StoredThread, plan: GraphInput) -> GraphInput:
     """Complete the plan by what the run brings: answers to open interrupts, a command, or new messages."""
     resume = thread.new_input.resume
     if resume and all(map(is_cancelled_by_message, resume)):
         return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
-    if _has_changed_arguments(thread):
+    if has_changed_arguments(thread):
         return await _plan_asking_again(graph, thread, plan)
-    answers = _answer_inputs(thread) if resume else await _retry_inputs(graph, thread)
+    answers = answer_inputs(thread) if resume else await retry_inputs(graph, thread)
     if answers is not None:
         return await _plan_resume(graph, thread, plan, answers)
     if resume and not _has_new_messages(thread.new_input):
@@ -232,7 +238,7 @@ async def _plan_stored_thread(graph: Graph, thread: _StoredThread, plan: GraphIn
     return replace(plan, inputs=[_new_messages_input(thread)], undelivered_ids=())
 
 
-async def _plan_resume(graph: Graph, thread: _StoredThread, plan: GraphInput, answers: list[Any]) -> GraphInput:
+async def _plan_resume(graph: Graph, thread: StoredThread, plan: GraphInput, answers: list[Any]) -> GraphInput:
     """Plan the answers first, together with changes of the state, then the messages that came with them.
 
     A graph that accepts anything has no keys that could be set while it waits: it gets the changes with the messages.
@@ -279,7 +285,7 @@ def _has_new_messages(new_input: NewInput) -> bool:
 async def _read_base_checkpoint(graph: Graph, context: RunContext) -> tuple[StateSnapshot, bool]:
     """Return the state to continue from, and True if it is the latest one."""
     newest = await graph.newest_checkpoint_id(context.storage_id)
-    requested = _requested_checkpoint(context)
+    requested = context.requested_checkpoint
     remembered = context.memory.checkpoint if context.memory else None
     # By its id a checkpoint is read as it is. Without one the SDK adds what was written after it, also by a node that did not end, and
     # fails on what could not be added.
@@ -295,12 +301,6 @@ async def _read_base_checkpoint(graph: Graph, context: RunContext) -> tuple[Stat
     return await graph.read_state({"configurable": {"thread_id": context.storage_id}}), True
 
 
-def _requested_checkpoint(context: RunContext) -> str | None:
-    """Return the checkpoint a client wants to continue from, if it may choose one."""
-    requested = forwarded_prop(context.run_input, "checkpointId") if context.config.time_travel else None
-    return requested if isinstance(requested, str) and requested else None
-
-
 def _requested_command(context: RunContext) -> Command[Any] | None:
     """Return the command of a client, if it may send one."""
     requested = forwarded_prop(context.run_input, "command") if context.config.time_travel else None
@@ -314,72 +314,7 @@ def _goto_nodes(command: Command[Any]) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
-def _answer_inputs(thread: _StoredThread) -> list[Any] | None:
-    """Return the inputs that resume a graph; None if it does not wait for these answers. Answers it has already used are left out.
-
-    Raises: InvalidAnswer.
-    """
-    entries, state = thread.new_input.resume, thread.state
-    if any(is_breakpoint(entry) for entry in entries):
-        if not state.next:
-            return None
-        return [None] if all(map(continues_after, entries)) else []
-    answers = answers_by_interrupt(entries, raised_interrupts(state), thread.context.schema.tool_names)
-    answers = {name: to_storable(item) for name, item in answers.items()}
-    return [Command(resume=answers)] if answers else None
-
-
-def raised_interrupts(state: StateSnapshot) -> list[GraphInterrupt]:
-    """Return the interrupts that are open in a stored state."""
-    return [
-        GraphInterrupt(
-            id=interrupt.id, value=interrupt.value, response_schema=getattr(interrupt, "response_schema", None)
-        )
-        for interrupt in state.interrupts
-    ]
-
-
-def _has_changed_arguments(thread: _StoredThread) -> bool:
-    """Return True if an answer would execute something else than what the person was asked about. Raises: InvalidAnswer."""
-    raised = {interrupt.id: interrupt for interrupt in raised_interrupts(thread.state)}
-    entries = [entry for entry in thread.new_input.resume if entry.status == "resolved"]
-    answers = answers_by_interrupt(entries, raised.values(), thread.context.schema.tool_names)
-    for entry in entries:
-        interrupt = raised.get(framework_interrupt_id(entry.interrupt_id))
-        if interrupt is None or not is_executed(answers[interrupt.id]):
-            continue
-        calls = find_interrupted_calls(interrupt)
-        state = read_injected_state(thread.context.schema, calls, thread.values)
-        if not has_same_arguments(entry.interrupt_id, calls, state=state) or _differ_from_stored(thread, entry, calls):
-            return True
-    return False
-
-
-def _differ_from_stored(thread: _StoredThread, entry: ResumeEntry, calls: Sequence[tuple[str, Any]]) -> bool:
-    """Return True if the graph's conversation has one of these calls with other arguments: it executes that one."""
-    run = current_run_or_none()
-    asked = run.answered_interrupts.get(entry.interrupt_id) if run else None
-    listed: Any = as_object(asked.interrupt.metadata if asked else None).get("toolCalls") or ()
-    stored = thread.values.get(thread.context.config.messages_key)
-    unanswered = {
-        call_id: (call["name"], to_jsonable(call["args"]))
-        for call_id, call in thread.context.call_ids.read_stored(stored).unanswered
-    }
-    shown = [as_object(item).get("toolCallId") for item in listed]
-    return any(
-        call_id in unanswered and unanswered[call_id] != call for call_id, call in zip(shown, calls, strict=False)
-    )
-
-
-def read_injected_state(
-    schema: StateSchema, calls: Sequence[tuple[str, Any]], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the values of the state that the graph passes to the tools of these calls, as far as known."""
-    keys = sorted({key for name, _ in calls for key in schema.injected_keys.get(name, ())})
-    return {key: to_jsonable(values[key]) for key in keys if key in values}
-
-
-async def _plan_asking_again(graph: Graph, thread: _StoredThread, plan: GraphInput) -> GraphInput:
+async def _plan_asking_again(graph: Graph, thread: StoredThread, plan: GraphInput) -> GraphInput:
     """Plan to run the interrupted nodes without an answer: they ask again, about what they would do now. Raises: ArgumentsChanged."""
     run_input, config = thread.context.run_input, cast("dict[str, Any]", thread.state.config)
     logger.warning(
@@ -394,29 +329,11 @@ async def _plan_asking_again(graph: Graph, thread: _StoredThread, plan: GraphInp
     return replace(plan, inputs=[None], is_resuming=True, is_asking_again=True, lapsed_ids=[])
 
 
-async def _retry_inputs(graph: Graph, thread: _StoredThread) -> list[Any] | None:
-    """Return the inputs that resume a graph again from an interrupt, when a message is retried that came together with the answer.
-
-    The thread was rewound to there, and with it what the answer led to. If the results of all open calls are left, the graph does not need
-    to produce them again.
-    """
-    context, state = thread.context, thread.state
-    is_retry = context.new_ids is not None and not context.new_ids
-    if not is_retry or not state.interrupts or _requested_checkpoint(context):
-        return None
-    keys = {message_key(message) for message in thread.messages}
-    unanswered = context.call_ids.read_stored(thread.values.get(context.config.messages_key)).unanswered
-    if unanswered and all(call_id in keys for call_id, _ in unanswered):
-        return None
-    has_answers = await graph.has_stored_answers(cast("dict[str, Any]", state.config))
-    return [Command(resume={})] if has_answers else None
-
-
-def _new_messages_input(thread: _StoredThread) -> dict[str, Any]:
+def _new_messages_input(thread: StoredThread) -> dict[str, Any]:
     return _build_input(thread.context, _new_messages(thread), thread.updates)
 
 
-def _new_messages(thread: _StoredThread) -> list[BaseMessage]:
+def _new_messages(thread: StoredThread) -> list[BaseMessage]:
     """Return the messages that the graph does not have yet."""
     context, messages = thread.context, thread.messages
     key, memory = context.config.messages_key, context.memory
