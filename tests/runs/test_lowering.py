@@ -110,7 +110,7 @@ async def test_a_bridge_gets_the_keys_that_it_reads_and_the_listed_ones() -> Non
 async def test_the_log_names_each_left_out_key_once_and_the_setting_that_lets_it_pass(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "ambient_runner.runs.lowering")
+    caplog.set_level(logging.WARNING, "ambient_runner.runs.lowering_log")
     bodies = [run_body("hi", message=name, forwardedProps={"user\n_id": 1, "b": 2}) for name in ("u1", "u2")]
     await post(InputAgent(), *bodies)
     assert [record.args for record in caplog.records] == [
@@ -120,7 +120,7 @@ async def test_the_log_names_each_left_out_key_once_and_the_setting_that_lets_it
 
 
 async def test_a_client_cannot_fill_the_log_with_names(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "ambient_runner.runs.lowering")
+    caplog.set_level(logging.INFO, "ambient_runner.runs.lowering_log")
     await post(InputAgent(), run_body("hi", forwardedProps={f"key-{n}": n for n in range(10_000)}))
     assert len(caplog.records) == 100
 

@@ -1,4 +1,4 @@
-"""Lowering of a RunAgentInput: which parts of what a client sends may reach agent code. Pure, but for the reporter at its end.
+"""Lowering of a RunAgentInput: which parts of what a client sends may reach agent code. Pure; `lowering_log.py` reports the rest.
 
 `input_acceptance.py` decides which messages the thread accepts; here are the rules for their members, for `forwardedProps` and for media
 URLs. Those for `state` are in `projections/state.py`, beside those for its patches.
@@ -6,7 +6,6 @@ URLs. Those for `state` are in `projections/state.py`, beside those for its patc
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,7 +14,6 @@ import msgspec
 
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.events import DataSource, FileSource, TextPart, ToolMessage, UserMessage
-from ambient_runner.runs import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HTTPS_ONLY",
     "LeftOut",
-    "LeftOutReporter",
     "PropRule",
     "PropRules",
     "check_media_urls",
@@ -45,16 +42,12 @@ _RESERVED_PREFIX = "ambient"
 _MAX_METADATA_BYTES = 16 << 10
 _DROPPED_MEMBERS = {"name": "name", "encrypted_value": "encryptedValue", "subagent_run_id": "subagentRunId"}
 """Fields of a user message that are no client's to set, with their names on the wire."""
-_MAX_LOGGED_NAMES = 100
-"""Names per agent that are logged: clients choose them."""
 _MAX_NAME_LENGTH = 64
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PropRule:
-    """What reaches an agent of one key of `forwardedProps`."""
+    """The part of one key of `forwardedProps` that reaches an agent."""
 
     members: Collection[str] | None = None
     """Members of the value, which must be an object; None for the whole value."""
@@ -196,27 +189,3 @@ def _is_allowed_source(source: PartSource, schemes: Collection[str]) -> bool:
         return True
     scheme, _, rest = source.value.partition(":")
     return scheme.lower() == "data" or (scheme.lower() in schemes and rest.startswith("//"))
-
-
-class LeftOutReporter:
-    """Counts what is left out of inputs, and logs each name once per agent, so that an author finds out why it did not arrive."""
-
-    def __init__(self) -> None:
-        self._logged: dict[str, set[str]] = {}
-
-    def report(self, agent: str, left_out: Iterable[LeftOut]) -> None:
-        logged = self._logged.setdefault(agent, set())
-        for item in left_out:
-            metrics.INPUT_LEFT_OUT.labels(item.kind).inc()
-            if item.path in logged or len(logged) >= _MAX_LOGGED_NAMES:
-                continue
-            logged.add(item.path)
-            if item.setting:
-                logger.warning(
-                    "Agent %s: %s of a client does not reach the agent. The agent's setting `%s` lets it pass.",
-                    agent,
-                    item.path,
-                    item.setting,
-                )
-            else:
-                logger.info("Agent %s: %s was left out. A client cannot set it.", agent, item.path)

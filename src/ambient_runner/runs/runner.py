@@ -39,7 +39,7 @@ from ambient_runner.runs.admission import Admission
 from ambient_runner.runs.containment import install_task_guard
 from ambient_runner.runs.execution import FINALIZE_TIMEOUT, execute_run
 from ambient_runner.runs.isolate import isolate
-from ambient_runner.runs.lowering import LeftOutReporter
+from ambient_runner.runs.lowering_log import LeftOutReporter
 from ambient_runner.runs.maintenance import apply_retention, close_abandoned
 from ambient_runner.runs.pending_grants import PendingGrants
 from ambient_runner.runs.pipeline import Pipeline

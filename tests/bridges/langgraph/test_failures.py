@@ -120,7 +120,7 @@ async def test_the_context_hook_gets_the_forwarded_props_that_the_options_allow(
     async with langgraph(graph, config) as thread:
         await thread.say("a", forwarded_props=props)
     assert seen == [{"context": {"tone": "kind"}, "configurable": {"model": "small"}}]
-    assert [record.args for record in caplog.records if record.name == "ambient_runner.runs.lowering"] == [
+    assert [record.args for record in caplog.records if record.name == "ambient_runner.runs.lowering_log"] == [
         ("agent", "forwardedProps.context.role", "client_context"),
         ("agent", "forwardedProps.configurable.thread_id", "configurable"),
         ("agent", "forwardedProps.command.goto", "time_travel"),
