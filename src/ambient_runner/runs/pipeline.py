@@ -137,6 +137,11 @@ class Pipeline:
                 self._append_lazily(self._encode_deferred_deltas)
             self._deferred_deltas.append(event)
             return False
+        self._push_now(event)
+        return True
+
+    def _push_now(self, event: Event) -> None:
+        """Repair, redact and append the event, after the deferred deltas."""
         self._write_deferred_deltas()
         self.redaction_guard.check()
         self._open_text_id = None
@@ -150,7 +155,6 @@ class Pipeline:
             if legal is event and type(legal) is TextMessageContent and legal.subagent_run_id is None:
                 self._open_text_id = legal.message_id
         self.last_event_at = time.monotonic()
-        return True
 
     def find_call(self, tool_call_id: str) -> tuple[str, str] | None:
         """Return name and arguments, before redaction, of a tool call of this run; None if it has a result, or is of another run."""

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from ambient_runner.ledger.base import Ledger, Writer
     from ambient_runner.ledger.records import RunInfo, ThreadKey
     from ambient_runner.runs.containment import UncancellableTasks
+    from ambient_runner.runs.run import Run
+    from ambient_runner.runs.start import RunStart
 
 logger = logging.getLogger(__name__)
 
@@ -344,6 +346,7 @@ class Runner:
     async def _activate_run(
         self, request: StartRequest, agent: Agent, writer: Writer, view: ThreadView, secrets: Secrets
     ) -> tuple[ActiveRun, int]:
+        """Accept the request and write the run's first entries. Return the run, and the seq before them."""
         accepted = accept_run(
             request,
             writer,
@@ -371,6 +374,11 @@ class Runner:
                 start.removed_count,
                 extra=log_context(writer.run, writer.thread.id, request.agent),
             )
+        return self._create_active_run(request, agent, writer, run, start), first - 1
+
+    def _create_active_run(
+        self, request: StartRequest, agent: Agent, writer: Writer, run: Run, start: RunStart
+    ) -> ActiveRun:
         pipeline = Pipeline(writer, start.repairer, start.redactor, run.input.state)
         active = ActiveRun(
             run=run,
@@ -381,7 +389,7 @@ class Runner:
             on_end=request.on_end,
         )
         pipeline.redaction_guard.on_failure = partial(active.cancel, "redaction_failed")
-        return active, first - 1
+        return active
 
     async def _view_at_lease(self, writer: Writer) -> ThreadView:
         """Return the thread's view when the lease was acquired. No other run can write while it is held."""

@@ -160,7 +160,6 @@ def _build_run(
     props: Any,
     secrets: Secrets,
 ) -> Run:
-    run_input = request.input
     return Run(
         key=writer.run,
         thread=writer.thread,
@@ -171,7 +170,7 @@ def _build_run(
         caller=request.caller,
         span=request.caller,
         accepted=accepted.new_messages,
-        has_input_state=run_input.state is not None,
+        has_input_state=request.input.state is not None,
         buffered_result_ids=accepted.buffered_result_ids,
         pending_call_ids=accepted.pending_call_ids,
         is_continuation=view.last_run is not None,
@@ -185,18 +184,23 @@ def _build_run(
         },
         digest_key=new_digest_key(),
         resumes=_resumed_run(view, accepted),
-        input=RunAgentInput(
-            thread_id=run_input.thread_id,
-            run_id=run_input.run_id,
-            parent_run_id=run_input.parent_run_id,
-            protocol_version=run_input.protocol_version,
-            messages=list(accepted.conversation),
-            tools=run_input.tools,
-            context=run_input.context,
-            state=state,
-            forwarded_props=props,
-            resume=list(accepted.answers) or None,
-        ),
+        input=_agent_input(request.input, accepted, state, props),
+    )
+
+
+def _agent_input(run_input: RunAgentInput, accepted: AcceptedInput, state: Any, props: Any) -> RunAgentInput:
+    """Return the input as the agent gets it."""
+    return RunAgentInput(
+        thread_id=run_input.thread_id,
+        run_id=run_input.run_id,
+        parent_run_id=run_input.parent_run_id,
+        protocol_version=run_input.protocol_version,
+        messages=list(accepted.conversation),
+        tools=run_input.tools,
+        context=run_input.context,
+        state=state,
+        forwarded_props=props,
+        resume=list(accepted.answers) or None,
     )
 
 

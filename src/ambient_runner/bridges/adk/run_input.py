@@ -188,19 +188,24 @@ async def _choose_messages(adk_input: ADKInput, new_input: NewInput, session: Se
         appended, last = _split_parts(parts) if has_answer else (parts, [])
         await sessions.append_responses(session, appended)
         adk_input.messages = [user_content(last), user_message] if last else [user_message]
-        return
-    if not parts:
+    elif parts:
+        adk_input.unanswered_ids = _unanswered_ids(open_calls, parts)
+        appended, last = (parts, []) if adk_input.unanswered_ids else _split_parts(parts)
+        await sessions.append_responses(session, appended)
+        adk_input.messages = [user_content(last)] if last else []
+    else:
         raise NoUserMessage
+
+
+def _unanswered_ids(open_calls: Mapping[str, _OpenCall], parts: Sequence[types.Part]) -> list[str]:
+    """Return the open calls of the invocations that these parts answer, without those that they answer."""
     answered = {part.function_response.id for part in parts if part.function_response}
     invocations = {pending.invocation for call_id, pending in open_calls.items() if call_id in answered}
-    adk_input.unanswered_ids = [
+    return [
         call_id
         for call_id, pending in open_calls.items()
         if call_id not in answered and pending.invocation in invocations
     ]
-    appended, last = (parts, []) if adk_input.unanswered_ids else _split_parts(parts)
-    await sessions.append_responses(session, appended)
-    adk_input.messages = [user_content(last)] if last else []
 
 
 def _with_framework_ids(new_input: NewInput) -> tuple[NewInput, dict[str, str]]:

@@ -82,15 +82,7 @@ class StrandsRun:
         )
         for event in tools.dropped_events():
             yield event
-        context, hook_errors = await build_run_context(
-            self._run_input, self._agui_input, tools, self._config, self._stored
-        )
-        self._context = dataclasses.replace(
-            context,
-            own_memory=self._own_memory,
-            invocation_state=self._invocation_state,
-            allowed_tools=await select_tools(self._config, self._agui_input, driver.tool_names),
-        )
+        self._context, hook_errors = await self._build_context(tools, driver)
         for event in hook_errors:
             yield event
         if not self._context.needs_model:
@@ -105,6 +97,20 @@ class StrandsRun:
                     async with aclosing(self._expand_marker(item)) as expanded:
                         async for event in expanded:
                             yield event
+
+    async def _build_context(self, tools: Toolbox, driver: Driver) -> tuple[RunContext, list[Event]]:
+        """Return the context of the run, and the events of hooks that failed."""
+        context, hook_errors = await build_run_context(
+            self._run_input, self._agui_input, tools, self._config, self._stored
+        )
+        allowed_tools = await select_tools(self._config, self._agui_input, driver.tool_names)
+        own = dataclasses.replace(
+            context,
+            own_memory=self._own_memory,
+            invocation_state=self._invocation_state,
+            allowed_tools=allowed_tools,
+        )
+        return own, hook_errors
 
     async def finish(self) -> list[Event]:
         """Close what is open and return the last events. Raises: StrandsError for a graph or swarm that failed."""

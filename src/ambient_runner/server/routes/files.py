@@ -80,21 +80,24 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         await runtime.platform.append_fact(scope.thread, file_deleted(name))
         return JsonResponse({"name": name, "deleted": True})
 
+    _add_artifact_routes(router, runtime, guard, services)
+    return router
+
+
+def _add_artifact_routes(router: APIRouter, runtime: ServerRuntime, guard: Guard, services: FileServices) -> None:
     @router.get("/artifacts")
     async def list_artifacts(request: Request) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return _list_response(
-            await files.list_artifacts(scope.thread), runtime.platform.secrets.new_redactor(scope.thread)
+            await services.files.list_artifacts(scope.thread), runtime.platform.secrets.new_redactor(scope.thread)
         )
 
     @router.get("/artifacts/{path:path}")
     async def download_artifact(request: Request, path: str) -> Response:
         scope = await request_scope(runtime, request, await guard(request))
         return await _file_response(
-            files.open_artifact(scope.thread, path), runtime.platform.secrets.new_value_redactor(scope.thread)
+            services.files.open_artifact(scope.thread, path), runtime.platform.secrets.new_value_redactor(scope.thread)
         )
-
-    return router
 
 
 def _require_bytes(request: Request) -> None:
