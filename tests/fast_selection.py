@@ -77,7 +77,7 @@ _SLOW = (
     "telemetry/test_receivers.py",
     "test_cli.py",
     "test_deploy_example.py",
-    "test_testing.py",
+    "testing/test_bridge.py",
 )
 """Directories and files whose tests start processes, or wait for seconds."""
 _SLOW_TESTS = ("[claude]", "test_importing_the_public_modules_imports_no_framework")

@@ -238,7 +238,7 @@ def test_an_adapter_that_swallows_its_cancellation_fails_and_does_not_hang() -> 
     with time_limit(30):
         failure = failure_of(lambda: SwallowsCancellation(Agent()), "test_a_stop_ends_the_run")
     assert (
-        "did not end within 2 s after they were cancelled: SwallowsCancellation.run (tests/test_testing.py, line"
+        "did not end within 2 s after they were cancelled: SwallowsCancellation.run (tests/testing/test_bridge.py, line"
         in failure
     )
     assert "Raise asyncio.CancelledError again" in failure
@@ -248,7 +248,7 @@ def test_a_test_that_hangs_reports_where() -> None:
     with time_limit(30):
         failure = failure_of(lambda: Hangs(Agent()), LEGAL, hang_timeout=0.5)
     assert "did not end within 0.5 s" in failure
-    assert "Hangs.run (tests/test_testing.py, line " in failure
+    assert "Hangs.run (tests/testing/test_bridge.py, line " in failure
 
 
 class Hangs(Adapter):
@@ -259,7 +259,7 @@ class Hangs(Adapter):
 
 def test_an_upstream_generator_that_stays_open_is_found() -> None:
     failure = failure_of(lambda: KeepsUpstreamOpen(Agent()), "test_closing_the_events_early_leaves_no_task")
-    assert "async generators open: Agent.answer (tests/test_testing.py, line " in failure
+    assert "async generators open: Agent.answer (tests/testing/test_bridge.py, line " in failure
     assert "aclosing" in failure
 
 
@@ -309,7 +309,7 @@ class YieldsChunk(Adapter):
 @pytest.mark.parametrize("test", [LEGAL, "test_two_threads_run_at_the_same_time"])
 def test_an_adapter_that_blocks_the_event_loop_is_found(test: str) -> None:
     failure = failure_of(lambda: Blocks(Agent()), test, block_timeout=0.2)
-    assert failure.startswith("The bridge blocks the event loop: Blocks.run (tests/test_testing.py, line ")
+    assert failure.startswith("The bridge blocks the event loop: Blocks.run (tests/testing/test_bridge.py, line ")
     assert "asyncio.to_thread" in failure
 
 
@@ -356,7 +356,7 @@ def test_an_agent_that_ignores_the_endless_prompt_is_found(test: str) -> None:
 def test_a_failing_run_names_the_error_of_the_adapter() -> None:
     failure = failure_of(lambda: Adapter(Agent()), LEGAL, text_prompt="crash")
     assert "RUN_ERROR agent_error" in failure
-    assert "because the adapter raised RuntimeError: upstream is gone (tests/test_testing.py, line " in failure
+    assert "because the adapter raised RuntimeError: upstream is gone (tests/testing/test_bridge.py, line " in failure
 
 
 def test_an_error_turned_into_text_is_found() -> None:
