@@ -1,4 +1,4 @@
-"""What of a client's input reaches the agent. The agents here keep the inputs they are called with."""
+"""The part of a client's input that reaches the agent. The agents here keep the inputs they are called with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of a server see: all but secrets on this machine, the safe part as soon as others can connect."""
+"""Clients of a server see all but secrets on this machine, and the safe part as soon as other machines can connect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ambient_runner.testing import fold_frames
 from tests.world import said
 
 SECRETS = ("the plan", "nine rows", "they want", "the output", "a private value")
-"""What only the audience `open` sees."""
+"""Texts that only the audience `open` sees."""
 STORED = Settings(store="memory://", history="server")
 ARGUMENTS = '{"query": "the plan"}'
 

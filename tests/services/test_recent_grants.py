@@ -1,4 +1,4 @@
-"""What was granted lately stays known: per person, for a day, within limits."""
+"""Values that were granted lately stay known: per person, for a day, within limits."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class PlatformBridge(ABC):
     """Names of state keys that are never sent to clients and never accepted from them."""
 
     exposure: Mapping[str, Exposure] = {}
-    """What the audience `safe` sees, by the name of a tool, an activity or a CUSTOM event: `summary`, `arguments`, `result` or `all`."""
+    """Exposure to the audience `safe`, by the name of a tool, an activity or a CUSTOM event: `summary`, `arguments`, `result` or `all`."""
 
     restates_messages: bool = True
     """True if a MESSAGES_SNAPSHOT of an adapter restates the messages of the thread. False ignores it: the adapter's snapshots are

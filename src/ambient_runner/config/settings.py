@@ -56,9 +56,9 @@ class AgentSettings:
     forwarded_props: PropNames | None = None
     """Keys of `forwardedProps` that reach the agent besides those its bridge reads; None for the server's setting."""
     audience: AudienceName | None = None
-    """What clients of the agent see; None for the server's setting."""
+    """The audience of the agent's clients; None for the server's setting."""
     exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
-    """What the audience `safe` sees, by the name of a tool, activity or CUSTOM event, in addition to the server's setting."""
+    """Exposure to the audience `safe`, by the name of a tool, activity or CUSTOM event, in addition to the server's setting."""
     options: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """All other keys: settings of the bridge. They are checked when the bridge is created."""
     source: str = "ambient.toml"
@@ -117,9 +117,9 @@ class Settings:
     adopt_history: bool = True
     """True if the first run of an unknown thread adopts the assistant's text that the client sends (history `server`)."""
     audience: AudienceName | None = None
-    """What clients see: all but secrets, or the safe part. None: `safe` if other machines can connect (`audience_for`)."""
+    """The audience of clients, who see all but secrets, or the safe part. None: `safe` if other machines can connect (`audience_for`)."""
     exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
-    """What the audience `safe` sees, by the name of a tool, activity or CUSTOM event; `*` for all others."""
+    """Exposure to the audience `safe`, by the name of a tool, activity or CUSTOM event; `*` for all others."""
     timeouts: Timeouts = Timeouts()
     adapters_kept: int = 256
     adapter_idle: float = 900.0
