@@ -148,26 +148,30 @@ def build_runtime(
         custom_tools=custom_tools,
         remote=[name for name, bridge in bridges.items() if isinstance(bridge, ForwardsPlatformRequests)],
     )
-    context = context or platform.build_context
-    max_adapters, idle_timeout = settings.adapters_kept, settings.adapter_idle
     return ServerRuntime(
         settings,
-        {
-            name: AgentHost(
-                name,
-                bridge,
-                context=context,
-                max_adapters=max_adapters,
-                idle_timeout=idle_timeout,
-                forwarded_props=settings.forwarded_props_for(name),
-            )
-            for name, bridge in bridges.items()
-        },
+        _create_hosts(settings, bridges, context or platform.build_context),
         middleware=(*middleware, *load_middleware(settings.middleware), platform.setup),
         platform=platform,
         audiences=Audiences(settings, bridges, serves_others=serves_others, renders_tools=renders_tools),
         tracing=tracing_from_settings(settings.tracing),
     )
+
+
+def _create_hosts(
+    settings: Settings, bridges: Mapping[str, PlatformBridge], context: Callable[[Run], PlatformContext]
+) -> dict[str, AgentHost]:
+    return {
+        name: AgentHost(
+            name,
+            bridge,
+            context=context,
+            max_adapters=settings.adapters_kept,
+            idle_timeout=settings.adapter_idle,
+            forwarded_props=settings.forwarded_props_for(name),
+        )
+        for name, bridge in bridges.items()
+    }
 
 
 def _log_weak_secrets(settings: Settings) -> None:
