@@ -130,7 +130,7 @@ MODULE_WORDS = frozenset(
     feedback fetch file files folds form format frame frames framing git grants graph guard guessability headers held
     history home hooks host
     http identity ids import index input instrumentation interrupt interrupts isolate items jobs json known langgraph launch layout
-    ledger lenient limits loader local log logging logins loop lowering main maintenance manifest mcp memory message messages metrics
+    ledger lenient limits loader local log logging logins loop lowering main maintenance manifest mcp memory message messages metadata metrics
     middleware models monitor multi names needles open option options orphan outcome page parsers parsing parts patch patterns pending
     pipeline platform pointer pool predict private process product profiles projections projectors prompt protocol pydantic queries read
     reader reaper reattach recent records redaction redactor registry remote render repair repos request reserved responses routes row

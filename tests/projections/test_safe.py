@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ambient_runner.projections.exposure import ExposureRules
 from ambient_runner.projections.known_calls import UNKNOWN_CALL, KnownCall
@@ -35,6 +34,7 @@ from ambient_runner.protocol.events import (
     RunError,
     RunFinished,
     RunStarted,
+    StepStarted,
     SubagentStarted,
     TextMessageContent,
     TokenUsage,
@@ -48,9 +48,9 @@ from ambient_runner.protocol.events import (
     encode_event,
     type_of,
 )
+from tests.audience_table import documented_retention
 from tests.protocol.samples import every_event, populated
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "audience.md"
 NOTHING_EXPOSED = ExposureRules()
 ARGUMENTS = '{"query": "the secret plan", "limit": 3}'
 CALLS = {
@@ -93,11 +93,6 @@ def retention_of(kind: type[Any]) -> tuple[set[str], set[str], set[str]]:
     return kept, changed, gone - changed
 
 
-def documented_retention() -> dict[str, tuple[set[str], set[str], set[str]]]:
-    rows = re.findall(r"^\| `([A-Z_]+)` \|([^|]*)\|([^|]*)\|([^|]*)\|$", PAGE.read_text(), re.MULTILINE)
-    return {name: tuple(set(re.findall(r"`(\w+)`", cell)) for cell in cells) for name, *cells in rows}  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: str(kind.__struct_config__.tag))
 def test_the_page_says_of_every_field_whether_it_is_kept(kind: type[Any]) -> None:
     assert documented_retention()[str(kind.__struct_config__.tag)] == retention_of(kind)
@@ -118,6 +113,45 @@ def test_a_text_delta_loses_metadata_of_a_provider() -> None:
     event = TextMessageContent(message_id="m", delta="x", metadata={"model_url": "https://x"}, raw_event={"a": 1})
     assert needs_projection(encode_event(event), NOTHING_EXPOSED)
     assert safe(event) == [TextMessageContent(message_id="m", delta="x")]
+
+
+CHECKPOINT = "1f0a2b3c-4d5e-6f70-8123-456789abcdef"
+OURS = {
+    "traceId": "0" * 32,
+    "parentSpanId": "0" * 16,
+    "checkpointId": CHECKPOINT,
+    "isError": True,
+    "summary": True,
+    "summaryRef": "s-1",
+    "model_url": "https://x",
+}
+"""Every name of metadata that this server uses, and one of a provider."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        (RunStarted, {"traceId", "parentSpanId"}),
+        (RunFinished, {"checkpointId"}),
+        (ToolCallResult, {"isError"}),
+        (ReasoningMessageEnd, {"summary", "summaryRef"}),
+        (ReasoningMessageContent, {"summary", "summaryRef"}),
+        (TextMessageContent, set[str]()),
+        (StepStarted, set[str]()),
+        (ToolCallEnd, set[str]()),
+        (RunError, set[str]()),
+        (Custom, set[str]()),
+    ],
+)
+def test_metadata_is_kept_where_this_server_writes_it(kind: type[Any], kept: set[str]) -> None:
+    shown = safe(replace(populated(kind)[0], metadata=OURS))[-1]
+    assert shown.metadata == ({name: OURS[name] for name in kept} or None)
+
+
+@pytest.mark.parametrize("kind", [RunFinished, ToolCallResult, ReasoningMessageEnd])
+def test_text_of_an_agent_does_not_pass_under_a_name_of_ours(kind: type[Any]) -> None:
+    metadata = dict.fromkeys(OURS, "the account is 4711") | {"summaryRef": "x" * 257}
+    assert safe(replace(populated(kind)[0], metadata=metadata))[-1].metadata is None
 
 
 def test_a_tool_call_is_its_start_one_summary_of_its_arguments_and_its_end() -> None:

@@ -16,31 +16,22 @@ from ambient_runner.errors import message_for_code
 from ambient_runner.projections.known_calls import UNKNOWN_CALL, FindCall
 from ambient_runner.projections.safe_activities import safe_activity, safe_activity_patch
 from ambient_runner.projections.safe_interrupts import safe_interrupt
-from ambient_runner.projections.safe_messages import (
-    HIDDEN_REASONING,
-    is_summary,
-    safe_message,
-    safe_metadata,
-    summarize_content,
-)
+from ambient_runner.projections.safe_messages import HIDDEN_REASONING, safe_message, summarize_content
+from ambient_runner.projections.safe_metadata import is_summary, safe_metadata
 from ambient_runner.projections.summaries import summarize_text, summarize_value, summary_as_text
 from ambient_runner.protocol.events import (
     CUSTOM_PREFIX,
     ActivityDelta,
     ActivitySnapshot,
-    BaseEvent,
     Custom,
     Event,
     Interrupted,
     MessagesSnapshot,
     Raw,
     ReasoningEncryptedValue,
-    ReasoningEnd,
     ReasoningMessageChunk,
     ReasoningMessageContent,
     ReasoningMessageEnd,
-    ReasoningMessageStart,
-    ReasoningStart,
     RunError,
     RunFinished,
     RunStarted,
@@ -85,9 +76,6 @@ def project_safe(event: Event, rules: ExposureRules, find_call: FindCall) -> lis
     return [event] if project is None else project(event, rules, find_call)
 
 
-_REASONING = (ReasoningStart, ReasoningEnd, ReasoningMessageStart, ReasoningMessageContent, ReasoningMessageEnd)
-
-
 def safe_snapshot(snapshot: MessagesSnapshot, rules: ExposureRules, find_call: FindCall) -> MessagesSnapshot:
     """Return the messages as the audience `safe` gets them."""
     return replace(snapshot, messages=[safe_message(message, rules, find_call) for message in snapshot.messages])
@@ -96,13 +84,7 @@ def safe_snapshot(snapshot: MessagesSnapshot, rules: ExposureRules, find_call: F
 def _without_provider_data(event: Event, rules: ExposureRules) -> Event:
     if event.raw_event is None and event.metadata is None:
         return event
-    shows_all = rules.shows_unnamed and not isinstance(event, _REASONING)
-    return _replace_base(event, metadata=event.metadata if shows_all else safe_metadata(event.metadata))
-
-
-def _replace_base(event: Event, *, metadata: dict[str, Any] | None) -> Event:
-    assert isinstance(event, BaseEvent)
-    return replace(event, raw_event=None, metadata=metadata)
+    return replace(event, raw_event=None, metadata=safe_metadata(event, rules))
 
 
 def _project_start(event: RunStarted, rules: ExposureRules, find_call: FindCall) -> list[Event]:
@@ -192,7 +174,7 @@ def _project_reasoning(
     event: ReasoningMessageContent | ReasoningMessageEnd, rules: ExposureRules, find_call: FindCall
 ) -> list[Event]:
     """Return a summary that the framework marked as one; else nothing until the end, and a marker before it."""
-    if is_summary(event.metadata):
+    if is_summary(event):
         return [event]
     if isinstance(event, ReasoningMessageContent):
         return []
