@@ -345,3 +345,74 @@ async def test_a_gateway_is_refused_before_a_run_is_started_for_it() -> None:
     async with serving(replace(STORED, audience="open")) as client:
         served = await client.post("/", json=body(), headers={"x-ambient-audience": "open"})
         assert secrets_in(served.text) == set(SECRETS)
+
+
+class ThinkingAgent:
+    """An agent that thinks these events under the id `r`, and answers."""
+
+    def __init__(self, *events: Event) -> None:
+        self._events = events
+
+    async def run(self, input: Any) -> AsyncIterator[Event]:
+        yield ReasoningStart(message_id="r")
+        yield ReasoningMessageStart(message_id="r")
+        for event in self._events:
+            yield event
+        yield ReasoningEnd(message_id="r")
+        for event in said("m", "Done."):
+            yield event
+
+
+def thought(text: str, *, marked: bool = False) -> Event:
+    return ReasoningMessageContent(message_id="r", delta=text, metadata={"summary": True} if marked else None)
+
+
+def thought_end(*, marked: bool = False) -> Event:
+    return ReasoningMessageEnd(message_id="r", metadata={"summary": True} if marked else None)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [thought("they want "), thought("A summary. ", marked=True), thought_end(marked=True)],
+        [thought("A summary. ", marked=True), thought("they want "), thought_end(marked=True)],
+        [thought("they want "), thought_end(marked=True)],
+    ],
+)
+async def test_reasoning_of_which_only_a_part_is_marked_is_not_in_a_snapshot(events: list[Event]) -> None:
+    async with serving(bridge=AGUIBridge(ThinkingAgent(*events))) as client:
+        live = (await client.post("/", json=body())).text
+        asked = (await client.get("/message_snapshot/t")).json()["messages"]
+        assert secrets_in(live) == set()
+        assert [message["content"] for message in asked if message["role"] == "reasoning"] == ["[reasoning is hidden]"]
+
+
+async def test_a_marked_summary_is_in_the_stream_and_in_a_snapshot() -> None:
+    events = [thought("I looked ", marked=True), thought("it up.", marked=True), thought_end(marked=True)]
+    async with serving(bridge=AGUIBridge(ThinkingAgent(*events))) as client:
+        live = events_in(await client.post("/", json=body()))
+        asked = (await client.get("/message_snapshot/t")).json()["messages"]
+        shown = [event["delta"] for event in live if event["type"] == "REASONING_MESSAGE_CONTENT"]
+        assert "".join(shown) == "I looked it up."
+        assert [message["content"] for message in asked if message["role"] == "reasoning"] == ["I looked it up."]
+
+
+@pytest.mark.parametrize("first", ["text", "reasoning"])
+async def test_reasoning_under_the_id_of_a_text_is_not_shown_as_text(first: str) -> None:
+    thinks: list[Event] = [
+        ReasoningStart(message_id="m"),
+        ReasoningMessageStart(message_id="m"),
+        ReasoningMessageContent(message_id="m", delta="they want"),
+        ReasoningMessageEnd(message_id="m"),
+        ReasoningEnd(message_id="m"),
+    ]
+    says = said("m", "Done.")
+
+    class TwofoldAgent:
+        async def run(self, input: Any) -> AsyncIterator[Event]:
+            for event in (*says, *thinks) if first == "text" else (*thinks, *says):
+                yield event
+
+    async with serving(bridge=AGUIBridge(TwofoldAgent())) as client:
+        live = (await client.post("/", json=body())).text
+        assert secrets_in(live + (await client.get("/message_snapshot/t")).text) == set()

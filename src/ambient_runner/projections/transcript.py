@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ambient_runner.errors import PatchConflict
 from ambient_runner.projections.json_patch import apply_bounded_patch
+from ambient_runner.projections.safe_metadata import is_summary, without_summary_mark
 from ambient_runner.protocol.events import (
     ActivityDelta,
     ActivityMessage,
@@ -85,6 +86,9 @@ class _GrowingMessage:
         """True if a call has changed since the message was last joined."""
         if isinstance(message, AssistantMessage) and message.tool_calls:
             self.calls = [_GrowingCall(call) for call in message.tool_calls]
+
+    def has_text(self) -> bool:
+        return bool(self.deltas or self.message.content)
 
     def join_deltas(self) -> Message:
         if self.deltas:
@@ -225,17 +229,32 @@ class Transcript:
             )
         self._merge_message_metadata(event.message_id, event.metadata)
 
-    def _apply_content(self, event: TextMessageContent | ReasoningMessageContent) -> None:
+    def _apply_text_content(self, event: TextMessageContent) -> None:
         self.append_text(event.message_id, event.delta)
         self._merge_message_metadata(event.message_id, event.metadata)
 
-    def _apply_end(self, event: TextMessageEnd | ReasoningMessageEnd) -> None:
+    def _apply_text_end(self, event: TextMessageEnd) -> None:
         self._merge_message_metadata(event.message_id, event.metadata)
+
+    def _apply_reasoning_content(self, event: ReasoningMessageContent) -> None:
+        self._merge_reasoning_metadata(event)
+        self.append_text(event.message_id, event.delta)
 
     def _apply_reasoning_start(self, event: ReasoningMessageStart) -> None:
         if event.message_id not in self._by_id:
             self._add_message(ReasoningMessage(id=event.message_id, content="", subagent_run_id=event.subagent_run_id))
+        self._merge_reasoning_metadata(event)
+
+    def _merge_reasoning_metadata(
+        self, event: ReasoningMessageStart | ReasoningMessageContent | ReasoningMessageEnd
+    ) -> None:
+        """Merge an event's metadata. A message is a summary only if all its text is: every audience would see the rest (`safe.py`)."""
+        slot = self._by_id.get(event.message_id)
+        has_unmarked_text = slot is not None and slot.has_text() and not is_summary(slot.message)
         self._merge_message_metadata(event.message_id, event.metadata)
+        is_unmarked_text = isinstance(event, ReasoningMessageContent) and not is_summary(event)
+        if slot is not None and (has_unmarked_text or is_unmarked_text):
+            slot.message = without_summary_mark(slot.message)
 
     def _merge_message_metadata(self, message_id: str, metadata: Metadata | None) -> None:
         """Merge an event's metadata into its message. Activity messages only have the metadata of their own events."""
@@ -358,11 +377,11 @@ class Transcript:
         RunStarted: _apply_run_started,
         MessagesSnapshot: _merge_snapshot,
         TextMessageStart: _apply_text_start,
-        TextMessageContent: _apply_content,
-        TextMessageEnd: _apply_end,
+        TextMessageContent: _apply_text_content,
+        TextMessageEnd: _apply_text_end,
         ReasoningMessageStart: _apply_reasoning_start,
-        ReasoningMessageContent: _apply_content,
-        ReasoningMessageEnd: _apply_end,
+        ReasoningMessageContent: _apply_reasoning_content,
+        ReasoningMessageEnd: _merge_reasoning_metadata,
         ToolCallStart: _apply_tool_start,
         ToolCallArgs: _apply_tool_args,
         ToolCallEnd: _apply_tool_end,
