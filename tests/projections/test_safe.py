@@ -323,6 +323,38 @@ def test_arguments_are_hidden_also_where_a_text_quotes_them_escaped(key: str, qu
     assert b"HIDDEN" not in encode_event(shown)
 
 
+def asked_about(call_id: str, message: str, **more: Any) -> RunFinished:
+    interrupt = Interrupt(id="i", reason="tool_call", message=message, tool_call_id=call_id, **more)
+    return RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[interrupt]))
+
+
+def test_an_interrupt_hides_the_arguments_of_its_call_also_if_it_does_not_repeat_them() -> None:
+    hidden = "The arguments of this call are not shown to you."
+    assert safe(asked_about("backend", "Search for the secret plan?")) == [asked_about("backend", hidden)]
+    shown = asked_about("backend", "Search for the secret plan?")
+    assert safe(shown, search="arguments") == [shown]
+    of_client = asked_about("frontend", "Draw the secret plan?")
+    assert safe(of_client) == [of_client]
+
+
+def test_arguments_as_json_text_are_hidden_where_a_text_quotes_a_part_of_them() -> None:
+    metadata = {"name": "search", "arguments": ARGUMENTS}
+    [shown] = safe(asked_about("", "Search for the secret plan?", metadata=metadata))
+    assert b"secret" not in encode_event(shown)
+
+
+def test_arguments_are_hidden_in_the_descriptions_and_defaults_of_a_response_schema() -> None:
+    edited = {"type": "object", "title": "Not the secret plan?", "default": {"query": "the secret plan"}}
+    choice = {"enum": ["the secret plan", "another"]}
+    schema = {"type": "object", "properties": {"editedArgs": edited, "choice": choice}}
+    [shown] = safe(asked_about("backend", "Search?", response_schema=schema))
+    hidden = "The arguments of this call are not shown to you."
+    edited = {"type": "object", "title": hidden, "default": {"query": hidden}}
+    # An answer must be one of an enum, so that stays.
+    schema = {"type": "object", "properties": {"editedArgs": edited, "choice": choice}}
+    assert shown == asked_about("backend", "Search?", response_schema=schema)
+
+
 def test_a_question_to_a_person_stays_as_it_was_asked() -> None:
     asked = Interrupt(id="i", reason="input_required", message="Which one?", metadata={"questions": [{"q": "Which?"}]})
     end = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[asked]))
@@ -386,10 +418,26 @@ def test_an_exposed_activity_and_event_are_whole() -> None:
     assert safe(event, mine="all") == [event]
 
 
-def test_our_own_events_and_predictions_of_state_are_whole() -> None:
-    for name in ("ambient:dropped", "PredictState"):
-        event = Custom(name=name, value={"a": 1})
-        assert safe(event) == [event]
+def test_our_own_events_are_whole() -> None:
+    event = Custom(name="ambient:dropped", value={"a": 1})
+    assert safe(event) == [event]
+
+
+def mapping(tool: str, **more: Any) -> dict[str, Any]:
+    return {"state_key": "draft", "tool": tool, "tool_argument": "text", **more}
+
+
+def test_a_prediction_of_state_has_the_mappings_of_tools_whose_arguments_are_shown() -> None:
+    listed = [mapping("write", note="the plan"), mapping("search"), mapping("write", state_key={"a": "the plan"}), "x"]
+    event = Custom(name="PredictState", value=listed)
+    shown = {"state_key": "draft", "tool": "write", "tool_argument": "text"}
+    assert safe(event, write="arguments") == [Custom(name="PredictState", value=[shown])]
+    assert safe(event, PredictState="all") == [event]
+
+
+@pytest.mark.parametrize("value", [[mapping("search")], {"a": "the plan"}, "the plan", None])
+def test_a_prediction_from_summarised_arguments_is_not_sent(value: Any) -> None:
+    assert safe(Custom(name="PredictState", value=value)) == []
 
 
 def test_a_subagent_has_its_name() -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ambient_runner.protocol.events import (
     AssistantMessage,
+    Interrupted,
     MessagesSnapshot,
+    RunFinished,
     RunStarted,
     ToolCallArgs,
     ToolCallEnd,
@@ -57,7 +59,7 @@ FindCall = Callable[[str], KnownCall]
 """Returns the call of an id; UNKNOWN_CALL if there is none."""
 
 _CALL_PREFIX = b'{"type":"TOOL_CALL_'
-_MESSAGE_PREFIXES = (b'{"type":"RUN_STARTED"', b'{"type":"MESSAGES_SNAPSHOT"')
+_OTHER_PREFIXES = (b'{"type":"RUN_STARTED"', b'{"type":"MESSAGES_SNAPSHOT"', b'{"type":"RUN_FINISHED"')
 _CALL_MEMBERS = (b'"toolCallId":', b'"toolCalls":')
 
 
@@ -123,7 +125,7 @@ class ReaderCalls:
                     # The result of a call may show that it is not the client's.
                     known = self._known.get(event.tool_call_id)
                     needed_at = needed_at if known is not None and not known.is_client else seq
-                case RunStarted() | MessagesSnapshot():
+                case RunStarted() | MessagesSnapshot() | RunFinished():
                     seqs.append(seq)
                 case _:
                     pass
@@ -183,7 +185,7 @@ def _events_with_calls(batch: Batch) -> Iterator[tuple[int, Event]]:
 def _has_calls(line: bytes) -> bool:
     if line.startswith(_CALL_PREFIX):
         return True
-    return line.startswith(_MESSAGE_PREFIXES) and any(member in line for member in _CALL_MEMBERS)
+    return line.startswith(_OTHER_PREFIXES) and any(member in line for member in _CALL_MEMBERS)
 
 
 def _call_ids(event: Event) -> Iterable[str]:
@@ -194,6 +196,8 @@ def _call_ids(event: Event) -> Iterable[str]:
             return message_call_ids(event.messages)
         case RunStarted() if event.input is not None:
             return message_call_ids(event.input.messages)
+        case RunFinished(outcome=Interrupted(interrupts=interrupts)):
+            return [interrupt.tool_call_id for interrupt in interrupts if interrupt.tool_call_id]
         case _:
             return ()
 

@@ -7,7 +7,7 @@ table, and a test reads it. `safe_messages.py` applies the same rules to message
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -55,7 +55,8 @@ __all__ = ["needs_projection", "project_safe", "safe_snapshot"]
 
 USAGE_EVENT = "ambient:usage"
 _PREDICT_STATE = "PredictState"
-"""A CUSTOM event of AG-UI that has names of tools and state keys only."""
+"""A CUSTOM event of AG-UI: the client shows arguments of tools as state while they are streamed."""
+_MAPPING_MEMBERS = ("state_key", "tool", "tool_argument")
 
 _STRIPPED_MEMBERS = (b'"metadata":', b'"rawEvent":')
 """Members that any event may have. Inside a JSON string the quotation marks would be escaped."""
@@ -110,7 +111,7 @@ def _project_finish(event: RunFinished, rules: ExposureRules, find_call: FindCal
     result = event.result
     if result is not None and not rules.shows_unnamed:
         result = summarize_value(result, "run_output")
-    return [*_usage_event(event), replace(event, result=result, outcome=_safe_outcome(event.outcome, rules))]
+    return [*_usage_event(event), replace(event, result=result, outcome=_safe_outcome(event.outcome, rules, find_call))]
 
 
 def _project_error(event: RunError | SubagentError, rules: ExposureRules, find_call: FindCall) -> list[Event]:
@@ -123,10 +124,12 @@ def _usage_event(event: RunFinished | RunError | SubagentError) -> list[Event]:
     return [Custom(name=USAGE_EVENT, value={"usage": msgspec.to_builtins(usage)})] if usage else []
 
 
-def _safe_outcome(outcome: Outcome | None, rules: ExposureRules) -> Outcome | None:
+def _safe_outcome(outcome: Outcome | None, rules: ExposureRules, find_call: FindCall) -> Outcome | None:
     if not isinstance(outcome, Interrupted):
         return outcome
-    return replace(outcome, interrupts=[safe_interrupt(interrupt, rules) for interrupt in outcome.interrupts])
+    return replace(
+        outcome, interrupts=[safe_interrupt(interrupt, rules, find_call) for interrupt in outcome.interrupts]
+    )
 
 
 def _project_arguments(event: ToolCallArgs | ToolCallEnd, rules: ExposureRules, find_call: FindCall) -> list[Event]:
@@ -165,9 +168,26 @@ def _project_activity_patch(event: ActivityDelta, rules: ExposureRules, find_cal
 
 
 def _project_custom(event: Custom, rules: ExposureRules, find_call: FindCall) -> list[Event]:
-    if event.name.startswith(CUSTOM_PREFIX) or event.name == _PREDICT_STATE or rules.shows(event.name):
+    if event.name.startswith(CUSTOM_PREFIX) or rules.shows(event.name):
         return [event]
+    if event.name == _PREDICT_STATE:
+        shown = _shown_mappings(event.value, rules)
+        return [replace(event, value=shown)] if shown else []
     return [replace(event, value=summarize_value(event.value, "custom_event"))]
+
+
+def _shown_mappings(value: Any, rules: ExposureRules) -> list[dict[str, str]]:
+    """Return the mappings of arguments to state keys that a client can use: of tools whose arguments it sees.
+
+    From a summary it would predict nonsense. The state itself comes with the state events.
+    """
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    found = [_named_texts(cast("dict[str, Any]", item)) for item in listed if isinstance(item, dict)]
+    return [mapping for mapping in found if "state_key" in mapping and rules.shows_arguments(mapping.get("tool", ""))]
+
+
+def _named_texts(mapping: dict[str, Any]) -> dict[str, str]:
+    return {name: mapping[name] for name in _MAPPING_MEMBERS if isinstance(mapping.get(name), str)}
 
 
 def _project_reasoning(
