@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import codecs
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable
+    from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 
     from ambient_runner.projections.redaction import Redactor
 
 __all__ = ["MAX_SEARCHED_BYTES", "CapturedStream", "holds_secret"]
 
 MAX_SEARCHED_BYTES = 8 << 20
+_WIDE_ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _STEP = 1 << 16
 """Characters that are searched at once: between two steps the event loop gets its turn."""
 _OVERLAP = 1 << 13
 """Characters of a step that the next one searches again: more than the longest spelling that is searched for."""
 
 
-async def holds_secret(data: bytes, redactor: Redactor) -> bool:
-    """Return True if the bytes, read as UTF-8 text, hold a secret."""
-    return await to_thread.run_sync(_holds_secret, data, redactor)
+async def holds_secret(name: str, data: bytes, redactor: Redactor) -> bool:
+    """Return True if the name of a file or its bytes, read as text of any encoding of Unicode, hold a secret."""
+    return await to_thread.run_sync(_holds_secret, name, data, redactor)
 
 
-def _holds_secret(data: bytes, redactor: Redactor) -> bool:
-    text = data.decode("utf-8", "replace")
+def _holds_secret(name: str, data: bytes, redactor: Redactor) -> bool:
+    return any(_has_match(text, redactor) for text in (name, *_texts_of(data)))
+
+
+def _texts_of(data: bytes) -> Iterator[str]:
+    """Yield the bytes as text: as UTF-8, and in each wider encoding that they may be in."""
+    yield data.decode("utf-8", "replace")
+    if b"\0" in data:
+        # ASCII in any of the wider encodings, wherever it is in a binary file.
+        yield data.replace(b"\0", b"").decode("utf-8", "replace")
+    for encoding in _WIDE_ENCODINGS:
+        # Other files contain pairs of bytes that are no character. Without `final`, the last character may be cut off.
+        with suppress(UnicodeDecodeError):
+            yield codecs.getincrementaldecoder(encoding)().decode(data)
+
+
+def _has_match(text: str, redactor: Redactor) -> bool:
     parts = (text[start : start + _STEP + _OVERLAP] for start in range(0, len(text), _STEP))
     return any(redactor.redact_text(part) != part for part in parts)
 

@@ -50,10 +50,8 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         captured = CapturedStream(request.stream())
         async with aclosing(captured.chunks()) as chunks:
             saved = await files.save_upload(scope.thread, name, chunks)
-        if await holds_secret(
-            name.encode("utf-8", "replace") + b"\n" + captured.data,
-            Redactor(runtime.platform.secrets.without_patterns()),
-        ):
+        redactor = Redactor(runtime.platform.secrets.without_patterns())
+        if await holds_secret(name, bytes(captured.data), redactor):
             report_client_secret("upload", scope.thread)
         await runtime.platform.append_fact(scope.thread, file_uploaded(saved.path, saved.size))
         # As the client sent it: no answer tells that it guessed right.
@@ -127,7 +125,7 @@ async def _file_response(opening: AbstractAsyncContextManager[OpenFile], redacto
             return _DownloadResponse(opened, opened.chunks(), stack.pop_all())
         async with aclosing(opened.chunks()) as chunks:
             data = b"".join([chunk async for chunk in chunks])
-        if await holds_secret(opened.info.path.encode("utf-8", "replace") + b"\n" + data, redactor):
+        if await holds_secret(opened.info.path, data, redactor):
             raise FileWithheld
         return _DownloadResponse(opened, _single_chunk(data), stack.pop_all())
 
