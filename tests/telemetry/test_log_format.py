@@ -369,6 +369,31 @@ def test_a_secret_is_redacted_in_the_repr_of_a_value(
 
 
 @pytest.mark.parametrize("kind", FORMATTERS)
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("/threads/t/events?access_token=abc123&until=idle", "/threads/t/events?[hidden]"),
+        ('/?my-password="x"', "/?[hidden]"),
+        (f"/threads/{SECRET}/events?{SECRET}", "/threads/[redacted]/events?[hidden]"),
+        (f"/threads/{SECRET.replace('u', '%75')}/a%20b?x=1?y", "/threads/[redacted]/a%20b?[hidden]"),
+        ("/message_snapshot/a%20b%22%0a%C3%A9%ff", "/message_snapshot/a%20b%22%0a%C3%A9%ff"),
+    ],
+)
+def test_an_access_log_has_neither_query_strings_nor_secrets_in_paths(
+    kind: type[RedactingFormatter], is_prepared: bool, target: str, shown: str
+) -> None:
+    """A prepared record comes from a queue, where its arguments are part of its message."""
+    record = record_of('%s - "%s %s HTTP/%s" %d', "127.0.0.1:5", "GET", target, "1.1", 200)
+    record.name = "uvicorn.access"
+    if is_prepared:
+        record = logging.handlers.QueueHandler(queue.SimpleQueue()).prepare(record)
+    line = kind((SECRET,)).format(record)
+    message = json.loads(line)["message"] if kind is JsonFormatter else line.partition("uvicorn.access: ")[2]
+    assert message == f'127.0.0.1:5 - "GET {shown} HTTP/1.1" 200'
+
+
+@pytest.mark.parametrize("kind", FORMATTERS)
 async def test_the_secrets_of_a_run_are_redacted_on_its_lines(kind: type[RedactingFormatter]) -> None:
     async def script(run: Run) -> AsyncGenerator[Event, None]:
         run.secrets.add(["granted-token-1"])

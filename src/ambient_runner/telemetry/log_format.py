@@ -12,6 +12,7 @@ import re
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.runs.run import current_run_or_none
@@ -33,6 +34,10 @@ __all__ = [
 
 _CHATTY_LOGGERS = ("uvicorn.error", "claude_agent_sdk", "google_adk", "google_genai", "strands", "httpx")
 """Libraries whose level `info` is for their own developers."""
+_REQUEST_LOGGERS = ("uvicorn.access", "uvicorn.error")
+"""Loggers whose messages have the targets of requests. Clients put tokens into queries."""
+_TARGET = re.compile(r"(?<= )/\S*")
+_HIDDEN_QUERY = "[hidden]"
 _MAX_ADDED_SECRETS = 1000
 _CONTEXT_FIELDS = ("run", "thread", "agent")
 _SECRETS_ATTRIBUTE = "_ambient_secrets"
@@ -119,6 +124,20 @@ class RedactingFormatter(logging.Formatter):
         of_run = _run_redactor(record)
         return of_run.redact_text(redacted) if of_run else redacted
 
+    def _message(self, record: logging.LogRecord) -> str:
+        """Return the record's message, redacted. A request line has no query, and its path is decoded to be searched."""
+        message = record.getMessage()
+        if record.name.startswith(_REQUEST_LOGGERS):
+            message = _TARGET.sub(lambda match: self._clean_target(match[0], record), message)
+        return self._redact(message, record)
+
+    def _clean_target(self, target: str, record: logging.LogRecord) -> str:
+        path, mark, _ = target.partition("?")
+        decoded = unquote(path)
+        redacted = self._redact(decoded, record)
+        shown = path if redacted == decoded else quote(redacted, safe="/[]")
+        return f"{shown}?{_HIDDEN_QUERY}" if mark else shown
+
     def _new_redactor(self) -> Redactor:
         secrets = self._secrets.copy_for_run()
         secrets.add(self._added)
@@ -152,14 +171,14 @@ class TextFormatter(RedactingFormatter):
         other arguments are one line: their line breaks are escaped.
         """
         if not record.args:
-            message, _, details = self._redact(record.getMessage(), record).partition("\n")
+            message, _, details = self._message(record).partition("\n")
             return message, details
         if isinstance(record.msg, str) and record.msg.endswith("\n%s") and isinstance(record.args, tuple):
             return (
                 self._redact(record.msg[:-3] % record.args[:-1], record),
                 self._redact(str(record.args[-1]), record),
             )
-        return self._redact(record.getMessage(), record), ""
+        return self._message(record), ""
 
 
 class JsonFormatter(RedactingFormatter):
@@ -169,8 +188,9 @@ class JsonFormatter(RedactingFormatter):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {"time": time.replace("+00:00", "Z")}
         fields |= {"level": self._redact(str(record.levelname), record), "logger": self._redact(record.name, record)}
-        values = {"message": record.getMessage(), **_run_context(record), "exception": self._traceback(record)}
-        fields |= {name: self._redact(value, record) for name, value in values.items() if value or name == "message"}
+        fields["message"] = self._message(record)
+        values = {**_run_context(record), "exception": self._traceback(record)}
+        fields |= {name: self._redact(value, record) for name, value in values.items() if value}
         line = json.dumps(fields, ensure_ascii=False)
         return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
