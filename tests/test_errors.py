@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from ambient_runner.errors import BridgeUnavailable, ConfigError, RunInterrupted, RunnerError, optional_dependency
+from ambient_runner.errors import (
+    BridgeError,
+    BridgeTimeout,
+    BridgeUnavailable,
+    ConfigError,
+    RunInterrupted,
+    RunnerError,
+    message_for_code,
+    optional_dependency,
+)
 from ambient_runner.protocol.events import Interrupt
 
 
@@ -67,3 +76,17 @@ def test_interrupts_that_are_none_are_refused_where_they_are_raised(wrong: Any) 
         RunInterrupted(wrong)
     interrupt = Interrupt(id="i", reason="confirmation")
     assert RunInterrupted([interrupt]).interrupts == RunInterrupted((interrupt,)).interrupts == (interrupt,)
+
+
+def test_a_code_of_a_bridge_has_its_own_message_and_one_of_an_agent_a_general_one() -> None:
+    errors = import_module("ambient_runner.bridges.langgraph.errors")
+
+    class ShopClosed(BridgeError):
+        """Account 4711 is closed."""
+
+        code = "shop_closed"
+
+    assert message_for_code("recursion_limit") == errors.RecursionLimit().message
+    assert message_for_code("agent_timeout") == BridgeTimeout().message
+    assert message_for_code("agent_error") == BridgeError().message
+    assert message_for_code(ShopClosed.code) == message_for_code(None) == BridgeError().message

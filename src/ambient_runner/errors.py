@@ -29,11 +29,10 @@ from __future__ import annotations
 
 import inspect
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from ambient_runner.protocol.events import Interrupt
 
@@ -426,11 +425,16 @@ RUN_ENDINGS = {
 
 
 def message_for_code(code: str | None) -> str:
-    """Return our own message for an error code; a general one for a code of an agent's."""
-    return RUN_ENDINGS.get(code or "") or _kinds_by_code().get(code or "", BridgeError)().message
+    """Return our own message for an error code, also of a bridge that is loaded; a general one for a code of an agent's."""
+    if code in RUN_ENDINGS:
+        return RUN_ENDINGS[code]
+    kinds = (kind for kind in _own_kinds(RunnerError) if kind.__dict__.get("code", "") == code)
+    return inspect.getdoc(next(kinds, BridgeError)) or ""
 
 
-@cache
-def _kinds_by_code() -> dict[str, type[RunnerError]]:
-    kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, RunnerError)]
-    return {kind.code: kind for kind in reversed(kinds)}
+def _own_kinds(base: type[RunnerError]) -> Iterator[type[RunnerError]]:
+    """Yield the errors of this package. The docstring of a product's error is not ours."""
+    if base.__module__.startswith(__package__ or __name__):
+        yield base
+    for kind in base.__subclasses__():
+        yield from _own_kinds(kind)

@@ -13,6 +13,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from ambient_runner.bridges.langgraph.approvals import parse_approval
 from ambient_runner.bridges.langgraph.errors import InvalidAnswer
+from ambient_runner.projections.exposure import ExposureRules
+from ambient_runner.projections.known_calls import UNKNOWN_CALL
+from ambient_runner.projections.safe import project_safe
 from ambient_runner.protocol import events as e
 from tests.bridges.langgraph.scripted import ScriptedModel, call, calls, says
 from tests.bridges.langgraph.world import Thread, get_weather, langgraph, no, yes
@@ -178,6 +181,10 @@ async def test_an_answer_that_does_not_fit_says_what_was_expected_and_leaves_the
         failure = thread.seen[-1]
         assert isinstance(failure, e.RunError)
         assert '{"approved":true}' in failure.message
+        [shown] = project_safe(failure, ExposureRules(), lambda call_id: UNKNOWN_CALL)
+        assert isinstance(shown, e.RunError)
+        assert '{"approved": true}' in shown.message
+        assert "ann" not in failure.message + shown.message
         assert SENT == []
         await thread.resume(yes(raised, {"approved": True}))
         assert SENT == ["ann"]
@@ -268,7 +275,7 @@ DECIDED = {"decisions": {"type": "array", "items": {"type": "object"}, "minItems
         (
             ["edit"],
             {"properties": DECIDED, "required": ["decisions"]},
-            [{"decisions": [edit_to("send_mail", to="ann"), edit_to("send_mail", to="eve")]}],
+            [{"decisions": [edit_to("send_mail", to="…"), edit_to("send_mail", to="…")]}],
         ),
     ],
     ids=["all", "respond", "edit"],

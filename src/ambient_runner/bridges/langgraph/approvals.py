@@ -141,7 +141,7 @@ class ApprovalRequest:
         kinds = self._shared_kinds()
         examples: list[dict[str, Any]] = [{"approved": True}] if "approve" in kinds else []
         if "edit" in kinds:
-            examples.append({"approved": True, "editedArgs": self.calls[0].arguments})
+            examples.append({"approved": True, "editedArgs": _example_arguments(self.calls[0])})
         if "reject" in kinds:
             examples.append({"approved": False, "message": "why"})
         if "respond" in kinds:
@@ -208,11 +208,16 @@ def _example_decision(call: ReviewedCall) -> dict[str, Any]:
     """Return the first decision that is allowed, in the middleware's form."""
     match call.allowed[0]:
         case "edit":
-            return {"type": "edit", "edited_action": {"name": call.name, "args": call.arguments}}
+            return {"type": "edit", "edited_action": {"name": call.name, "args": _example_arguments(call)}}
         case "respond":
             return {"type": "respond", "message": "text"}
         case kind:
             return {"type": kind}
+
+
+def _example_arguments(call: ReviewedCall) -> dict[str, str]:
+    """Return the names of the arguments. An error repeats no values: not everybody who answers may see them."""
+    return dict.fromkeys(call.arguments, "…")
 
 
 def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class CheckpointerRequired(LangGraphError):
 
 
 class InvalidAnswer(LangGraphError):
-    """The answer does not match what the graph asked for. Check the `responseSchema` of the interrupt and answer again."""
+    """The answer does not fit the interrupt, which is still open. Send what its `responseSchema` says, as in `{"approved": true}`."""
 
     code = "invalid_answer"
 
