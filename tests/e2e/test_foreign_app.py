@@ -215,3 +215,21 @@ async def test_endpoints_without_authorization_answer_only_this_machine(tmp_path
         "Host": True,
         "X-Harmless": False,
     }
+
+
+SAFE_BY_DEFAULT = """
+from ambient_runner import Actor, add_ambient_endpoints
+from ambient_runner.bridges.demo import DemoBridge
+from fastapi import FastAPI
+
+app = FastAPI()
+add_ambient_endpoints(app, DemoBridge(), authorize=lambda request: Actor())
+"""
+
+
+async def test_an_app_without_a_log_of_its_own_says_once_which_tools_become_summaries(tmp_path: Path) -> None:
+    with uvicorn(tmp_path, SAFE_BY_DEFAULT) as server, unless_hung():
+        async with httpx.AsyncClient() as client:
+            (await client.get(f"{server.url}/ready")).raise_for_status()
+    [line] = [line for line in server.lines if "summaries" in line]
+    assert '`exposure = { get_weather = "all" }`' in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tomllib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from ambient_runner import Actor, Settings, add_ambient_endpoints
+from ambient_runner import Actor, Settings, add_ambient_endpoints, current_run
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.config import AgentSettings
@@ -305,9 +306,36 @@ class ListedBridge(AGUIBridge):
         return [Tool(name=name, description="") for name in ("search", "lookup")]
 
 
+class TwiceListedBridge(AGUIBridge):
+    """A bridge that lists a tool twice, and knows for whom."""
+
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        run = current_run()
+        return [Tool(name=f"search_for_{run.actor.owner}", description="")] * 2
+
+
+class DottedBridge(AGUIBridge):
+    async def list_tools(self, ctx: PlatformContext) -> list[Tool]:
+        return [Tool(name="shop.search", description="")]
+
+
+async def test_the_line_in_the_log_is_toml(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(bridge=DottedBridge(ScriptedAgent())):
+        pass
+    line = caplog.text.split("`")[1]
+    assert tomllib.loads(line) == {"exposure": {"shop.search": "all"}}
+
+
+async def test_the_log_and_the_route_list_the_same_tools(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(bridge=TwiceListedBridge(ScriptedAgent())) as client:
+        listed = [tool["name"] for tool in (await client.get("/tools")).json()["tools"]]
+    assert listed == ["search_for_local"]
+    assert "of its tools search_for_local. " in caplog.text
+
+
 async def logged_start(caplog: pytest.LogCaptureFixture, settings: Settings, **options: Any) -> str:
     caplog.clear()
-    with caplog.at_level(logging.INFO, "ambient_runner.server.audiences"):
+    with caplog.at_level(logging.WARNING, "ambient_runner.server.audiences"):
         async with serving(settings, bridge=ListedBridge(ScriptedAgent()), **options) as client:
             await client.get("/ready")
     return caplog.text

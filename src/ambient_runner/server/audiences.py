@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import uuid
 from typing import TYPE_CHECKING
 
-import anyio
-
-from ambient_runner.bridges.base import ListsTools, PlatformContext
+from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.errors import AudienceNotOpen, ConfigError, InvalidInput
 from ambient_runner.projections.exposure import ANY_NAME, ExposureRules
+from ambient_runner.protocol.events import RunAgentInput
 from ambient_runner.protocol.headers import AUDIENCE_HEADER
 from ambient_runner.runs.isolate import isolate
+from ambient_runner.runs.run import Actor, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ambient_runner.bridges.base import PlatformBridge
     from ambient_runner.config import AudienceName, Settings
+    from ambient_runner.runs.run import Agent
 
 __all__ = ["Audiences"]
 
 logger = logging.getLogger(__name__)
 
-_LIST_TIMEOUT = 30.0
-"""Seconds a bridge has to list its tools for the log."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Audiences:
@@ -68,21 +71,24 @@ class Audiences:
         if required == "open" and self.name_for(agent) != "open":
             raise AudienceNotOpen
 
-    async def log_summarized_tools(self) -> None:
-        """Log, for each agent that is `safe` by default, the tools that clients see as summaries, and how to change that."""
-        for name, bridge in self._bridges.items():
+    async def log_summarized_tools(self, agents: Mapping[str, Agent]) -> None:
+        """Log, for each agent that is `safe` by default, the tools that clients see as summaries, and how to change that.
+
+        At the level of warnings, which Python shows also in an app that configures no log.
+        """
+        for name, agent in agents.items():
             rules = self.exposure_for(name)
             if rules is None or self._settings.configured_audience(name) is not None:
                 continue
-            tools = [tool for tool in await _tool_names(name, bridge) if not rules.shows(tool)]
+            tools = [tool for tool in await _tool_names(agent) if not rules.shows(tool)]
             if tools or not rules.shows_unnamed:
-                logger.info(
+                logger.warning(
                     "Other machines can connect, so clients of agent %s get summaries of the arguments and results of %s. "
                     'To show one of its tools, add `exposure = { %s = "all" }` to its table in ambient.toml, or set AMBIENT_EXPOSURE; '
-                    'audience = "open" shows everything but secrets',
+                    'audience = "open" shows everything but secrets.',
                     name,
                     f"its tools {', '.join(tools)}" if tools else "its tools",
-                    tools[0] if tools else "NAME",
+                    _toml_key(tools[0]) if tools else "NAME",
                 )
 
     def _check_history(self) -> None:
@@ -95,10 +101,21 @@ class Audiences:
             )
 
 
-async def _tool_names(agent: str, bridge: PlatformBridge) -> list[str]:
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name)
+
+
+async def _tool_names(agent: Agent) -> list[str]:
     """Return the names of the agent's tools as far as its bridge can list them without a run."""
     names: list[str] = []
-    if isinstance(bridge, ListsTools):
-        with isolate(f"listing the tools of agent {agent}"), anyio.move_on_after(_LIST_TIMEOUT):
-            names += [tool.name for tool in await bridge.list_tools(PlatformContext())]
+    if isinstance(agent, AgentHost):
+        with isolate(f"listing the tools of agent {agent.name}"):
+            names += [tool.name for tool in await agent.list_tools(_startup_run(agent.name))]
     return names
+
+
+def _startup_run(agent: str) -> Run:
+    """Return a Run that is not executed: it stands for a request of nobody, without a thread."""
+    actor, key = Actor(), uuid.uuid4().hex
+    run_input = RunAgentInput(thread_id="", run_id=key, messages=[])
+    return Run(key=key, thread=actor.thread_key(""), agent=agent, actor=actor, trace_id=key, input=run_input)

@@ -123,7 +123,7 @@ class ServerRuntime:
             stack.enter_context(report_blocking_agents())
             watch = await stack.enter_async_context(anyio.create_task_group())
             watch.start_soon(self._drain_on_exit)
-            watch.start_soon(self.audiences.log_summarized_tools)
+            watch.start_soon(self.audiences.log_summarized_tools, self.agents)
             try:
                 yield
             finally:
