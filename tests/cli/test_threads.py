@@ -185,3 +185,28 @@ def test_an_export_for_the_audience_safe_has_what_its_clients_see(ambient: Calla
     for kind in ("TOOL_CALL_ARGS", "TOOL_CALL_RESULT"):
         assert json.loads(content(entries, kind))["redacted"] is True
     assert [entry["seq"] for entry in entries] == sorted(entry["seq"] for entry in entries)
+
+
+@pytest.mark.parametrize("audience", ["open", "safe"])
+def test_an_export_to_a_file_says_what_it_wrote(ambient: Callable[..., Any], tmp_path: Path, audience: str) -> None:
+    ambient("run", "demo", "weather Lisbon", "--thread", "t1")
+    target = tmp_path / "t1.jsonl"
+    code, out, err = ambient("threads", "export", "t1", "-o", str(target), "--audience", audience)
+    count = len(target.read_text().splitlines())
+    assert (code, out, err) == (0, "", f"Wrote {count} entries of thread t1 to {target}.\n")
+    assert count > 10
+
+
+def test_an_export_to_standard_output_has_nothing_else_to_say(ambient: Callable[..., Any]) -> None:
+    ambient("run", "demo", "hello", "--thread", "t1")
+    code, out, err = ambient("threads", "export", "t1")
+    assert (code, err, json.loads(out.splitlines()[0])["kind"]) == (0, "", "RUN_STARTED")
+
+
+def test_a_terminal_shows_the_progress_of_an_export(
+    ambient: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ambient("run", "demo", "weather Lisbon", "--thread", "t1")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes it for a terminal.
+    _, out, err = ambient("threads", "export", "t1", "-o", str(tmp_path / "t1.jsonl"))
+    assert (out, "Exporting" in err, err.count("Wrote")) == ("", True, 1)

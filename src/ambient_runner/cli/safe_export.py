@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["safe_entry_lines"]
 
 
-async def safe_entry_lines(ledger: Ledger, info: ThreadInfo, rules: ExposureRules) -> AsyncGenerator[str, None]:
-    """Yield one JSON object per event that clients of the audience `safe` receive, all in ASCII. Snapshots stay folded."""
+async def safe_entry_lines(
+    ledger: Ledger, info: ThreadInfo, rules: ExposureRules
+) -> AsyncGenerator[tuple[int, str], None]:
+    """Yield one JSON object per event that clients of the audience `safe` receive, with its seq, all in ASCII. Snapshots stay folded."""
     withdrawn = WithdrawnContent.of_view(await load_view(ledger, info.key))
     framer = Framer(info.epoch, wire_format="ndjson", exposure=rules, withdrawn=withdrawn)
     view = await load_view(ledger, info.key, until=info.first - 1)
@@ -32,7 +34,7 @@ async def safe_entry_lines(ledger: Ledger, info: ThreadInfo, rules: ExposureRule
         for batch in batches:
             for entry in _split_entries(batch):
                 for line in _render_entry(framer, view, entry).splitlines():
-                    yield _format_entry(entry, line)
+                    yield entry.first, _format_entry(entry, line)
         position = batches[-1].last
 
 

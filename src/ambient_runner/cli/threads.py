@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
 
 import anyio
+import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from ambient_runner.cli.arguments import require_store_file
@@ -41,7 +43,7 @@ from ambient_runner.runs.run import Actor
 from ambient_runner.runs.view_cache import load_view
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
     from pathlib import Path
 
     from ambient_runner.config import Settings
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 _IDLE_POLL_INTERVAL = 0.1
 """Seconds between checks if the thread has become idle, with `--until-idle`."""
+_PROGRESS_STEP = 500
+"""Entries between two updates of the progress of an export."""
 Answer = TypeVar("Answer")
 
 
@@ -130,35 +134,60 @@ def export_thread(
 ) -> None:
     """Write the entries that clients of an audience may receive as JSON lines; by default of the audience in the settings.
 
-    Raises: ConfigError, UnknownThread.
+    With a file, standard error shows the progress, and at the end how many were written. Raises: ConfigError, UnknownThread.
     """
     if audience not in {None, *get_args(AudienceName)}:
         raise ConfigError(f"There is no audience {audience!r}. Write --audience safe or --audience open.")
 
-    async def write_entries(ledger: Ledger) -> None:
+    async def write_entries(ledger: Ledger) -> int:
         info = await _get_thread(ledger, thread, owner)
-        key = info.key
-        with _open_output(output) as file:
-            if (audience or settings.configured_audience(info.agent)) == "safe":
-                rules = ExposureRules(by_name=settings.exposure_of(info.agent, {}))
-                async with aclosing(safe_entry_lines(ledger, info, rules)) as lines:
-                    async for line in lines:
-                        file.write(f"{line}\n")
-                return
-            after = 0
-            while batches := await ledger.read_batches(key, after):
-                for batch in batches:
-                    file.writelines(f"{line}\n" for line in entry_lines(batch))
-                after = batches[-1].last
+        is_safe = (audience or settings.configured_audience(info.agent)) == "safe"
+        rules = ExposureRules(by_name=settings.exposure_of(info.agent, {})) if is_safe else None
+        entries = _open_entry_lines(ledger, info) if rules is None else safe_entry_lines(ledger, info, rules)
+        count = 0
+        with _open_output(output) as file, _show_progress(info, enabled=output is not None) as show_seq:
+            async with aclosing(entries):
+                async for seq, line in entries:
+                    file.write(f"{line}\n")
+                    count += 1
+                    show_seq(seq)
+        return count
 
-    _with_ledger(settings, write_entries)
+    count = _with_ledger(settings, write_entries)
+    if output is not None:
+        line = f"Wrote {count} {'entry' if count == 1 else 'entries'} of thread {thread} to {output}."
+        typer.echo(to_single_line(line), err=True)
 
 
-def entry_lines(batch: Batch) -> Iterator[str]:
-    """Yield one JSON object per entry of a batch that clients may receive. The body is the stored one."""
-    for seq, line in _public_lines(batch):
-        head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _entry_kind(batch, line)}
-        yield f'{json.dumps(head)[:-1]}, "body": {escape_json_source(line.decode())}}}'
+async def _open_entry_lines(ledger: Ledger, info: ThreadInfo) -> AsyncGenerator[tuple[int, str], None]:
+    """Yield one JSON object per entry that clients may receive, with its seq."""
+    after = 0
+    while batches := await ledger.read_batches(info.key, after):
+        for batch in batches:
+            for seq, line in _public_lines(batch):
+                yield seq, _format_entry(batch, seq, line)
+        after = batches[-1].last
+
+
+@contextmanager
+def _show_progress(info: ThreadInfo, *, enabled: bool) -> Generator[Callable[[int], None]]:
+    """Show a bar on standard error, if that is a terminal, until the block ends. Yield a function that gets the last seq written."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as progress:
+        task = progress.add_task("Exporting", total=info.last, completed=info.first)
+
+        def show_seq(seq: int) -> None:
+            if seq % _PROGRESS_STEP == 0:
+                progress.update(task, completed=seq)
+
+        yield show_seq
+
+
+def _format_entry(batch: Batch, seq: int, line: bytes) -> str:
+    """Return an entry as one JSON object. The body is the stored one."""
+    head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _entry_kind(batch, line)}
+    return f'{json.dumps(head)[:-1]}, "body": {escape_json_source(line.decode())}}}'
 
 
 def message_lines(message: Message) -> Iterator[str]:
