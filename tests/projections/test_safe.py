@@ -35,6 +35,7 @@ from ambient_runner.protocol.events import (
     RunFinished,
     RunStarted,
     StepStarted,
+    SubagentError,
     SubagentStarted,
     TextMessageContent,
     TokenUsage,
@@ -277,6 +278,14 @@ def test_a_failed_run_has_its_code_and_a_sentence_of_ours() -> None:
     [abandoned] = safe(RunError(message="x", code="run_abandoned"))
     assert isinstance(abandoned, RunError)
     assert "send your message again" in abandoned.message
+
+
+@pytest.mark.parametrize("code", ["KeyError: 'sk-1'", "the account is 4711", "x" * 65, ""])
+def test_a_code_that_is_a_text_of_the_agent_is_not_sent(code: str) -> None:
+    message = "The agent failed. The server's log has the reason."
+    assert safe(RunError(message="x", code=code)) == [RunError(message=message, code="agent_error")]
+    failed = SubagentError(subagent_run_id="s", message="x", code=code)
+    assert safe(failed) == [SubagentError(subagent_run_id="s", message=message, code="agent_error")]
 
 
 def test_raw_events_are_not_sent() -> None:

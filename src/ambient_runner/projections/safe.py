@@ -7,12 +7,13 @@ table, and a test reads it. `safe_messages.py` applies the same rules to message
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from ambient_runner.errors import message_for_code
+from ambient_runner.errors import BridgeError, message_for_code
 from ambient_runner.projections.known_calls import UNKNOWN_CALL, FindCall
 from ambient_runner.projections.safe_activities import safe_activity, safe_activity_patch
 from ambient_runner.projections.safe_interrupts import safe_interrupt
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["needs_projection", "project_safe", "safe_snapshot"]
 
 USAGE_EVENT = "ambient:usage"
+_ERROR_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _PREDICT_STATE = "PredictState"
 """A CUSTOM event of AG-UI: the client shows arguments of tools as state while they are streamed."""
 _MAPPING_MEMBERS = ("state_key", "tool", "tool_argument")
@@ -115,7 +117,10 @@ def _project_finish(event: RunFinished, rules: ExposureRules, find_call: FindCal
 
 
 def _project_error(event: RunError | SubagentError, rules: ExposureRules, find_call: FindCall) -> list[Event]:
-    return [*_usage_event(event), replace(event, message=message_for_code(event.code))]
+    """Return the error with our message. A code that is a text, such as that of an exception, is replaced."""
+    is_code = event.code is None or _ERROR_CODE.fullmatch(event.code)
+    code = event.code if is_code else BridgeError.code
+    return [*_usage_event(event), replace(event, code=code, message=message_for_code(code))]
 
 
 def _usage_event(event: RunFinished | RunError | SubagentError) -> list[Event]:
