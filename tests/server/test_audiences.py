@@ -416,13 +416,14 @@ async def test_reasoning_of_which_only_a_part_is_marked_is_not_in_a_snapshot(eve
 
 
 async def test_a_marked_summary_is_in_the_stream_and_in_a_snapshot() -> None:
-    events = [thought("I looked ", marked=True), thought("it up.", marked=True), thought_end(marked=True)]
+    summary = "I looked it up"
+    events = [thought(summary, marked=True), thought("today", marked=True), thought_end(marked=True)]
     async with serving(bridge=AGUIBridge(ThinkingAgent(*events))) as client:
         live = events_in(await client.post("/", json=body()))
         asked = (await client.get("/message_snapshot/t")).json()["messages"]
         shown = [event["delta"] for event in live if event["type"] == "REASONING_MESSAGE_CONTENT"]
-        assert "".join(shown) == "I looked it up."
-        assert [message["content"] for message in asked if message["role"] == "reasoning"] == ["I looked it up."]
+        assert "".join(shown) == f"{summary}today"
+        assert [message["content"] for message in asked if message["role"] == "reasoning"] == [f"{summary}today"]
 
 
 @pytest.mark.parametrize("first", ["text", "reasoning"])
