@@ -168,5 +168,12 @@ def children(server: int | None = None) -> list[psutil.Process]:
 async def gone(processes: list[psutil.Process]) -> None:
     """Wait until they have ended."""
     with unless_hung():
-        while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
+        while any(map(_is_running, processes)):
             await anyio.sleep(0.02)
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # It has ended since.
+        return False
