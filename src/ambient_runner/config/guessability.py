@@ -6,8 +6,10 @@ replaced. The estimate is coarse and errs on the high side for values that only 
 
 from __future__ import annotations
 
+import math
 import re
 import string
+from functools import lru_cache
 from itertools import pairwise
 
 __all__ = ["MIN_SECRET_BITS", "estimate_bits", "is_guessable"]
@@ -19,12 +21,19 @@ _WORD_BITS, _WORD_LETTERS, _FURTHER_LETTER_BITS = 12.0, 10, 3.0
 _LETTER_BITS, _MIXED_CASE_BITS, _DIGIT_BITS, _SYMBOL_BITS = 4.7, 5.7, 3.3, 5.0
 _YEAR_BITS, _SEQUENCE_BITS, _REPEATED_BITS = 7.0, 4.0, 1.0
 _MIN_WORD, _MIN_SEQUENCE = 4, 3
+_CACHED_PARTS = 4096
 _MAX_LENGTH = 256
 """Characters that are looked at: a longer value is not guessable for what follows."""
 
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+|(.)\1*", re.DOTALL)
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _ROWS = (string.ascii_lowercase, string.digits + "0", "qwertyuiop", "asdfghjkl", "zxcvbnm")
+_SEQUENCES = frozenset(
+    part
+    for row in (*_ROWS, *(row[::-1] for row in _ROWS))
+    for first in range(len(row))
+    for part in (row[first:stop] for stop in range(first + _MIN_SEQUENCE, len(row) + 1))
+)
 _FOLLOWERS = dict(
     zip(
         string.ascii_lowercase,
@@ -56,18 +65,23 @@ _FOLLOWERS = dict(
 
 
 def is_guessable(value: str) -> bool:
-    return estimate_bits(value) < MIN_SECRET_BITS
+    return estimate_bits(value, enough=MIN_SECRET_BITS) < MIN_SECRET_BITS
 
 
-def estimate_bits(value: str) -> float:
-    """Return the estimated entropy of a value in bits: words, years, sequences and repetitions count little, other characters in full."""
+def estimate_bits(value: str, *, enough: float = math.inf) -> float:
+    """Return the estimated entropy of a value in bits: words, years, sequences and repetitions count little, other characters in full.
+
+    What follows after `enough` bits is not counted.
+    """
     value = _repeated_unit(value[:_MAX_LENGTH])
     has_both_cases = value != value.lower() and value != value.upper()
     seen: set[str] = set()
     bits = 0.0
     for match in _PARTS.finditer(value):
         part = match[0].lower()
-        bits += _REPEATED_BITS if part in seen else _part_bits(part, has_both_cases=has_both_cases)
+        bits += _REPEATED_BITS if part in seen else _part_bits(part, has_both_cases)
+        if bits >= enough:
+            break
         seen.add(part)
     return bits
 
@@ -78,10 +92,11 @@ def _repeated_unit(value: str) -> str:
     return value[:period] if 0 < period < len(value) else value
 
 
-def _part_bits(part: str, *, has_both_cases: bool) -> float:
+@lru_cache(maxsize=_CACHED_PARTS)
+def _part_bits(part: str, has_both_cases: bool) -> float:
     if not part[0].isascii() or not part[0].isalnum():
         return _SYMBOL_BITS
-    if len(part) >= _MIN_SEQUENCE and any(part in row or part[::-1] in row for row in _ROWS):
+    if part in _SEQUENCES:
         return _SEQUENCE_BITS
     if part[0].isdigit():
         return _YEAR_BITS if _YEAR.fullmatch(part) else _DIGIT_BITS * len(_repeated_unit(part))

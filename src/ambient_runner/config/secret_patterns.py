@@ -17,7 +17,7 @@ import re2  # pyright: ignore[reportMissingTypeStubs]
 from ambient_runner.config.guessability import is_guessable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["SECRET_PATTERNS", "PatternMatch", "SecretPattern", "compile_pattern", "find_pattern_values"]
 
@@ -25,11 +25,14 @@ _ESCAPE = r"(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
 _WORD_START = rf"(?:(?<![A-Za-z0-9])|{_ESCAPE})"
 _RUN_START = rf"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})"
 """The start of what a token with dashes is made of: then no part of one run is searched twice, and the time stays linear."""
-_PLACEHOLDER = re.compile(r"your|example|placeholder|(.)\1{5}|process\.env|goes.?here|\$\{|\{\{|\*{4}", re.IGNORECASE)
-"""Text that stands for a credential in documentation and code."""
+_PLACEHOLDERS = ("your", "example", "placeholder", "process.env", "goeshere", "${", "{{", "****")
+"""Texts in what stands for a credential in documentation and code."""
+_REPEATED = re.compile(r"(.)\1{5}|goes.here")
 _CHECKED_CHARS = 256
-_MANY_LITERALS = 64
-"""Literals in one text from which the whole text is searched for the pattern: a text may consist of literals."""
+_MAX_CHECKED = 1024
+"""Different matches of one text that are checked. In a text with more of them, each further one is a secret: it consists of credentials."""
+_DENSE_CHARS = 8
+"""Characters per literal below which a text is searched from end to end, and not at each literal: that costs less."""
 _REST_OF_RUN = r"[A-Za-z0-9._~+/=%-]*+"
 _LETTERS = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8"  # Examples are made of these: none is a credential of anyone.
 
@@ -64,29 +67,42 @@ class SecretPattern:
 
     def find_at(self, text: str, literal_starts: Sequence[int]) -> Iterator[PatternMatch]:
         """Yield the matches of a text whose literals were found at these positions, in order."""
-        if len(literal_starts) > _MANY_LITERALS:
-            yield from self.find_from(text, literal_starts[0])
-            return
-        stop = 0
-        for at in literal_starts:
-            if at >= stop and (found := self.shape.match(text, at)):
-                stop = found.end()
-                yield from self._checked(found)
+        if len(literal_starts) > max(1, (len(text) - literal_starts[0]) // _DENSE_CHARS):
+            return self.find_from(text, literal_starts[0])
+        return self._select_secrets(self._match_each(text, literal_starts))
 
     def find_from(self, text: str, start: int = 0) -> Iterator[PatternMatch]:
         """Yield the matches of a text from `start` on, in order."""
-        for found in self.shape.finditer(text, start):
-            yield from self._checked(found)
+        return self._select_secrets(self.shape.finditer(text, start))
 
-    def _checked(self, found: re.Match[str]) -> Iterator[PatternMatch]:
-        start, stop = found.span("secret" if "secret" in self.shape.groupindex else 0)
-        secret = found.string[start:stop]
-        if secret and (self.may_be_guessable or not _is_public(secret)):
+    def _match_each(self, text: str, literal_starts: Sequence[int]) -> Iterator[re.Match[str]]:
+        stop = 0
+        match = self.shape.match
+        for at in literal_starts:
+            if at >= stop and (found := match(text, at)):
+                stop = found.end()
+                yield found
+
+    def _select_secrets(self, matches: Iterable[re.Match[str]]) -> Iterator[PatternMatch]:
+        """Yield the matches of one text that are secret."""
+        group = "secret" if "secret" in self.shape.groupindex else 0
+        is_public: dict[str, bool] = {}
+        for found in matches:
+            start, stop = found.span(group)
+            if start == stop:
+                continue
+            if not self.may_be_guessable and len(is_public) < _MAX_CHECKED:
+                secret = found.string[start:stop]
+                if secret not in is_public:
+                    is_public[secret] = _is_public(secret)
+                if is_public[secret]:
+                    continue
             yield PatternMatch(start, stop, found.end() == len(found.string))
 
 
 def _is_public(secret: str) -> bool:
-    return is_guessable(secret) or _PLACEHOLDER.search(secret[:_CHECKED_CHARS]) is not None
+    lower = secret[:_CHECKED_CHARS].lower()
+    return any(word in lower for word in _PLACEHOLDERS) or _REPEATED.search(lower) is not None or is_guessable(secret)
 
 
 def _fill(length: int, alphabet: str = _LETTERS) -> str:

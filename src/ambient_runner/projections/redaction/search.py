@@ -5,28 +5,31 @@ An automaton is immutable and shared. A run that learns values has a small one o
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
 
 from ambient_runner.config import TOKEN_CHARS
-from ambient_runner.projections.redaction.encoded_patterns import EncodedLiteral, encoded_literals
+from ambient_runner.projections.redaction.encoded_patterns import EncodedLiteral, encoded_literals, find_encoded
 from ambient_runner.projections.redaction.needles import MAX_NEEDLE_LENGTH, Needle, build_needles
 from ambient_runner.projections.redaction.spans import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ambient_runner.config import PatternMatch, SecretPattern
 
 __all__ = ["SecretSearch"]
 
-_CHUNK_CHARS = 1 << 18
+_CHUNK_CHARS = 1 << 16
 """Characters that are searched at once: every match of a chunk is an object."""
 _BLOCK_CHARS = 32
 """Characters of a long value that are compared at once."""
+_NOT_TOKEN = re.compile(f"[^{re.escape(TOKEN_CHARS)}]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -52,23 +55,41 @@ class SecretSearch:
     def find_spans(self, text: str) -> list[Span]:
         """Return every secret of the text, in no order; some overlap."""
         spans: list[Span] = []
-        literal_starts: dict[int, list[int]] = {}
+        literal_starts: defaultdict[int, list[int]] = defaultdict(list)
         covered: dict[str, int] = {}
+        last = Span(0, 0)
+        needle_count = len(self._needles)
         for base, matches in self._find_matches(text):
-            for index, start, stop in [match for match in matches if match[0] < len(self._needles)]:
-                for needle in self._needles[index]:
-                    spans += _extend_match(text, base + start, base + stop, needle, covered)
-            for index in {match[0] for match in matches}:
-                if self._literals[index]:
-                    literal_starts.setdefault(index, []).extend(
-                        [base + match[1] for match in matches if match[0] == index]
-                    )
-        for index, starts in literal_starts.items():
-            for literal in self._literals[index]:
-                spans += _find_pattern(text, literal, starts)
+            for index, start, _ in matches:
+                if index < needle_count:
+                    for needle in self._needles[index]:
+                        found = _extend_match(text, base + start, needle, covered)
+                        if found and (found[1] > last.stop or found[0] < last.start):
+                            last = Span(*found)
+                            spans.append(last)
+                literal_starts[index].append(base + start)
+        spans += self._find_patterns(text, literal_starts)
         for pattern in self._without_literals:
             spans += _pattern_spans(pattern, pattern.find_from(text))
         return spans
+
+    def _find_patterns(self, text: str, literal_starts: Mapping[int, list[int]]) -> Iterator[Span]:
+        """Yield what the patterns match whose literals were found. All literals of a pattern are looked at together, in order."""
+        plain: defaultdict[str, list[list[int]]] = defaultdict(list)
+        patterns: dict[str, SecretPattern] = {}
+        encoded: list[tuple[EncodedLiteral, list[int]]] = []
+        for index, starts in literal_starts.items():
+            for literal in self._literals[index]:
+                if isinstance(literal, EncodedLiteral):
+                    encoded.append((literal, starts))
+                else:
+                    patterns[literal.name] = literal
+                    plain[literal.name].append(starts)
+        for name, found in plain.items():
+            starts = found[0] if len(found) == 1 else sorted(itertools.chain(*found))
+            yield from _pattern_spans(patterns[name], patterns[name].find_at(text, starts))
+        if encoded:
+            yield from find_encoded(text, encoded)
 
     def may_contain_secret(self, line: bytes) -> bool:
         """Return True if an encoded event may contain a secret. May return True for a clean line, never False for one with a secret."""
@@ -86,62 +107,53 @@ class SecretSearch:
                 yield base, [match for match in matches if match[1] < _CHUNK_CHARS]
 
 
-def _find_pattern(text: str, literal: SecretPattern | EncodedLiteral, starts: Sequence[int]) -> Iterator[Span]:
-    if isinstance(literal, EncodedLiteral):
-        return literal.find_at(text, starts)
-    return _pattern_spans(literal, literal.find_at(text, starts))
-
-
 def _pattern_spans(pattern: SecretPattern, matches: Iterable[PatternMatch]) -> Iterator[Span]:
     return (Span(start, stop, pattern if is_open else None) for start, stop, is_open in matches)
 
 
-def _extend_match(text: str, start: int, stop: int, needle: Needle, covered: dict[str, int]) -> Iterator[Span]:
-    """Yield the match of a needle, extended block by block as far as the text equals the form that the needle is a part of.
+def _extend_match(text: str, start: int, needle: Needle, covered: dict[str, int]) -> tuple[int, int] | None:
+    """Return the match of a needle, extended block by block as far as the text equals the form that the needle is a part of.
 
     A block is all or nothing: a match that grew by single characters would tell which guess is right. The rest of a token around the blocks
     is covered whatever it is, up to the length of a block: it may be a part of the next one. `covered` has the end of the last match of
-    each form: text before it is not compared again.
+    each form: text before it is not compared again. Returns None for a match before that end.
     """
-    if stop <= covered.get(needle.form, 0):
-        return
-    shift = start - needle.offset  # Position in the text of the form's first character.
-    last_block = (len(needle.form) - 1) // _BLOCK_CHARS
-    block = (needle.offset + stop - start - 1) // _BLOCK_CHARS
-    while block <= last_block and (reached := _match_block(text, shift, needle.form, block)):
-        stop = max(stop, reached[1])
-        block += 1
-    block = needle.offset // _BLOCK_CHARS
-    while (
-        block >= 0
-        and start > covered.get(needle.form, 0)
-        and (reached := _match_block(text, shift, needle.form, block))
-    ):
-        start = min(start, reached[0])
-        block -= 1
-    covered[needle.form] = stop
-    if len(needle.form) > MAX_NEEDLE_LENGTH:
-        start, stop = _cover_token(text, start, stop, shift, len(needle.form))
-    yield Span(start, stop)
+    form, offset = needle.form, needle.offset
+    stop, before = start + len(needle.text), covered.get(form, 0)
+    if stop <= before:
+        return None
+    shift = start - offset  # Position in the text of the form's first character.
+    last_block = max(0, len(form) - _BLOCK_CHARS)  # It has as many characters as the others.
+    reached = offset + len(needle.text)
+    while reached < len(form):
+        first = min(reached // _BLOCK_CHARS * _BLOCK_CHARS, last_block)
+        if shift + first < 0 or not text.startswith(form[first : first + _BLOCK_CHARS], shift + first):
+            break
+        reached = min(first + _BLOCK_CHARS, len(form))
+    covered[form] = stop = shift + reached
+    reached = offset
+    while reached > 0 and shift + reached > before:
+        first = min((reached - 1) // _BLOCK_CHARS * _BLOCK_CHARS, last_block)
+        if shift + first < 0 or not text.startswith(form[first : first + _BLOCK_CHARS], shift + first):
+            break
+        reached = first
+    start = shift + reached
+    return _cover_token(text, start, stop, shift, len(form)) if len(form) > MAX_NEEDLE_LENGTH else (start, stop)
 
 
 def _cover_token(text: str, start: int, stop: int, form_start: int, length: int) -> tuple[int, int]:
     """Return a match with the rest of the token that it is in, unless it is the beginning or the end of the form."""
     if stop < form_start + length:
-        after = text[stop : stop + _BLOCK_CHARS]
-        stop += len(after) - len(after.lstrip(TOKEN_CHARS))
+        stop += _count_token_chars(text[stop : stop + _BLOCK_CHARS])
     if start > form_start:
-        before = text[max(0, start - _BLOCK_CHARS) : start]
-        start -= len(before) - len(before.rstrip(TOKEN_CHARS))
+        start -= _count_token_chars(text[max(0, start - _BLOCK_CHARS) : start][::-1])
     return start, stop
 
 
-def _match_block(text: str, shift: int, form: str, block: int) -> tuple[int, int] | None:
-    """Return the part of the text that equals a block of the form. The last block has as many characters as the others."""
-    first = max(0, min(block * _BLOCK_CHARS, len(form) - _BLOCK_CHARS))
-    content = form[first : first + _BLOCK_CHARS]
-    start = shift + first
-    return (start, start + len(content)) if start >= 0 and text.startswith(content, start) else None
+def _count_token_chars(text: str) -> int:
+    """Return the length of the token run that the text begins with."""
+    other = _NOT_TOKEN.search(text)
+    return other.start() if other else len(text)
 
 
 def _replace_surrogates(text: str) -> str:

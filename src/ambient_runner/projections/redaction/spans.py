@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Span(NamedTuple):
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Return the spans in order, with those that overlap joined."""
     merged: list[Span] = []
-    for span in sorted(spans, key=lambda span: span[:2]):
+    for span in sorted(spans, key=itemgetter(0, 1)):
         if merged and span.start < merged[-1].stop:
             last = merged[-1]
             stop = max(last.stop, span.stop)
