@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import string
 
 import pytest
 
 from ambient_runner.config import SECRET_PATTERNS, SecretPattern, estimate_bits, is_guessable, read_settings
+from ambient_runner.config.guessability import consists_of_words
 from ambient_runner.config.secret_values import is_secret_name
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
@@ -133,3 +136,11 @@ def test_an_operators_own_patterns_are_searched_for_too() -> None:
 def test_a_pattern_that_re2_refuses_or_that_matches_nothing_is_refused(expression: str) -> None:
     with pytest.raises(ConfigError, match="AMBIENT_SECRET_PATTERNS"):
         read_settings(environ={"AMBIENT_SECRET_PATTERNS": expression})
+
+
+@pytest.mark.parametrize("alphabet", [string.ascii_letters, string.ascii_letters + string.digits + "_-"])
+@pytest.mark.parametrize("length", [20, 36])
+def test_random_tokens_are_not_taken_for_names_in_code(length: int, alphabet: str) -> None:
+    rng = random.Random(length)
+    tokens = ["".join(rng.choices(alphabet, k=length)) for _ in range(5000)]
+    assert [token for token in tokens if consists_of_words(token)] == []

@@ -12,7 +12,7 @@ import string
 from functools import lru_cache
 from itertools import pairwise
 
-__all__ = ["MIN_SECRET_BITS", "estimate_bits", "is_guessable"]
+__all__ = ["MIN_SECRET_BITS", "consists_of_words", "estimate_bits", "is_guessable"]
 
 MIN_SECRET_BITS = 32
 """Bits below which a value is guessable: less than what a thousand guesses a second find in fifty days."""
@@ -63,6 +63,14 @@ _FOLLOWERS = dict(
 )
 """The letters that often follow a letter in English and technical words: 400 pairs of 676, in 19 of 20 words of 4 to 14 letters."""
 
+_MIN_WORD_EVIDENCE = 20.0
+"""Bits of evidence for words from which a token is a name: of a million random tokens, less than one is taken for a name."""
+_FOLLOWS, _FOLLOWS_RARELY = 0.7, -3.8
+_BOTH_LOWER, _ONE_UPPER, _BOTH_UPPER, _IS_DIGIT = 1.7, -1.8, -4.6, -3.0
+"""Logarithms of how much more often this is so of two letters, or of a character, in names than in random letters and digits."""
+_LETTER_RUN = re.compile(r"[A-Za-z]{2,}+")
+_DIGIT = re.compile(r"[0-9]")
+
 
 def is_guessable(value: str) -> bool:
     return estimate_bits(value, enough=MIN_SECRET_BITS) < MIN_SECRET_BITS
@@ -103,3 +111,24 @@ def _part_bits(part: str, has_both_cases: bool) -> float:
     if len(part) >= _MIN_WORD and all(second in _FOLLOWERS[first] for first, second in pairwise(part)):
         return _WORD_BITS + _FURTHER_LETTER_BITS * max(0, len(part) - _WORD_LETTERS)
     return (_MIXED_CASE_BITS if has_both_cases else _LETTER_BITS) * len(_repeated_unit(part))
+
+
+def consists_of_words(token: str) -> bool:
+    """Return True for letters and digits that are words rather than random, as in the names of code, although they resist guesses."""
+    token = token[:_MAX_LENGTH]
+    pairs = [pair for run in _LETTER_RUN.findall(token) for pair in pairwise(run)]
+    by_letters = sum(_letters_evidence(*pair) for pair in pairs)
+    by_case = sum(_case_evidence(*pair) for pair in pairs) + _IS_DIGIT * len(_DIGIT.findall(token))
+    return by_letters >= 0 and by_letters + by_case >= _MIN_WORD_EVIDENCE
+
+
+def _letters_evidence(first: str, second: str) -> float:
+    if second.isupper():  # Another word begins.
+        return 0
+    return _FOLLOWS if second in _FOLLOWERS[first.lower()] else _FOLLOWS_RARELY
+
+
+def _case_evidence(first: str, second: str) -> float:
+    if first.islower() and second.islower():
+        return _BOTH_LOWER
+    return _BOTH_UPPER if first.isupper() and second.isupper() else _ONE_UPPER

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs]
 
-from ambient_runner.config.guessability import is_guessable
+from ambient_runner.config.guessability import consists_of_words, is_guessable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,6 +60,8 @@ class SecretPattern:
     """Characters after which it is certain that no match begins at a literal."""
     may_be_guessable: bool = False
     """True if any match is a secret, also a guessable one and one that looks like a placeholder."""
+    is_random: bool = False
+    """True if what follows the literal is random: words are a name in code that happens to begin with it."""
     has_fixed_start: bool = True
     """True if the secret begins with the literal: then it is also found inside base64 and hex."""
     examples: tuple[str, ...] = ()
@@ -94,10 +96,15 @@ class SecretPattern:
             if not self.may_be_guessable and len(is_public) < _MAX_CHECKED:
                 secret = found.string[start:stop]
                 if secret not in is_public:
-                    is_public[secret] = _is_public(secret)
+                    is_public[secret] = _is_public(secret) or self._is_name(secret)
                 if is_public[secret]:
                     continue
             yield PatternMatch(start, stop, found.end() == len(found.string))
+
+    def _is_name(self, secret: str) -> bool:
+        if not self.is_random:
+            return False
+        return any(consists_of_words(secret[len(literal) :]) for literal in self.literals if secret.startswith(literal))
 
 
 def _is_public(secret: str) -> bool:
@@ -118,6 +125,7 @@ def _token(name: str, prefixes: tuple[str, ...], rest: str, body: str = _fill(40
         name=name,
         literals=prefixes,
         shape=re.compile(f"{before}(?:{start}){rest}"),
+        is_random=True,
         examples=tuple(prefix + body for prefix in prefixes),
         counterexamples=(*(prefix + "x" for prefix in prefixes), *others),
     )
@@ -139,14 +147,55 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         _fill(16, "B3DE5GH7"),
         "AKIAB3DE5GH7b3de5gh7",
     ),
-    _token("github", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{36,}+", _fill(36)),
-    _token("github_fine_grained", ("github_pat_",), r"[A-Za-z0-9_]{22,}+", _fill(82)),
-    _token("gitlab", ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-"), r"[A-Za-z0-9_-]{20,}+", _fill(20)),
-    _token("slack", ("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"), r"[A-Za-z0-9-]{20,}+"),
-    _token("stripe", ("sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"), r"[A-Za-z0-9]{16,}+", _fill(24)),
-    _token("anthropic", ("sk-ant-",), r"[A-Za-z0-9_-]{20,}+", _fill(90)),
     _token(
-        "openai", ("sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-", "sk-lf-"), r"[A-Za-z0-9_-]{20,}+", _fill(90)
+        "github",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+        r"[A-Za-z0-9]{36,}+",
+        _fill(36),
+        "ghs_thisisalongidentifierofsomethingelsethat",
+    ),
+    _token(
+        "github_fine_grained",
+        ("github_pat_",),
+        r"[A-Za-z0-9_]{22,}+",
+        _fill(82),
+        "github_pat_token_validation_regular_expression",
+    ),
+    _token(
+        "gitlab",
+        ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-"),
+        r"[A-Za-z0-9_-]{20,}+",
+        _fill(20),
+        "gldt-data-table-with-rows-and-columns",
+    ),
+    _token(
+        "slack",
+        ("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"),
+        r"[A-Za-z0-9-]{20,}+",
+        _fill(40),
+        "xapp-this-is-the-name-of-an-application-in-k8s",
+    ),
+    _token(
+        "stripe",
+        ("sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"),
+        r"[A-Za-z0-9]{16,}+",
+        _fill(24),
+        "sk_live_integrationtestcases",
+        "sk_test_thisisatestofpayments",
+    ),
+    _token(
+        "anthropic",
+        ("sk-ant-",),
+        r"[A-Za-z0-9_-]{20,}+",
+        _fill(90),
+        "sk-ant-colony-optimization-algorithm-in-python",
+    ),
+    _token(
+        "openai",
+        ("sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-", "sk-lf-"),
+        r"[A-Za-z0-9_-]{20,}+",
+        _fill(90),
+        "sk-admin-dashboard-users-and-permissions-page",
     ),
     _token(
         "openai_old",
@@ -155,16 +204,54 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         _fill(48),
         "task-" + _fill(48),
         "sk-rate-limits-of-the-service-are-low",
+        "sk-thisisalongclassnamewithoutanydashesinside",
     ),
     _token("google_api_key", ("AIza",), r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])", _fill(35)),
-    _token("google_oauth", ("ya29.", "GOCSPX-"), r"[A-Za-z0-9_-]{20,}+"),
-    _token("hugging_face", ("hf_",), r"[A-Za-z]{30,}+(?![0-9_])", _fill(34, "aBdEgHjKmN")),
-    _token("npm", ("npm_",), r"[A-Za-z0-9]{36}(?![A-Za-z0-9])", _fill(36)),
+    _token(
+        "google_oauth",
+        ("ya29.", "GOCSPX-"),
+        r"[A-Za-z0-9_-]{20,}+",
+        _fill(40),
+        "ya29.thisIsAnIdentifierOfSomething_else_here",
+    ),
+    _token(
+        "hugging_face",
+        ("hf_",),
+        r"[A-Za-z]{30,}+(?![0-9_])",
+        _fill(34, "aBdEgHjKmN"),
+        "hf_thisisjustalongidentifierofsomethingelseinthecode",
+        "hf_ThisIsJustALongIdentifierOfSomethingElse",
+    ),
+    _token(
+        "npm",
+        ("npm_",),
+        r"[A-Za-z0-9]{36}(?![A-Za-z0-9])",
+        _fill(36),
+        "npm_configregistryurlpackagelockdependen",
+    ),
     _token("pypi", ("pypi-AgEI",), r"[A-Za-z0-9_-]{50,}+", _fill(80)),
-    _token("sendgrid", ("SG.",), r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", f"{_fill(22)}.{_fill(43)}"),
+    _token(
+        "sendgrid",
+        ("SG.",),
+        r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
+        f"{_fill(22)}.{_fill(43)}",
+        "SG.thisIsAnIdentifierOfAB.someOtherLongIdentifierThatIsAMethodOfSome1",
+    ),
     _token("digitalocean", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[a-f0-9]{64}", _fill(64, "a1b2c3d4e5f60987")),
-    _token("groq", ("gsk_",), r"[A-Za-z0-9]{40,}+", _fill(52)),
-    _token("xai", ("xai-",), r"[A-Za-z0-9]{60,}+", _fill(80)),
+    _token(
+        "groq",
+        ("gsk_",),
+        r"[A-Za-z0-9]{40,}+",
+        _fill(52),
+        "gsk_renderernodecontainerwidgetshadowblurroundedclip",
+    ),
+    _token(
+        "xai",
+        ("xai-",),
+        r"[A-Za-z0-9]{60,}+",
+        _fill(80),
+        "xai-thisisaverylongidentifierofexplainableartificialintelligencemodules",
+    ),
     dataclasses.replace(
         _token(
             "jwt",
