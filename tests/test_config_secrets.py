@@ -23,7 +23,18 @@ EXAMPLES = [(pattern, example) for pattern in SECRET_PATTERNS for example in pat
     "name",
     [
         *("PGPASSWORD", "MYSQL_PWD", "DB_PASSWD", "GITHUB_PAT", "OPENAI_APIKEY", "SENTRY_DSN", "AWS_ACCESS_KEY_ID"),
-        *("API_KEY", "github_token", "CLIENT_SECRET", "APP_CREDENTIALS"),
+        *("API_KEY", "github_token", "CLIENT_SECRET", "APP_CREDENTIALS", "DB_PASS", "SSH_PASSPHRASE", "MY_DSN_TOKEN"),
+        *("TOKEN", "SECRET", "PASS", "PASSWORD", "CREDENTIALS", "KEY", "PAT", "DSN", "token"),
+        *("APITOKEN", "ACCESSTOKEN", "CLIENTSECRET", "AUTH_TOKEN", "SECRETKEY", "ACCESSKEY", "PRIVATEKEY"),
+        *(
+            "clientSecret",
+            "refreshToken",
+            "privateKey",
+            "apiKey",
+            "accessKeyId",
+            "api-key",
+            "spring.datasource.password",
+        ),
     ],
 )
 def test_a_variable_is_a_secret_by_its_name(name: str) -> None:
@@ -31,8 +42,25 @@ def test_a_variable_is_a_secret_by_its_name(name: str) -> None:
     assert read_settings(environ={name: STRONG}).secrets == (STRONG,)
 
 
-@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "HOME", "MONKEY", "TOKENS"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PWD", "OLDPWD", "HOME", "MONKEY", "HOTKEY", "TOKENS", "KEYBOARD", "TOKENIZERS_PARALLELISM", "MAX_TOKENS"),
+        *(
+            "COMPASS",
+            "BYPASS",
+            "SECRETARY",
+            "SPAT",
+            "keyboard",
+            "monkey",
+            "tokenType",
+            "PASS_THROUGH",
+            "KEY_VAULT_NAME",
+        ),
+    ],
+)
 def test_other_variables_are_no_secrets(name: str) -> None:
+    assert not is_secret_name(name)
     assert read_settings(environ={name: STRONG}).secrets == ()
 
 

@@ -27,18 +27,22 @@ TOKEN_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$
 """The characters that tokens, URLs, paths and escapes consist of."""
 TOKEN_RUN = re.compile(rf"[{re.escape(TOKEN_CHARS)}]{{{MIN_SECRET_LENGTH},}}+")
 """A run that is found in a stream however its text is split into deltas."""
+_SECRET_WORDS = frozenset({"KEY", "TOKEN", "SECRET", "CREDENTIAL", "CREDENTIALS", "PAT", "DSN", "PASS"})
 _SECRET_SUFFIXES = (
-    *("_KEY", "_TOKEN", "_SECRET", "_CREDENTIALS", "_PAT", "_DSN", "_PASS", "_PASSPHRASE", "_ACCESS_KEY_ID"),
-    *("PASSWORD", "PASSWD", "PWD", "APIKEY"),
+    *("PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "TOKEN", "SECRET", "CREDENTIALS", "ACCESSKEYID"),
+    *("APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY", "AUTHKEY", "ACCOUNTKEY", "MASTERKEY", "SIGNINGKEY"),
 )
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _WORKING_DIRECTORIES = frozenset({"PWD", "OLDPWD"})
 _CREDENTIAL_NAME = re.compile(r"auth|cookie|credential|key$|password|secret|token", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if the name of a variable suggests that its value is a secret."""
-    upper = name.upper()
-    return upper.endswith(_SECRET_SUFFIXES) and upper not in _WORKING_DIRECTORIES
+    """Return True if the name of a variable or member suggests that its value is a secret, in whatever case its words are written."""
+    words = [word.upper() for word in _NAME_WORD.findall(name)]
+    joined = "".join(words)
+    is_secret = bool(words) and (words[-1] in _SECRET_WORDS or joined.endswith(_SECRET_SUFFIXES))
+    return is_secret and joined not in _WORKING_DIRECTORIES
 
 
 def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:

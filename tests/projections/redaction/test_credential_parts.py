@@ -86,6 +86,16 @@ def test_the_token_of_a_header_and_the_password_of_a_connection_are_found_alone(
     assert part not in redacted
 
 
+def test_a_member_named_key_is_no_secret_unless_it_is_random() -> None:
+    credential = json.dumps([{"key": "environment", "value": "production"}, {"key": "9fK2qLw7xYzT5"}])
+    assert secret_parts(credential) == {"9fK2qLw7xYzT5"}
+
+
+def test_a_weak_password_of_a_credential_file_is_a_secret_in_whatever_case_its_name_is_written() -> None:
+    credential = json.dumps({"clientSecret": "summer2026", "clientName": "weathermap", "refreshToken": "winter2025"})
+    assert secret_parts(credential) == {"summer2026", "winter2025"}
+
+
 @pytest.mark.parametrize("value", ["aaaaaaaaaaaa", "--------", "1234567890", "abababababab"])
 def test_a_repeated_character_or_a_sequence_is_never_replaced(value: str) -> None:
     assert Redactor([value]).redact_text(f"| {value} |") == f"| {value} |"

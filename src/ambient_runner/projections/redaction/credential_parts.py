@@ -47,7 +47,7 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
         members = _dotenv_values(value)
     if members:
         for name, member in members:
-            if is_secret_name(name) or not (is_guessable(member) or _PUBLIC.fullmatch(member)):
+            if _is_secret_member(name) or not (is_guessable(member) or _PUBLIC.fullmatch(member)):
                 yield from _split_credential(member, depth + 1)
             else:
                 yield from find_pattern_values(member)
@@ -63,6 +63,11 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
         yield from (found, unquote(found))
     yield from (match[1] for match in [_SCHEME.fullmatch(value)] if match)
     yield from (found for found in _CONNECTION_SECRET.findall(value) if not is_guessable(found))
+
+
+def _is_secret_member(name: str) -> bool:
+    """Return True for the name of a secret. A member `key` names another member."""
+    return is_secret_name(name) and name.lower() != "key"
 
 
 def _json_members(value: str) -> list[tuple[str, str]] | None:
