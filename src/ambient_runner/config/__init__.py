@@ -5,7 +5,7 @@ part of it they need.
 """
 
 from ambient_runner.config.environment import base_environment, git_environment, named_environment
-from ambient_runner.config.guessability import estimate_bits, is_guessable
+from ambient_runner.config.guessability import consists_of_words, estimate_bits, is_guessable
 from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
@@ -52,6 +52,7 @@ __all__ = [
     "Timeouts",
     "TracingSettings",
     "base_environment",
+    "consists_of_words",
     "estimate_bits",
     "find_pattern_values",
     "git_environment",

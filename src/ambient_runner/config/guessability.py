@@ -69,7 +69,7 @@ _FOLLOWS, _FOLLOWS_RARELY = 0.7, -3.8
 _BOTH_LOWER, _ONE_UPPER, _BOTH_UPPER, _IS_DIGIT = 1.7, -1.8, -4.6, -3.0
 """Logarithms of how much more often this is so of two letters, or of a character, in names than in random letters and digits."""
 _LETTER_RUN = re.compile(r"[A-Za-z]{2,}+")
-_DIGIT = re.compile(r"[0-9]")
+_LOWER, _DIGIT = re.compile(r"[a-z]"), re.compile(r"[0-9]")
 
 
 def is_guessable(value: str) -> bool:
@@ -116,6 +116,9 @@ def _part_bits(part: str, has_both_cases: bool) -> float:
 def consists_of_words(token: str) -> bool:
     """Return True for letters and digits that are words rather than random, as in the names of code, although they resist guesses."""
     token = token[:_MAX_LENGTH]
+    most = (_FOLLOWS + _BOTH_LOWER) * len(_LOWER.findall(token)) + _IS_DIGIT * len(_DIGIT.findall(token))
+    if most < _MIN_WORD_EVIDENCE:
+        return False
     pairs = [pair for run in _LETTER_RUN.findall(token) for pair in pairwise(run)]
     by_letters = sum(_letters_evidence(*pair) for pair in pairs)
     by_case = sum(_case_evidence(*pair) for pair in pairs) + _IS_DIGIT * len(_DIGIT.findall(token))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import string
 from collections.abc import Callable
 from urllib.parse import quote
@@ -94,6 +95,36 @@ def test_a_member_named_key_is_no_secret_unless_it_is_random() -> None:
 def test_a_weak_password_of_a_credential_file_is_a_secret_in_whatever_case_its_name_is_written() -> None:
     credential = json.dumps({"clientSecret": "summer2026", "clientName": "weathermap", "refreshToken": "winter2025"})
     assert secret_parts(credential) == {"summer2026", "winter2025"}
+
+
+ACCOUNT_KEY = random_text(86) + "=="
+CONNECTIONS = {
+    f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={ACCOUNT_KEY};EndpointSuffix=core.windows.net": ACCOUNT_KEY,
+    "host=db.internal port=5432 user=app_production dbname=orders password=Hq82LzPw93Kd sslmode=require": "Hq82LzPw93Kd",
+    "Server=tcp:acme.database.windows.net;Initial Catalog=warehouse;User ID=warehouse_reader;Password=Yt6Rw2Qp9Lk4;": "Yt6Rw2Qp9Lk4",
+    "Endpoint=sb://acme.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=Zk29XqTz61Lm77Wp": (
+        "Zk29XqTz61Lm77Wp"
+    ),
+    "https://hooks.example.com/services/incoming/notifications/9fK2qLw7xYzT5bR8mN3vB": "9fK2qLw7xYzT5bR8mN3vB",
+}
+
+
+@pytest.mark.parametrize(("connection", "secret"), CONNECTIONS.items())
+def test_the_ordinary_parts_of_a_connection_string_are_not_redacted(connection: str, secret: str) -> None:
+    redactor = Redactor([connection])
+    ordinary = connection.replace(secret, "")
+    for part in (*re.split(r"[; ]", ordinary), ordinary, *re.findall(r"[A-Za-z0-9.-]+", ordinary)):
+        assert redactor.redact_text(part) == part
+    for encode in (str, lambda text: json.dumps(text)[1:-1], quote, lambda text: text.encode().hex()):
+        redacted = redactor.redact_text(encode(connection))
+        assert REDACTED in redacted
+        assert encode(secret) not in redacted
+
+
+def test_a_dsn_without_a_secret_key_is_redacted_whole_only() -> None:
+    dsn = "https://public@o12.ingest.sentry.io/34"
+    redactor = Redactor([dsn])
+    assert redactor.redact_text(f"{dsn} is on o12.ingest.sentry.io") == f"{REDACTED} is on o12.ingest.sentry.io"
 
 
 @pytest.mark.parametrize("value", ["aaaaaaaaaaaa", "--------", "1234567890", "abababababab"])

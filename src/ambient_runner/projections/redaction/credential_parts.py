@@ -10,12 +10,19 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from ambient_runner.config import MIN_SECRET_LENGTH, find_pattern_values, is_guessable, is_secret_name, url_passwords
+from ambient_runner.config import (
+    MIN_SECRET_LENGTH,
+    consists_of_words,
+    find_pattern_values,
+    is_guessable,
+    is_secret_name,
+    url_passwords,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["secret_parts"]
+__all__ = ["is_ordinary_setting", "secret_parts"]
 
 _MAX_DEPTH = 16
 _MAX_PEM_LINES, _MIN_PEM_LINE = 256, 16
@@ -32,6 +39,16 @@ _CONNECTION_SECRET = re.compile(
 _PEM_BODY = re.compile(r"-----BEGIN [A-Z0-9 ]+-----\s*([A-Za-z0-9+/=\s]+)-----END")
 _PUBLIC = re.compile(r"[a-z][a-z0-9+.-]*://\S*|[^@\s]+@[^@\s]+\.[a-z]{2,}", re.IGNORECASE)
 """URLs and addresses: a credential file names its server and its account."""
+
+_HOST = re.compile(r"(?:[a-z]+:)?(?://)?(?:[a-z0-9-]{1,63}\.)+[a-z]{2,}\.?(?::[0-9]+)?/?", re.IGNORECASE)
+
+
+def is_ordinary_setting(text: str) -> bool:
+    """Return True for `name=value` of a connection string if it is no secret: a host, a name, or another value that is easy to guess."""
+    name, _, value = text.partition("=")
+    if not value or is_secret_name(name):
+        return False
+    return is_guessable(value) or consists_of_words(value) or _HOST.fullmatch(value) is not None
 
 
 def secret_parts(value: str) -> set[str]:

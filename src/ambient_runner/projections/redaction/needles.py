@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ambient_runner.config import TOKEN_RUN, estimate_bits, is_guessable
-from ambient_runner.projections.redaction.credential_parts import secret_parts
+from ambient_runner.config import TOKEN_RUN, consists_of_words, estimate_bits, is_guessable
+from ambient_runner.projections.redaction.credential_parts import is_ordinary_setting, secret_parts
 from ambient_runner.projections.redaction.encodings import encoded_forms
 from ambient_runner.projections.redaction.spans import REDACTED
 
@@ -68,14 +68,22 @@ def _needles_of(form: str, distance: int) -> Iterator[Needle]:
 
 
 def _find_piece(form: str, start: int, run: re.Match[str]) -> int | None:
-    """Return the first position from `start` on of a piece that stands in no other text, such as zeros. None if there is none nearby."""
+    """Return the first position from `start` on of a piece that stands in no other text, such as zeros. None if there is none nearby.
+
+    A piece that consists of words, such as a URL's host, is returned only if the others do too.
+    """
+    of_words: int | None = None
     for at in range(start, min(start + _PIECE_DISTANCE, run.end()), _PIECE_LENGTH):
         first = max(run.start(), min(at, run.end() - _PIECE_LENGTH))
-        if estimate_bits(form[first : first + _PIECE_LENGTH]) >= _MIN_BITS:
+        piece = form[first : first + _PIECE_LENGTH]
+        if estimate_bits(piece) < _MIN_BITS:
+            continue
+        if not consists_of_words(piece):
             return first
-    return None
+        of_words = first if of_words is None else of_words
+    return of_words
 
 
 def _is_ordinary(run: str, form: str) -> bool:
     """Return True for a run that may stand in any text, such as a word of a passphrase."""
-    return run != form and len(run) <= _MAX_CHECKED_RUN and is_guessable(run)
+    return run != form and ((len(run) <= _MAX_CHECKED_RUN and is_guessable(run)) or is_ordinary_setting(run))
