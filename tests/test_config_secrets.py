@@ -134,6 +134,19 @@ def test_a_credential_of_a_known_shape_is_replaced_in_text_and_in_json(pattern: 
         assert REDACTED in redactor.redact_text(text)
 
 
+@pytest.mark.parametrize("depth", range(5))
+@pytest.mark.parametrize(("pattern", "example"), EXAMPLES, ids=[f"{pattern.name}" for pattern, _ in EXAMPLES])
+def test_many_backslashes_of_nested_json_do_not_make_a_credential_a_placeholder(
+    pattern: SecretPattern, example: str, depth: int
+) -> None:
+    secret = next(example[start:stop] for start, stop, _ in pattern.find_from(example))
+    for _ in range(depth):
+        example, secret = (json.dumps(text)[1:-1].replace("/", "\\/") for text in (example, secret))
+    redacted = Redactor([]).redact_text(example)
+    assert REDACTED in redacted
+    assert secret not in redacted
+
+
 @pytest.mark.parametrize("before", range(3))
 @pytest.mark.parametrize("pattern", [one for one in SECRET_PATTERNS if one.has_fixed_start], ids=lambda one: one.name)
 def test_a_credential_with_a_known_start_is_replaced_inside_base64_and_hex(pattern: SecretPattern, before: int) -> None:

@@ -27,7 +27,7 @@ _RUN_START = rf"(?:(?<![A-Za-z0-9_-])|{_ESCAPE})"
 """The start of what a token with dashes is made of: then no part of one run is searched twice, and the time stays linear."""
 _PLACEHOLDERS = ("your", "example", "placeholder", "process.env", "goeshere", "${", "{{", "****")
 """Texts in what stands for a credential in documentation and code."""
-_REPEATED = re.compile(r"(.)\1{5}|goes.here")
+_REPEATED = re.compile(r"([^\\])\1{5}|goes.here")
 _CHECKED_CHARS = 256
 _MAX_CHECKED = 1024
 """Different matches of one text that are checked. In a text with more of them, each further one is a secret: it consists of credentials."""
