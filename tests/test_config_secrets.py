@@ -11,7 +11,7 @@ import pytest
 
 from ambient_runner.config import SECRET_PATTERNS, SecretPattern, estimate_bits, is_guessable, read_settings
 from ambient_runner.config.guessability import consists_of_words
-from ambient_runner.config.secret_values import is_secret_name
+from ambient_runner.config.secret_values import TOKEN_SYMBOLS, is_secret_name
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
 
@@ -115,9 +115,17 @@ def test_a_placeholder_in_code_or_documentation_stays(text: str) -> None:
     assert Redactor([]).redact_text(text) == text
 
 
-def test_a_secret_of_short_words_is_reported_as_not_found_word_by_word() -> None:
-    settings = read_settings(environ={"DB_PASSWORD": "zebra lamp onyx quill", "API_KEY": STRONG})
+@pytest.mark.parametrize(
+    "value", ["zebra lamp onyx quill", "9fK2;qLw7;xYz4", "9fK2(qLw7)xYz4", "9fKüqLw7éxYz4", "9fK2'qLw7"]
+)
+def test_a_secret_of_short_runs_is_reported_as_not_found_in_every_stream(value: str) -> None:
+    settings = read_settings(environ={"DB_PASSWORD": value, "API_KEY": STRONG})
     assert settings.split_secrets == ("DB_PASSWORD",)
+
+
+def test_a_secret_of_the_symbols_that_the_advice_names_is_not_reported() -> None:
+    settings = read_settings(environ={"DB_PASSWORD": f"{TOKEN_SYMBOLS}9fK", "API_KEY": f"9fK{TOKEN_SYMBOLS}"})
+    assert settings.split_secrets == ()
 
 
 @pytest.mark.parametrize("value", [STRONG, "deadbeefcafe1234", "kT9#pL2$wQ", "xkqjzpvwmrtb", "sk-test-of-many-words"])

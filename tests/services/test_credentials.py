@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from ambient_runner.config import SPLIT_ADVICE
 from ambient_runner.errors import CredentialsError, Unauthorized
 from ambient_runner.ledger.records import ThreadKey
 from ambient_runner.projections.redaction import Redactor, Secrets
@@ -177,3 +178,19 @@ async def test_an_unreachable_backend_is_reported() -> None:
 def test_a_visit_does_not_show_its_headers() -> None:
     visit = RequestScope(actor=Actor(), thread=ALICE.thread, headers={"x-github-token": "of-alice"})
     assert "of-alice" not in repr(visit)
+
+
+async def test_a_granted_value_that_a_stream_may_split_is_reported_once_by_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def grant(subject: CredentialSubject) -> Mapping[str, str]:
+        return {
+            "PHRASE_OF_GRANTS": "zebra lamp onyx quill",
+            "QUOTED_GRANT": "9fK2;qLw7;xYz4",
+            "WHOLE_GRANT": "9fK2qLw7-xYz41",
+        }
+
+    for _ in range(2):
+        await fetch_credentials(grant, ALICE, Secrets([]))
+    named = [record.args for record in caplog.records if record.name == "ambient_runner.services.credentials"]
+    assert named == [("PHRASE_OF_GRANTS", SPLIT_ADVICE), ("QUOTED_GRANT", SPLIT_ADVICE)]

@@ -10,7 +10,15 @@ from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.secret_patterns import SECRET_PATTERNS, PatternMatch, SecretPattern, find_pattern_values
-from ambient_runner.config.secret_values import MIN_SECRET_LENGTH, TOKEN_CHARS, TOKEN_RUN, is_secret_name, url_passwords
+from ambient_runner.config.secret_values import (
+    MIN_SECRET_LENGTH,
+    SPLIT_ADVICE,
+    TOKEN_CHARS,
+    TOKEN_RUN,
+    is_secret_name,
+    is_split_by_streams,
+    url_passwords,
+)
 from ambient_runner.config.settings import (
     AgentSettings,
     AudienceName,
@@ -33,6 +41,7 @@ __all__ = [
     "MIN_SECRET_LENGTH",
     "OPTIONS",
     "SECRET_PATTERNS",
+    "SPLIT_ADVICE",
     "TOKEN_CHARS",
     "TOKEN_RUN",
     "AgentSettings",
@@ -59,6 +68,7 @@ __all__ = [
     "is_guessable",
     "is_loopback",
     "is_secret_name",
+    "is_split_by_streams",
     "named_environment",
     "read_settings",
     "url_passwords",

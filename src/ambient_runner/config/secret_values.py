@@ -7,6 +7,7 @@ other variable, what a pattern knows is secret, such as the password of a URL.
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
@@ -20,11 +21,23 @@ if TYPE_CHECKING:
 
     from ambient_runner.config.settings import Settings, TracingSettings
 
-__all__ = ["MIN_SECRET_LENGTH", "TOKEN_CHARS", "TOKEN_RUN", "is_secret_name", "url_passwords", "with_secrets"]
+__all__ = [
+    "MIN_SECRET_LENGTH",
+    "SPLIT_ADVICE",
+    "TOKEN_CHARS",
+    "TOKEN_RUN",
+    "TOKEN_SYMBOLS",
+    "is_secret_name",
+    "is_split_by_streams",
+    "url_passwords",
+    "with_secrets",
+]
 
 MIN_SECRET_LENGTH = 8
-TOKEN_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&*+-./:=?@\\^_~"  # noqa: S105
+TOKEN_SYMBOLS = "!#$%&*+-./:=?@\\^_~"  # noqa: S105
+TOKEN_CHARS = string.ascii_letters + string.digits + TOKEN_SYMBOLS
 """The characters that tokens, URLs, paths and escapes consist of."""
+SPLIT_ADVICE = f"choose a value of ASCII letters, digits and {' '.join(TOKEN_SYMBOLS)} only"
 TOKEN_RUN = re.compile(rf"[{re.escape(TOKEN_CHARS)}]{{{MIN_SECRET_LENGTH},}}+")
 """A run that is found in a stream however its text is split into deltas."""
 _SECRET_WORDS = frozenset({"KEY", "TOKEN", "SECRET", "CREDENTIAL", "CREDENTIALS", "PAT", "DSN", "PASS"})
@@ -88,12 +101,16 @@ def _is_secret_variable(name: str, value: str, names: Collection[str]) -> bool:
 
 
 def _variables_without_token_run(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
-    """Yield the secret variables that consist of short words: an agent that streams one word by word sends it."""
+    """Yield the secret variables that an agent sends if it streams them in pieces."""
     for name, value in environ.items():
-        runs: list[str] = TOKEN_RUN.findall(value)
-        is_secret = _is_secret_variable(name, value, names)
-        if is_secret and len(value) >= MIN_SECRET_LENGTH and all(run != value and is_guessable(run) for run in runs):
+        if _is_secret_variable(name, value, names) and is_split_by_streams(value):
             yield name
+
+
+def is_split_by_streams(value: str) -> bool:
+    """Return True for a secret that consists of short runs of token characters: it is not found if an agent streams it in pieces."""
+    runs: list[str] = TOKEN_RUN.findall(value)
+    return len(value) >= MIN_SECRET_LENGTH and all(run != value and is_guessable(run) for run in runs)
 
 
 def _variable_secrets(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:

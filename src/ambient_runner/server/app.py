@@ -12,7 +12,7 @@ from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import ForwardsPlatformRequests
-from ambient_runner.config import Settings, read_settings
+from ambient_runner.config import SPLIT_ADVICE, Settings, read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.audiences import Audiences
@@ -183,8 +183,9 @@ def _log_weak_secrets(settings: Settings) -> None:
         )
     if settings.split_secrets:
         logger.warning(
-            "Redacted as a whole, but not if an agent streams them word by word: %s. Choose values without spaces.",
+            "Redacted as a whole, but not if an agent streams them in pieces: %s. For each, %s.",
             ", ".join(settings.split_secrets),
+            SPLIT_ADVICE,
         )
 
 

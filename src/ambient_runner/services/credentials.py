@@ -7,15 +7,18 @@ environment, a file, an event or a log: their values are registered as secrets a
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 from anyio import to_thread
 
+from ambient_runner.config import SPLIT_ADVICE, is_split_by_streams
 from ambient_runner.errors import CredentialsError
 from ambient_runner.runs.isolate import reraise_as
 from ambient_runner.services.bounded_http import send_request
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CredentialSubject", "Credentials", "RequestScope", "fetch_credentials", "from_url", "register_secrets"]
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT = 10.0  # seconds
 _MAX_RESPONSE_BYTES = 1 << 18
+_MAX_REPORTED = 1024
 _MAX_THREADS = 32
 """Threads that wait for one source. Each source has its own, so that a slow source delays nothing else."""
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -84,6 +90,9 @@ async def fetch_credentials(
     ):
         answer = await source(subject)
     granted = _validate_variables(answer)
+    for name, value in granted.items():
+        if name not in _NOT_SECRET and is_split_by_streams(value):
+            _report_split_variable(name)
     await to_thread.run_sync(register_secrets, secrets, granted)  # A key file of many kilobytes takes its time.
     if recent is not None:
         recent.remember(subject.actor.tenant, subject.actor.owner, _secret_values(granted))
@@ -93,6 +102,14 @@ async def fetch_credentials(
 def register_secrets(secrets: Secrets, granted: Mapping[str, str]) -> None:
     """Redact these values from everything the server writes from now on."""
     secrets.add(_secret_values(granted))
+
+
+@lru_cache(maxsize=_MAX_REPORTED)
+def _report_split_variable(name: str) -> None:
+    """Warn once about a variable whose values are not redacted in every stream."""
+    logger.warning(
+        "The granted %s is redacted as a whole, but not if an agent streams it in pieces: %s.", name, SPLIT_ADVICE
+    )
 
 
 def _secret_values(granted: Mapping[str, str]) -> list[str]:
