@@ -37,7 +37,7 @@ _PERIOD = "ab12CD34"
 _MEGABYTES = 8
 _TICK_SECONDS = 0.001
 _MAX_PAUSE_SECONDS = 0.05
-_MAX_SECONDS, _MAX_FLOOD_SECONDS = 1.0, 4.0
+_MAX_SECONDS, _MAX_FLOOD_SECONDS = 1.0, 5.0
 
 
 def known_values(count: int = VALUE_COUNT) -> list[str]:
@@ -100,6 +100,8 @@ def _floods() -> dict[str, str]:
         "all beginnings": "".join(beginnings),
         "all beginnings in hex": "".join(beginnings).encode().hex(),
         "all beginnings in base64": _encode_base64("".join(beginnings)),
+        "'sk-' in base64, in lines": _encode_base64("sk-") * 16 + "\n",
+        "base64 in lines": "".join(random.Random(6).choices(_ALNUM, k=76)) + "\n",
         "'sk-' in base64, spaced": _encode_base64("sk-") + " ",
         "keys": "AKIAB3DE5GH7B3DE5GH7 ",
         "keys in hex": b"AKIAB3DE5GH7B3DE5GH7 ".hex(),

@@ -128,14 +128,15 @@ MODULE_WORDS = frozenset(
     encode encoded encodings end entries environment erasure error errors event events execution export exporter exposure external facts
     fanout feedback fetch file files folds form format frame frames framing git grants graph guard guessability headers held history
     home hooks host http identity ids import index input instrumentation interrupt interrupts isolate items jobs json known langgraph
-    launch layout ledger lenient limits loader local log logging logins loop lowering main maintenance manifest mcp memory message
+    launch layout ledger lenient limits lines loader local log logging logins loop lowering main maintenance manifest mcp memory message
     messages metadata metrics middleware models monitor multi names needles open option options orphan outcome page parsers parsing
     parts patch patterns pending pipeline platform pointer pool predict private process product profiles projections projectors prompt
     protocol pydantic queries read reader reaper reattach recent records redaction redactor registry remote render repair repos request
     reserved responses routes row run runner runs runtime safe safety schemas sdk search secret secrets send serve server services
     session sessions settings setup shared single sources span spans sqlite start state status stdio storable strands stream streamed
     strict string subagents summaries sync system telemetry testing text thread threads tool toolkit tools toolset tracing transcript
-    translate trees turns types uploads url usage user values verify view wal withdrawn worker workers workflows workspaces writer
+    translate trees turns types uploads url usage user values verify view wal withdrawn worker workers workflows workspaces wrapped
+    writer
     """.split()  # noqa: SIM905
 )
 """Words of module names: terms of the glossary (docs/architecture.md), of Python, or of a protocol. Add one only if it is such a term."""

@@ -17,6 +17,7 @@ from ambient_runner.config import TOKEN_CHARS
 from ambient_runner.projections.redaction.encoded_patterns import EncodedLiteral, encoded_literals, find_encoded
 from ambient_runner.projections.redaction.needles import MAX_NEEDLE_LENGTH, Needle, build_needles
 from ambient_runner.projections.redaction.spans import Span
+from ambient_runner.projections.redaction.wrapped_lines import UnwrappedText, has_wrapped_lines, unwrap_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,26 @@ class SecretSearch:
 
     def find_spans(self, text: str) -> list[Span]:
         """Return every secret of the text, in no order; some overlap."""
+        spans, literal_starts = self._search_texts(text)
+        plain: defaultdict[str, list[list[int]]] = defaultdict(list)
+        patterns: dict[str, SecretPattern] = {}
+        for index, starts in literal_starts.items():
+            for literal in self._literals[index]:
+                if not isinstance(literal, EncodedLiteral):
+                    patterns[literal.name] = literal
+                    plain[literal.name].append(starts)
+        for name, found in plain.items():  # All literals of a pattern are looked at together, in order.
+            starts = found[0] if len(found) == 1 else sorted(itertools.chain(*found))
+            spans += _pattern_spans(patterns[name], patterns[name].find_at(text, starts))
+        spans += self._find_encoded(text, literal_starts)
+        if unwrapped := unwrap_lines(text):
+            spans += self._find_across_lines(unwrapped)
+        for pattern in self._without_literals:
+            spans += _pattern_spans(pattern, pattern.find_from(text))
+        return spans
+
+    def _search_texts(self, text: str) -> tuple[list[Span], Mapping[int, list[int]]]:
+        """Return the known values of a text, and the positions of literals by their index."""
         spans: list[Span] = []
         literal_starts: defaultdict[int, list[int]] = defaultdict(list)
         covered: dict[str, int] = {}
@@ -68,32 +89,27 @@ class SecretSearch:
                             last = Span(*found)
                             spans.append(last)
                 literal_starts[index].append(base + start)
-        spans += self._find_patterns(text, literal_starts)
-        for pattern in self._without_literals:
-            spans += _pattern_spans(pattern, pattern.find_from(text))
-        return spans
+        return spans, literal_starts
 
-    def _find_patterns(self, text: str, literal_starts: Mapping[int, list[int]]) -> Iterator[Span]:
-        """Yield what the patterns match whose literals were found. All literals of a pattern are looked at together, in order."""
-        plain: defaultdict[str, list[list[int]]] = defaultdict(list)
-        patterns: dict[str, SecretPattern] = {}
-        encoded: list[tuple[EncodedLiteral, list[int]]] = []
-        for index, starts in literal_starts.items():
-            for literal in self._literals[index]:
-                if isinstance(literal, EncodedLiteral):
-                    encoded.append((literal, starts))
-                else:
-                    patterns[literal.name] = literal
-                    plain[literal.name].append(starts)
-        for name, found in plain.items():
-            starts = found[0] if len(found) == 1 else sorted(itertools.chain(*found))
-            yield from _pattern_spans(patterns[name], patterns[name].find_at(text, starts))
-        if encoded:
-            yield from find_encoded(text, encoded)
+    def _find_encoded(self, text: str, literal_starts: Mapping[int, list[int]]) -> Iterator[Span]:
+        literals = [
+            (literal, starts)
+            for index, starts in literal_starts.items()
+            for literal in self._literals[index]
+            if isinstance(literal, EncodedLiteral)
+        ]
+        return find_encoded(text, literals)
+
+    def _find_across_lines(self, unwrapped: UnwrappedText) -> Iterator[Span]:
+        """Yield known values and encoded credentials that a line break divides."""
+        spans, literal_starts = self._search_texts(unwrapped.text)
+        for start, stop, _ in (*spans, *self._find_encoded(unwrapped.text, literal_starts)):
+            if original := unwrapped.find_original(start, stop):
+                yield Span(*original)
 
     def may_contain_secret(self, line: bytes) -> bool:
         """Return True if an encoded event may contain a secret. May return True for a clean line, never False for one with a secret."""
-        return bool(self._without_literals or self._encoded.find_matches_as_indexes(line))
+        return bool(self._without_literals or self._encoded.find_matches_as_indexes(line) or has_wrapped_lines(line))
 
     def _find_matches(self, text: str) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
         """Yield the matches of each chunk of the text, as index, start and end, with the position of the chunk."""
