@@ -37,7 +37,7 @@ _PERIOD = "ab12CD34"
 _MEGABYTES = 8
 _TICK_SECONDS = 0.001
 _MAX_PAUSE_SECONDS = 0.05
-_MAX_SECONDS, _MAX_FLOOD_SECONDS = 1.0, 5.0
+_MAX_SECONDS, _MAX_FLOOD_SECONDS = 1.0, 8.0
 
 
 def known_values(count: int = VALUE_COUNT) -> list[str]:
@@ -137,6 +137,8 @@ def measure_texts() -> Section:
     for name, word in _floods().items():
         texts[f"{name}, 8 MB"] = word * (_MEGABYTES * 1_000_000 // len(word))
     seconds = {name: _redact_delta(secrets, text) for name, text in texts.items()}
+    texts[nested := "values that begin each other, 1 MB"] = "a9X" * 333_333
+    seconds[nested] = _redact_delta(Secrets([texts[nested][:length] for length in range(8, 64)]), texts[nested])
     goals = [
         Goal(
             what=f"one delta of {name}",

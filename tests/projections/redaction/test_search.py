@@ -7,6 +7,7 @@ import random
 import string
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -53,9 +54,9 @@ FLOODS = {
 }
 
 
-def count_calls(text: str) -> int:
+def count_calls(text: str, values: Sequence[str] = (LONG, PEM)) -> int:
     """Return the number of functions that are called while a text is redacted, those of C included."""
-    redactor, calls = Redactor(Secrets([LONG, PEM])), Counter[str]()
+    redactor, calls = Redactor(Secrets(values)), Counter[str]()
     sys.setprofile(lambda frame, event, argument: calls.update((event,)))
     try:
         redactor.redact_text(text)
@@ -68,6 +69,27 @@ def count_calls(text: str) -> int:
 def test_a_text_of_credentials_or_their_beginnings_costs_few_calls_per_character(word: str) -> None:
     """Each beginning was decoded, and each credential was estimated: 8 MB took 20 s of the event loop."""
     assert count_calls(word * (SIZE // len(word))) < MAX_CALLS * SIZE
+
+
+NESTED = {"periodic": "a9X" * 21, "random": random_text(9, 63)}
+"""Values of which every beginning is a value too."""
+
+
+@pytest.mark.parametrize("longest", NESTED.values(), ids=NESTED)
+def test_values_that_begin_each_other_are_found_to_their_ends(longest: str) -> None:
+    values = [longest[:length] for length in range(8, len(longest) + 1)]
+    redactor = Redactor(Secrets(values))
+    texts = [form for value in values for form in (value, value.encode().hex(), f"{value}, and {values[3]}")]
+    expected = [REDACTED, REDACTED, f"{REDACTED}, and {REDACTED}"] * len(values)
+    assert [redactor.redact_text(text) for text in texts] == expected
+
+
+@pytest.mark.parametrize("longest", NESTED.values(), ids=NESTED)
+def test_a_text_of_values_that_begin_each_other_costs_few_calls_per_character(longest: str) -> None:
+    """All of them ended at every position of the text: 1 MB took 28 s."""
+    values = [longest[:length] for length in range(8, len(longest) + 1)]
+    for text in (longest, longest[:30] + " "):
+        assert count_calls(text * (SIZE // len(text)), values) < 32 * SIZE
 
 
 def test_a_text_of_different_credentials_is_replaced_and_few_of_them_are_checked() -> None:

@@ -2,12 +2,15 @@
 
 A form of up to 64 characters is a needle itself. Of a longer one, a piece every 256 characters is, and a match is extended by blocks as
 far as the text equals the form: a key file of 100 KB costs no more than its pieces. Deltas are cut between tokens (`held_deltas.py`), so of
-a form with other characters the token runs are needles too: they are found in a stream however it is split.
+a form with other characters the token runs are needles too: they are found in a stream however it is split. A text that contains many
+needles is none: it is looked for where one of them is found. So few needles end at one position of a text, whatever the values.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
+from ahocorasick_rs import AhoCorasick
 
 from ambient_runner.config import TOKEN_RUN, consists_of_words, estimate_bits, is_guessable
 from ambient_runner.projections.redaction.credential_parts import is_ordinary_setting, secret_parts
@@ -18,13 +21,15 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator
 
-__all__ = ["MAX_NEEDLE_LENGTH", "Needle", "build_needles"]
+__all__ = ["MAX_NEEDLE_LENGTH", "Needle", "OuterForms", "build_needles", "take_outer_forms"]
 
 MAX_NEEDLE_LENGTH = 64
 _PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
 _LONG_VALUE, _FILE_LENGTH = 512, 8192
 """Characters from which encoded forms of a value have fewer needles, and from which it is searched for only once escaped: it is a file."""
 _MAX_CHECKED_RUN = 32
+_MAX_NESTED = 4
+"""Needles that another one may contain. A user may be granted values that are all beginnings of each other."""
 _MIN_BITS = 10
 """Bits below which no value is searched for: one character repeated, or a sequence such as 12345678."""
 
@@ -35,6 +40,15 @@ class Needle(NamedTuple):
     text: str
     form: str
     offset: int
+
+
+class OuterForms(NamedTuple):
+    """Forms that contain a needle at `offset` and are looked for where it is found."""
+
+    offset: int
+    forms: set[str]
+    lengths: list[int]
+    """The lengths of the forms, the longest first."""
 
 
 def build_needles(values: Iterable[str]) -> dict[str, list[Needle]]:
@@ -49,6 +63,34 @@ def build_needles(values: Iterable[str]) -> dict[str, list[Needle]]:
             for needle in _needles_of(form, _LONG_DISTANCE if is_long and form != part else 0):
                 found.setdefault(needle.text, []).append(needle)
     return found
+
+
+def take_outer_forms(needles: dict[str, list[Needle]]) -> dict[str, list[OuterForms]]:
+    """Remove the forms that contain many needles. Return them by the needle at which they are looked for."""
+    texts = sorted((text for text in needles if _is_encodable(text)), key=len)
+    automaton = AhoCorasick(texts)
+    found: dict[str, dict[int, set[str]]] = {}
+    for text in texts:
+        if any(needle.form != text for needle in needles[text]):
+            continue
+        matches = automaton.find_matches_as_indexes(text, overlapping=True)[::-1]  # The first position of each wins.
+        inner = {texts[index]: start for index, start, _ in matches if texts[index] != text and texts[index] in needles}
+        if len(inner) > _MAX_NESTED:
+            longest = max(inner, key=len)
+            found.setdefault(longest, {}).setdefault(inner[longest], set()).add(text)
+            del needles[text]
+    return {
+        text: [
+            OuterForms(offset, forms, sorted({len(form) for form in forms}, reverse=True))
+            for offset, forms in by_offset.items()
+        ]
+        for text, by_offset in found.items()
+    }
+
+
+def _is_encodable(text: str) -> bool:
+    """Return False for lone surrogates, which an automaton refuses."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _needles_of(form: str, distance: int) -> Iterator[Needle]:

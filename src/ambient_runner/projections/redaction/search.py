@@ -15,7 +15,13 @@ from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
 
 from ambient_runner.config import TOKEN_CHARS
 from ambient_runner.projections.redaction.encoded_patterns import EncodedLiteral, encoded_literals, find_encoded
-from ambient_runner.projections.redaction.needles import MAX_NEEDLE_LENGTH, Needle, build_needles
+from ambient_runner.projections.redaction.needles import (
+    MAX_NEEDLE_LENGTH,
+    Needle,
+    OuterForms,
+    build_needles,
+    take_outer_forms,
+)
 from ambient_runner.projections.redaction.spans import Span
 from ambient_runner.projections.redaction.wrapped_lines import UnwrappedText, has_wrapped_lines, unwrap_lines
 
@@ -39,6 +45,7 @@ class SecretSearch:
 
     def __init__(self, values: Iterable[str], patterns: Sequence[SecretPattern] = ()) -> None:
         needles = build_needles(values)
+        outer_forms = take_outer_forms(needles)
         literals: dict[str, list[SecretPattern | EncodedLiteral]] = {}
         for pattern in patterns:
             for literal in pattern.literals:
@@ -48,6 +55,7 @@ class SecretSearch:
         self._without_literals = [pattern for pattern in patterns if not pattern.literals]
         texts = [_replace_surrogates(text) for text in {**needles, **literals}]
         self._needles = list(needles.values())
+        self._outer_forms = {index: outer_forms[text] for index, text in enumerate(needles) if text in outer_forms}
         self._literals = [literals.get(text, []) for text in texts]
         self._automaton = AhoCorasick(texts, store_patterns=False, implementation=Implementation.ContiguousNFA)
         self._encoded = BytesAhoCorasick(_encode_texts(texts), implementation=Implementation.ContiguousNFA)
@@ -86,6 +94,11 @@ class SecretSearch:
                     for needle in self._needles[index]:
                         found = _extend_match(text, base + start, needle, covered)
                         if found and (found[1] > last.stop or found[0] < last.start):
+                            last = Span(*found)
+                            spans.append(last)
+                    for outer in self._outer_forms.get(index, ()):
+                        found = _match_outer_forms(text, base + start, outer, last)
+                        if found:
                             last = Span(*found)
                             spans.append(last)
                 literal_starts[index].append(base + start)
@@ -155,6 +168,21 @@ def _extend_match(text: str, start: int, needle: Needle, covered: dict[str, int]
         reached = first
     start = shift + reached
     return _cover_token(text, start, stop, shift, len(form)) if len(form) > MAX_NEEDLE_LENGTH else (start, stop)
+
+
+def _match_outer_forms(text: str, start: int, outer: OuterForms, last: Span) -> tuple[int, int] | None:
+    """Return the longest form around a needle that the text has there; None if there is none, or if the last match covers it."""
+    first = start - outer.offset
+    if first < 0:
+        return None
+    is_before = first < last.start
+    window = text[first : first + outer.lengths[0]]
+    for length in outer.lengths:
+        if first + length <= last.stop and not is_before:
+            return None
+        if window[:length] in outer.forms:
+            return first, first + length
+    return None
 
 
 def _cover_token(text: str, start: int, stop: int, form_start: int, length: int) -> tuple[int, int]:
