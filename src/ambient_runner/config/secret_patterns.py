@@ -131,7 +131,7 @@ def _token(name: str, prefixes: tuple[str, ...], rest: str, body: str = _fill(40
     )
 
 
-_PEM_BREAK = r"(?:\s|\\+[nr]|%0[AaDd]|_)"  # A line break in an id becomes an underscore.
+_PEM_BREAK = r"(?:\s|\\+[nr]|%0[AaDd])"
 _PEM_TEXT = r"[A-Za-z0-9+/=%]"
 _PEM_HEADER = rf"{_PEM_BREAK}*+(?:Proc-Type|DEK-Info): ?[A-Za-z0-9,-]++"
 _PEM_LINE = rf"(?:{_PEM_HEADER}|{_PEM_BREAK}*+{_PEM_TEXT}{{16,}}+)"
@@ -299,10 +299,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         ),
         rest=re.compile(rf"{_PEM_TEXT}*+{_PEM_LINE}*+{_PEM_END}"),
         has_fixed_start=False,
-        examples=(
-            f"-----BEGIN RSA PRIVATE KEY-----\n{_fill(64)}\n{_fill(20)}\n-----END RSA PRIVATE KEY-----",
-            f"-----BEGIN PRIVATE KEY-----_{_fill(64)}_{_fill(20)}_-----END PRIVATE KEY-----",
-        ),
+        examples=(f"-----BEGIN RSA PRIVATE KEY-----\n{_fill(64)}\n{_fill(20)}\n-----END RSA PRIVATE KEY-----",),
         counterexamples=(f"-----BEGIN CERTIFICATE-----\n{_fill(64)}\n-----END CERTIFICATE-----",),
     ),
     SecretPattern(

@@ -29,6 +29,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "json": dumps,
     "json in json": lambda value: dumps(dumps(value)),
     "json in json in json": lambda value: dumps(dumps(dumps(value))),
+    "json in json in json, in arguments": lambda value: dumps(dumps(dumps(dumps(value)))),
     "json with escaped slashes": lambda value: dumps(value).replace("/", "\\/"),
     "json pointer": lambda value: value.replace("~", "~0").replace("/", "~1"),
     "url": lambda value: quote(value, safe=""),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["base64_within", "chars_before", "encoded_forms"]
 
-_JSON_DEPTH = 3
-"""Times a value may be escaped: JSON inside JSON inside JSON."""
+_JSON_DEPTH = 4
+"""Times a value may be escaped: JSON inside JSON inside JSON, in the arguments of a tool call."""
 _URL_UNESCAPED = ("", "/", "!'()*", "!'()*/;,?:@&=+$#")
 """Characters that URL encoders leave besides letters, digits and `_.-~`: Python's, with paths, and the two of JavaScript."""
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
