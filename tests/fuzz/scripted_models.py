@@ -140,10 +140,11 @@ def _build_langgraph() -> ScriptedFramework:
 
     async def agent(state: Notes) -> Any:
         answer = await model.bind_tools([look]).ainvoke(state["messages"])
-        return {"messages": [answer], **notes}
+        update = {"messages": [answer], **notes}
+        notes.clear()  # They are of this run: the next one is of somebody else.
+        return update
 
     def prepare(model_field: str, pieces: Sequence[str]) -> None:
-        notes.clear()
         play.result = "".join(pieces) if model_field == "result" else "nothing"
         match model_field:
             case "text":
