@@ -23,7 +23,7 @@ from ambient_runner.projections.redaction.needles import (
     take_outer_forms,
 )
 from ambient_runner.projections.redaction.spans import Span
-from ambient_runner.projections.redaction.wrapped_lines import UnwrappedText, has_wrapped_lines, unwrap_lines
+from ambient_runner.projections.redaction.wrapped_lines import UnwrappedText, has_long_line, has_wrapped_lines, unwrap_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,6 +63,8 @@ class SecretSearch:
 
     def find_spans(self, text: str) -> list[Span]:
         """Return every secret of the text, in no order; some overlap."""
+        if len(text) <= _CHUNK_CHARS and self._is_clean(text):
+            return []
         spans, literal_starts = self._search_texts(text)
         plain: defaultdict[str, list[list[int]]] = defaultdict(list)
         patterns: dict[str, SecretPattern] = {}
@@ -80,6 +82,10 @@ class SecretSearch:
         for pattern in self._without_literals:
             spans += _pattern_spans(pattern, pattern.find_from(text))
         return spans
+
+    def _is_clean(self, text: str) -> bool:
+        """Return True if a text certainly contains no secret: nearly all deltas."""
+        return not (self._without_literals or self._find_all(text) or has_long_line(text))
 
     def _search_texts(self, text: str) -> tuple[list[Span], Mapping[int, list[int]]]:
         """Return the known values of a text, and the positions of literals by their index."""
@@ -128,12 +134,14 @@ class SecretSearch:
         """Yield the matches of each chunk of the text, as index, start and end, with the position of the chunk."""
         for base in range(0, len(text), _CHUNK_CHARS):
             chunk = text[base : base + _CHUNK_CHARS + MAX_NEEDLE_LENGTH - 1] if len(text) > _CHUNK_CHARS else text
-            try:
-                matches = self._automaton.find_matches_as_indexes(chunk, overlapping=True)
-            except UnicodeEncodeError:
-                matches = self._automaton.find_matches_as_indexes(_replace_surrogates(chunk), overlapping=True)
-            if matches:
+            if matches := self._find_all(chunk):
                 yield base, [match for match in matches if match[1] < _CHUNK_CHARS]
+
+    def _find_all(self, text: str) -> list[tuple[int, int, int]]:
+        try:
+            return self._automaton.find_matches_as_indexes(text, overlapping=True)
+        except UnicodeEncodeError:
+            return self._automaton.find_matches_as_indexes(_replace_surrogates(text), overlapping=True)
 
 
 def _pattern_spans(pattern: SecretPattern, matches: Iterable[PatternMatch]) -> Iterator[Span]:

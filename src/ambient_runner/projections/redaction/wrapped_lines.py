@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from itertools import accumulate
 
-__all__ = ["UnwrappedText", "has_wrapped_lines", "unwrap_lines"]
+__all__ = ["UnwrappedText", "has_long_line", "has_wrapped_lines", "unwrap_lines"]
 
 _MIN_LINE = 16
 """Characters of a line before a break, at least."""
@@ -46,9 +46,14 @@ def has_wrapped_lines(encoded: bytes) -> bool:
     return _LONG_LINE_ENCODED.search(encoded) is not None
 
 
+def has_long_line(text: str) -> bool:
+    """Return True if a text may have wrapped lines."""
+    return _LONG_LINE.search(text) is not None
+
+
 def unwrap_lines(text: str) -> UnwrappedText | None:
     """Return the wrapped lines of a text; None if it has none."""
-    if _LONG_LINE.search(text) is None:
+    if not has_long_line(text):
         return None
     wrapped = list(_WRAPPED.finditer(text))
     return UnwrappedText(text, wrapped) if wrapped else None
