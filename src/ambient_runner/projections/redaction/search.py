@@ -23,7 +23,12 @@ from ambient_runner.projections.redaction.needles import (
     take_outer_forms,
 )
 from ambient_runner.projections.redaction.spans import Span
-from ambient_runner.projections.redaction.wrapped_lines import UnwrappedText, has_long_line, has_wrapped_lines, unwrap_lines
+from ambient_runner.projections.redaction.wrapped_lines import (
+    UnwrappedText,
+    has_long_line,
+    has_wrapped_lines,
+    unwrap_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
