@@ -4,12 +4,13 @@ part of it they need.
 `settings.py` has the data, `options.py` the name and key of each setting, `parsers.py` the allowed values; `loader.py` reads them.
 """
 
+from ambient_runner.config.credential_patterns import SECRET_PATTERNS, find_pattern_values
 from ambient_runner.config.environment import base_environment, git_environment, named_environment
 from ambient_runner.config.guessability import consists_of_words, estimate_bits, is_guessable
 from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
-from ambient_runner.config.secret_patterns import SECRET_PATTERNS, PatternMatch, SecretPattern, find_pattern_values
+from ambient_runner.config.secret_patterns import PatternMatch, SecretPattern
 from ambient_runner.config.secret_values import (
     MIN_SECRET_LENGTH,
     SPLIT_ADVICE,

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import cast, get_args
 from urllib.parse import urlsplit
 
-from ambient_runner.config.secret_patterns import SECRET_PATTERNS, SecretPattern, compile_pattern
+from ambient_runner.config.credential_patterns import SECRET_PATTERNS
+from ambient_runner.config.secret_patterns import SecretPattern, compile_pattern
 from ambient_runner.config.settings import AgentSettings, Exposure, PropNames
 
 Parser = Callable[[object], object]

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
+from ambient_runner.config.credential_patterns import find_pattern_values
 from ambient_runner.config.guessability import is_guessable
-from ambient_runner.config.secret_patterns import find_pattern_values
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:

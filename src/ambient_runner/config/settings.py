@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from ambient_runner.config.secret_patterns import SECRET_PATTERNS
+from ambient_runner.config.credential_patterns import SECRET_PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

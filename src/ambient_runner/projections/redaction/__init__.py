@@ -2,7 +2,7 @@
 
 Rules. A value under 8 characters is not a secret, nor is one that is part of the replacement. Of a credential that is JSON or lines of a
 dotenv file, the members are secret (`credential_parts.py`). Values are found as they are, escaped, and encoded (`encodings.py`);
-well-known credentials are found by their shape (`config.secret_patterns`). Overlapping secrets become one replacement, so no rest of a
+well-known credentials are found by their shape (`config.credential_patterns`). Overlapping secrets become one replacement, so no rest of a
 longer one remains. Text is replaced in every JSON string, member names and JSON pointers included, but not in enumerated values (types,
 roles). Ids are strings like others: the replacement is always the same, so references stay equal. Only the ids of thread, run and parent
 run stay: the client chose them, and they address the thread.
