@@ -1,4 +1,4 @@
-"""Which variables are secrets, which values are too easy to guess, and which shapes are known."""
+"""Variables that are secrets, values that are too easy to guess, and the shapes of credentials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from ambient_runner.config import SECRET_PATTERNS, SecretPattern, estimate_bits, is_guessable, read_settings
 from ambient_runner.config.guessability import consists_of_words
-from ambient_runner.config.secret_values import TOKEN_SYMBOLS, is_secret_name
+from ambient_runner.config.secret_values import is_secret_name
+from ambient_runner.config.streamed_values import TOKEN_SYMBOLS
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import REDACTED, Redactor, Secrets
 

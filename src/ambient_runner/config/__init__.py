@@ -6,20 +6,12 @@ part of it they need.
 
 from ambient_runner.config.credential_patterns import SECRET_PATTERNS, find_pattern_values
 from ambient_runner.config.environment import base_environment, git_environment, named_environment
-from ambient_runner.config.guessability import consists_of_words, estimate_bits, is_guessable
+from ambient_runner.config.guessability import MIN_SECRET_LENGTH, consists_of_words, estimate_bits, is_guessable
 from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
 from ambient_runner.config.secret_patterns import PatternMatch, SecretPattern
-from ambient_runner.config.secret_values import (
-    MIN_SECRET_LENGTH,
-    SPLIT_ADVICE,
-    TOKEN_CHARS,
-    TOKEN_RUN,
-    is_secret_name,
-    is_split_by_streams,
-    url_passwords,
-)
+from ambient_runner.config.secret_values import is_secret_name, url_passwords
 from ambient_runner.config.settings import (
     AgentSettings,
     AudienceName,
@@ -36,6 +28,7 @@ from ambient_runner.config.settings import (
     Timeouts,
     TracingSettings,
 )
+from ambient_runner.config.streamed_values import SPLIT_ADVICE, TOKEN_CHARS, TOKEN_RUN, is_split_by_streams
 
 __all__ = [
     "CONFIG_FILE",

@@ -1,7 +1,7 @@
-"""Estimate of the guesses that a value resists.
+"""Estimates of whether a value can be a secret: the guesses that it resists, and the evidence that it consists of words.
 
 A guessable value is no secret: replacing it would hide ordinary words, and a client that sends guesses would see which of them is
-replaced. The estimate is coarse and errs on the high side for values that only look random.
+replaced. Both estimates are coarse and err on the side of a secret.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import string
 from functools import lru_cache
 from itertools import pairwise
 
-__all__ = ["MIN_SECRET_BITS", "consists_of_words", "estimate_bits", "is_guessable"]
+__all__ = ["MIN_SECRET_BITS", "MIN_SECRET_LENGTH", "consists_of_words", "estimate_bits", "is_guessable"]
 
+MIN_SECRET_LENGTH = 8
+"""Characters below which no value is a secret."""
 MIN_SECRET_BITS = 32
 """Bits below which a value is guessable: less than what a thousand guesses a second find in fifty days."""
 
@@ -37,27 +39,12 @@ _SEQUENCES = frozenset(
 _FOLLOWERS = dict(
     zip(
         string.ascii_lowercase,
-        (
-            *("bcdfgiklmnprstuvwxyz", "acdeijlmoprstuy", "acdehiklmnoprstuvy", "abcdefgijlmnoprstuvxy"),
-            *(
-                "abcdefghiklmnopqrstuvwxy",
-                "adefilnoprstuy",
-                "aefghilmnorstuv",
-                "abdeilmnorstuy",
-                "abcdefgklmnopqrstvxz",
-            ),
-            *("aeosu", "adeilnpstuw", "abcdefgiklmnopstuvy", "abcdeiklmnopstuy", "abcdefghijklmnoprstuvwy"),
-            *("abcdefgijklmnoprstuvwxy", "acdefhiklmnoprstuwy", "u", "abcdefghiklmnoprstuvwy", "acdefghiklmnopqrstuwy"),
-            *(
-                "abcdefhilmnoprstuvwy",
-                "abcdefgilmnoprst",
-                "aeiop",
-                "adefhilnorst",
-                "aceilpty",
-                "bcdefilmnopstw",
-                "aeio",
-            ),
-        ),
+        """
+        bcdfgiklmnprstuvwxyz acdeijlmoprstuy acdehiklmnoprstuvy abcdefgijlmnoprstuvxy abcdefghiklmnopqrstuvwxy
+        adefilnoprstuy aefghilmnorstuv abdeilmnorstuy abcdefgklmnopqrstvxz aeosu adeilnpstuw abcdefgiklmnopstuvy
+        abcdeiklmnopstuy abcdefghijklmnoprstuvwy abcdefgijklmnoprstuvwxy acdefhiklmnoprstuwy u abcdefghiklmnoprstuvwy
+        acdefghiklmnopqrstuwy abcdefhilmnoprstuvwy abcdefgilmnoprst aeiop adefhilnorst aceilpty bcdefilmnopstw aeio
+        """.split(),  # noqa: SIM905
         strict=True,
     )
 )

@@ -7,13 +7,13 @@ other variable, what a pattern knows is secret, such as the password of a URL.
 from __future__ import annotations
 
 import re
-import string
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from ambient_runner.config.credential_patterns import find_pattern_values
-from ambient_runner.config.guessability import is_guessable
+from ambient_runner.config.guessability import MIN_SECRET_LENGTH, is_guessable
+from ambient_runner.config.streamed_values import is_split_by_streams
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,25 +21,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.config.settings import Settings, TracingSettings
 
-__all__ = [
-    "MIN_SECRET_LENGTH",
-    "SPLIT_ADVICE",
-    "TOKEN_CHARS",
-    "TOKEN_RUN",
-    "TOKEN_SYMBOLS",
-    "is_secret_name",
-    "is_split_by_streams",
-    "url_passwords",
-    "with_secrets",
-]
+__all__ = ["is_secret_name", "url_passwords", "with_secrets"]
 
-MIN_SECRET_LENGTH = 8
-TOKEN_SYMBOLS = "!#$%&*+-./:=?@\\^_~"  # noqa: S105
-TOKEN_CHARS = string.ascii_letters + string.digits + TOKEN_SYMBOLS
-"""The characters that tokens, URLs, paths and escapes consist of."""
-SPLIT_ADVICE = f"choose a value of ASCII letters, digits and {' '.join(TOKEN_SYMBOLS)} only"
-TOKEN_RUN = re.compile(rf"[{re.escape(TOKEN_CHARS)}]{{{MIN_SECRET_LENGTH},}}+")
-"""A run that is found in a stream however its text is split into deltas."""
 _SECRET_WORDS = frozenset({"KEY", "TOKEN", "SECRET", "CREDENTIAL", "CREDENTIALS", "PAT", "DSN", "PASS"})
 _SECRET_SUFFIXES = (
     *("PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "TOKEN", "SECRET", "CREDENTIALS", "ACCESSKEYID"),
@@ -63,14 +46,8 @@ def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[st
 
     Raises: ConfigError if a variable in `names` is too short to be redacted, or if one is guessable and `secrets.strict` is set.
     """
-    for name in names:
-        if 0 < len(environ.get(name, "")) < MIN_SECRET_LENGTH:
-            raise ConfigError(f"{name} is named as a secret but is shorter than {MIN_SECRET_LENGTH} characters.")
     guessable = sorted(_guessable_variables(environ, names))
-    if guessable and settings.secrets_strict:
-        raise ConfigError(
-            f"Too easy to guess to be redacted: {', '.join(guessable)}. Choose longer random values, or unset secrets.strict."
-        )
+    _check_variables(environ, names, guessable if settings.secrets_strict else ())
     found = {
         *_variable_secrets(environ, names),
         *_store_passwords(settings.store),
@@ -85,8 +62,19 @@ def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[st
         settings,
         secrets=tuple(secrets),
         guessable_secrets=tuple(guessable),
-        split_secrets=tuple(sorted(_variables_without_token_run(environ, names))),
+        split_secrets=tuple(sorted(_split_variables(environ, names))),
     )
+
+
+def _check_variables(environ: Mapping[str, str], names: Collection[str], refused: Collection[str]) -> None:
+    """Raise ConfigError for a variable in `names` that is too short, and for those that are refused because they are guessable."""
+    for name in names:
+        if 0 < len(environ.get(name, "")) < MIN_SECRET_LENGTH:
+            raise ConfigError(f"{name} is named as a secret but is shorter than {MIN_SECRET_LENGTH} characters.")
+    if refused:
+        raise ConfigError(
+            f"Too easy to guess to be redacted: {', '.join(refused)}. Choose longer random values, or unset secrets.strict."
+        )
 
 
 def _guessable_variables(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
@@ -100,17 +88,11 @@ def _is_secret_variable(name: str, value: str, names: Collection[str]) -> bool:
     return name in names or (is_secret_name(name) and not is_guessable(value))
 
 
-def _variables_without_token_run(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
-    """Yield the secret variables that an agent sends if it streams them in pieces."""
+def _split_variables(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
+    """Yield the secret variables whose values are not found if an agent streams them in pieces."""
     for name, value in environ.items():
         if _is_secret_variable(name, value, names) and is_split_by_streams(value):
             yield name
-
-
-def is_split_by_streams(value: str) -> bool:
-    """Return True for a secret that consists of short runs of token characters: it is not found if an agent streams it in pieces."""
-    runs: list[str] = TOKEN_RUN.findall(value)
-    return len(value) >= MIN_SECRET_LENGTH and all(run != value and is_guessable(run) for run in runs)
 
 
 def _variable_secrets(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
