@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.config import SecretPattern
 
-__all__ = ["EncodedLiteral", "encoded_literals", "find_encoded"]
+__all__ = ["EncodedLiteral", "encoded_literals", "find_encoded_patterns"]
 
 _WINDOW_GROWTH = 8
 """Factor by which more is decoded of a credential that is longer than what decides that it is one."""
@@ -78,7 +78,7 @@ def encoded_literals(pattern: SecretPattern) -> Iterator[EncodedLiteral]:
         yield from (EncodedLiteral(text, pattern, None) for text in (data.hex(), data.hex().upper()))
 
 
-def find_encoded(text: str, literals: Iterable[tuple[EncodedLiteral, Sequence[int]]]) -> Iterator[Span]:
+def find_encoded_patterns(text: str, literals: Iterable[tuple[EncodedLiteral, Sequence[int]]]) -> Iterator[Span]:
     """Yield the encoded credentials of a text in which these literals were found, each at its positions, in order."""
     aligned: defaultdict[tuple[bool, int], defaultdict[str, list[list[int]]]] = defaultdict(lambda: defaultdict(list))
     patterns: dict[str, SecretPattern] = {}
