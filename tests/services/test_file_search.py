@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ambient_runner.projections.redaction import Redactor, Secrets
-from ambient_runner.services.file_search import holds_secret
+from ambient_runner.services.file_search import file_contains_secret
 
 ASCII, ACCENTED = "hunter2-hunter2", "zürich-пароль-9f3a"
 REDACTOR = Redactor(Secrets([ASCII, ACCENTED]))
@@ -28,27 +28,27 @@ MARKS = {
 @pytest.mark.parametrize("before", ["", "Ключ: ", "x" * 70_000, "口令", "🔑" * 9])
 async def test_a_secret_is_found_in_every_encoding(has_mark: bool, encoding: str, secret: str, before: str) -> None:
     start = MARKS[encoding] if has_mark else b""
-    assert await holds_secret("notes.txt", start + f"{before} {secret}\n".encode(encoding), REDACTOR)
-    assert not await holds_secret("notes.txt", start + f"{before} hunter3-hunter3\n".encode(encoding), REDACTOR)
+    assert await file_contains_secret("notes.txt", start + f"{before} {secret}\n".encode(encoding), REDACTOR)
+    assert not await file_contains_secret("notes.txt", start + f"{before} hunter3-hunter3\n".encode(encoding), REDACTOR)
 
 
 @pytest.mark.parametrize("encoding", WIDE)
 @pytest.mark.parametrize("offset", range(4))
 async def test_a_secret_is_found_at_every_offset_of_a_binary_file(encoding: str, offset: int) -> None:
     data = os.urandom(4096 + offset) + ASCII.encode(encoding) + os.urandom(100)
-    assert await holds_secret("a.bin", data, REDACTOR)
+    assert await file_contains_secret("a.bin", data, REDACTOR)
 
 
 @pytest.mark.parametrize("encoding", WIDE)
 async def test_a_file_that_ends_within_a_character_is_searched(encoding: str) -> None:
-    assert await holds_secret("a.txt", f"{ACCENTED} 🔑".encode(encoding)[:-1], REDACTOR)
+    assert await file_contains_secret("a.txt", f"{ACCENTED} 🔑".encode(encoding)[:-1], REDACTOR)
 
 
 async def test_a_secret_without_any_latin_letter_is_found() -> None:
     redactor = Redactor(Secrets(["парольпароль"]))
-    assert await holds_secret("a.txt", "парольпароль".encode("utf-16-le"), redactor)
+    assert await file_contains_secret("a.txt", "парольпароль".encode("utf-16-le"), redactor)
 
 
 async def test_a_secret_is_found_in_the_name() -> None:
-    assert await holds_secret(f"for-{ASCII}.txt", b"", REDACTOR)
-    assert not await holds_secret("hunter2", b"-hunter2", REDACTOR)
+    assert await file_contains_secret(f"for-{ASCII}.txt", b"", REDACTOR)
+    assert not await file_contains_secret("hunter2", b"-hunter2", REDACTOR)

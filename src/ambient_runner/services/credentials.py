@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT = 10.0  # seconds
 _MAX_RESPONSE_BYTES = 1 << 18
-_MAX_REPORTED = 1024
+_MAX_REPORTED_NAMES = 1024
+"""Names of variables that are reported once. A source may choose them."""
 _MAX_THREADS = 32
 """Threads that wait for one source. Each source has its own, so that a slow source delays nothing else."""
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -90,9 +91,7 @@ async def fetch_credentials(
     ):
         answer = await source(subject)
     granted = _validate_variables(answer)
-    for name, value in granted.items():
-        if name not in _NOT_SECRET and is_split_by_streams(value):
-            _report_split_variable(name)
+    _report_split_variables(granted)
     await to_thread.run_sync(register_secrets, secrets, granted)  # A key file of many kilobytes takes its time.
     if recent is not None:
         recent.remember(subject.actor.tenant, subject.actor.owner, _secret_values(granted))
@@ -104,9 +103,15 @@ def register_secrets(secrets: Secrets, granted: Mapping[str, str]) -> None:
     secrets.add(_secret_values(granted))
 
 
-@lru_cache(maxsize=_MAX_REPORTED)
-def _report_split_variable(name: str) -> None:
-    """Warn once about a variable whose values are not redacted in every stream."""
+def _report_split_variables(granted: Mapping[str, str]) -> None:
+    """Warn about variables whose values are not redacted in every stream."""
+    for name, value in granted.items():
+        if name not in _NOT_SECRET and is_split_by_streams(value):
+            _warn_once_of_split(name)
+
+
+@lru_cache(maxsize=_MAX_REPORTED_NAMES)
+def _warn_once_of_split(name: str) -> None:
     logger.warning(
         "The granted %s is redacted as a whole, but not if an agent streams it in pieces: %s.", name, SPLIT_ADVICE
     )

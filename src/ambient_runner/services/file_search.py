@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
     from ambient_runner.projections.redaction import Redactor
 
-__all__ = ["MAX_SEARCHED_BYTES", "CapturedStream", "holds_secret"]
+__all__ = ["MAX_SEARCHED_BYTES", "CapturedStream", "file_contains_secret"]
 
 MAX_SEARCHED_BYTES = 8 << 20
 _WIDE_ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-_STEP = 1 << 16
+_STEP_CHARS = 1 << 16
 """Characters that are searched at once: between two steps the event loop gets its turn."""
-_OVERLAP = 1 << 13
-"""Characters of a step that the next one searches again: more than the longest spelling that is searched for."""
+_OVERLAP_CHARS = 1 << 13
+"""Characters of a step that the next one searches again: more than the longest text in which a secret is recognised."""
 
 
-async def holds_secret(name: str, data: bytes, redactor: Redactor) -> bool:
-    """Return True if the name of a file or its bytes, read as text of any encoding of Unicode, hold a secret."""
-    return await to_thread.run_sync(_holds_secret, name, data, redactor)
+async def file_contains_secret(name: str, data: bytes, redactor: Redactor) -> bool:
+    """Return True if the name of a file or its bytes, read as text of any encoding of Unicode, contain a secret."""
+    return await to_thread.run_sync(_search_file, name, data, redactor)
 
 
-def _holds_secret(name: str, data: bytes, redactor: Redactor) -> bool:
-    return any(_has_match(text, redactor) for text in (name, *_texts_of(data)))
+def _search_file(name: str, data: bytes, redactor: Redactor) -> bool:
+    return any(_text_contains_secret(text, redactor) for text in (name, *_decode_texts(data)))
 
 
-def _texts_of(data: bytes) -> Iterator[str]:
+def _decode_texts(data: bytes) -> Iterator[str]:
     """Yield the bytes as text: as UTF-8, and in each wider encoding that they may be in."""
     yield data.decode("utf-8", "replace")
     if b"\0" in data:
@@ -44,8 +44,8 @@ def _texts_of(data: bytes) -> Iterator[str]:
             yield codecs.getincrementaldecoder(encoding)().decode(data)
 
 
-def _has_match(text: str, redactor: Redactor) -> bool:
-    parts = (text[start : start + _STEP + _OVERLAP] for start in range(0, len(text), _STEP))
+def _text_contains_secret(text: str, redactor: Redactor) -> bool:
+    parts = (text[start : start + _STEP_CHARS + _OVERLAP_CHARS] for start in range(0, len(text), _STEP_CHARS))
     return any(redactor.redact_text(part) != part for part in parts)
 
 

@@ -25,7 +25,7 @@ __all__ = ["EncodedLiteral", "encoded_literals", "find_encoded_patterns"]
 
 _WINDOW_GROWTH = 8
 """Factor by which more is decoded of a credential that is longer than what decides that it is one."""
-_MIN_BYTES = 18
+_MIN_CREDENTIAL_BYTES = 18
 """Bytes of the shortest credential of a pattern, less those at its ends that base64 splits."""
 _BETWEEN_RUNS = b"\0"
 """A byte that no credential contains."""
@@ -52,7 +52,7 @@ class _Encoding(NamedTuple):
 
 
 def _encoding(alphabet: str, group_chars: int, group_bytes: int) -> _Encoding:
-    shortest = _MIN_BYTES * group_chars // group_bytes
+    shortest = _MIN_CREDENTIAL_BYTES * group_chars // group_bytes
     return _Encoding(re.compile(f"{alphabet}{{{shortest},}}+"), group_chars, group_bytes)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["HELD_CHARS", "Delta", "HeldDeltas", "held_start"]
 
 HELD_CHARS = 4096
-"""Characters of one token run that are held."""
+"""Characters of one token run that are held, at most."""
 _CONTEXT_CHARS = 256
 """Characters before the held text that patterns look at: the name of a header, the first line of a key."""
 
@@ -117,7 +117,7 @@ class HeldDeltas(Generic[_D]):
         if not covered:
             return deltas
         self.replacement_count += sum(not part.is_continued for part in covered)
-        texts = _render([len(delta.delta) for delta in deltas], text, covered)
+        texts = _replace_covered([len(delta.delta) for delta in deltas], text, covered)
         return [
             delta if clean == delta.delta else replace(delta, delta=clean)
             for delta, clean in zip(deltas, texts, strict=True)
@@ -134,7 +134,7 @@ class HeldDeltas(Generic[_D]):
                 covered.append(_Covered(span.start, span.stop, is_continued=False))
             else:
                 break
-            pattern = span.pattern or pattern
+            pattern = span.open_pattern or pattern
         reach = covered[-1].stop if covered else 0
         self._covered = max(0, reach - stop)
         self._open_pattern = pattern if reach == len(text) else None
@@ -149,12 +149,12 @@ class HeldDeltas(Generic[_D]):
 
     def _find_spans(self, text: str, secrets: Secrets) -> Iterator[Span]:
         before = len(self._context)
-        for start, stop, pattern in secrets.find_spans(self._context + text):
+        for start, stop, open_pattern in secrets.find_spans(self._context + text):
             if stop > before:
-                yield Span(max(0, start - before), stop - before, pattern)
+                yield Span(max(0, start - before), stop - before, open_pattern)
 
 
-def _render(lengths: Sequence[int], text: str, covered: Sequence[_Covered]) -> Iterator[str]:
+def _replace_covered(lengths: Sequence[int], text: str, covered: Sequence[_Covered]) -> Iterator[str]:
     """Yield the texts of deltas of these lengths, with what is covered replaced where it starts."""
     first, begin = 0, 0
     for length in lengths:

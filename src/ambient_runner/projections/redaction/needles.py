@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["MAX_NEEDLE_LENGTH", "Needle", "OuterForms", "build_needles", "take_outer_forms"]
 
 MAX_NEEDLE_LENGTH = 64
+"""Characters of a needle, at most."""
 _PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
+"""Characters of a piece of a long form, from one piece to the next, and the same in the encoded forms of a long value."""
 _LONG_VALUE, _FILE_LENGTH = 512, 8192
 """Characters from which encoded forms of a value have fewer needles, and from which it is searched for only once escaped: it is a file."""
 _MAX_CHECKED_RUN = 32
+"""Characters of a run up to which it may be guessable."""
 _MAX_NESTED = 4
 """Needles that another one may contain. A user may be granted values that are all beginnings of each other."""
 _MIN_BITS = 10
@@ -60,7 +63,7 @@ def build_needles(values: Iterable[str]) -> dict[str, list[Needle]]:
             continue
         is_long = len(part) > _LONG_VALUE
         for form in encoded_forms(part, is_file=len(part) > _FILE_LENGTH):
-            for needle in _needles_of(form, _LONG_DISTANCE if is_long and form != part else 0):
+            for needle in _split_form(form, _LONG_DISTANCE if is_long and form != part else 0):
                 found.setdefault(needle.text, []).append(needle)
     return found
 
@@ -93,7 +96,7 @@ def _is_encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _needles_of(form: str, distance: int) -> Iterator[Needle]:
+def _split_form(form: str, distance: int) -> Iterator[Needle]:
     """Yield the needles of a form. Runs that begin less than `distance` after the last needle have none of their own."""
     runs = [match for match in TOKEN_RUN.finditer(form) if not _is_ordinary(match[0], form)]
     if len(form) <= MAX_NEEDLE_LENGTH:

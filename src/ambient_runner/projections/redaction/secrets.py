@@ -41,7 +41,7 @@ class Secrets:
         self._shared = _search_for(self._values, tuple(patterns))
         self._added = frozenset[str]()
         self.searches: tuple[SecretSearch, ...] = () if self._shared.is_empty else (self._shared,)
-        """What is searched. Another tuple after values were added."""
+        """The searches to run. Another tuple after values were added."""
 
     def copy_for_run(self) -> Secrets:
         """Return a copy for one run. Values added to it are not searched for in other runs."""

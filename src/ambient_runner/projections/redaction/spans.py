@@ -20,8 +20,8 @@ class Span(NamedTuple):
 
     start: int
     stop: int
-    pattern: SecretPattern | None = None
-    """Set if the secret reaches the end of the text, and text that follows may continue it."""
+    open_pattern: SecretPattern | None = None
+    """The pattern, if the secret reaches the end of the text, and text that follows may continue it."""
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
@@ -31,7 +31,7 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
         if merged and span.start < merged[-1].stop:
             last = merged[-1]
             stop = max(last.stop, span.stop)
-            merged[-1] = Span(last.start, stop, span.pattern or last.pattern)
+            merged[-1] = Span(last.start, stop, span.open_pattern or last.open_pattern)
         else:
             merged.append(span)
     return merged

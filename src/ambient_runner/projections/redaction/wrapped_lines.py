@@ -11,16 +11,16 @@ from itertools import accumulate
 
 __all__ = ["UnwrappedText", "has_long_line", "has_wrapped_lines", "unwrap_lines"]
 
-_MIN_LINE = 16
+_MIN_LINE_CHARS = 16
 """Characters of a line before a break, at least."""
 _CHAR = "[A-Za-z0-9+/_-]"
 _BREAK = r"(?:\r?\n|\\+r\\+n|\\+n)"
-_LINE_END = rf"[\r\n\\](?<={_CHAR}{{{_MIN_LINE}}}[\r\n\\])"
+_LINE_END = rf"[\r\n\\](?<={_CHAR}{{{_MIN_LINE_CHARS}}}[\r\n\\])"
 """The character after a long line. It comes first: an expression that begins with what is before it is slow."""
 _LONG_LINE, _LONG_LINE_ENCODED = re.compile(_LINE_END), re.compile(_LINE_END.encode())
-_WRAPPED = re.compile(f"(?<!{_CHAR}){_CHAR}{{{_MIN_LINE},}}+(?:{_BREAK}{_CHAR}++)++")
+_WRAPPED = re.compile(f"(?<!{_CHAR}){_CHAR}{{{_MIN_LINE_CHARS},}}+(?:{_BREAK}{_CHAR}++)++")
 _LINE = re.compile(f"({_BREAK})?({_CHAR}++)")
-_BETWEEN = " "
+_BETWEEN_BLOCKS = " "
 
 
 class UnwrappedText:
@@ -30,7 +30,7 @@ class UnwrappedText:
         lines: list[tuple[int, str]] = []
         for block in wrapped:
             lines += [(line.start(2), line[2]) for line in _LINE.finditer(text, *block.span())]
-            lines.append((block.end(), _BETWEEN))
+            lines.append((block.end(), _BETWEEN_BLOCKS))
         self.text = "".join([line for _, line in lines])
         self._starts = list(accumulate([len(line) for _, line in lines], initial=0))
         self._shifts = [original - start for (original, _), start in zip(lines, self._starts, strict=False)]

@@ -18,7 +18,7 @@ from ambient_runner.runs.client_secrets import report_client_secret
 from ambient_runner.server.error_responses import JsonResponse
 from ambient_runner.server.request_parsing import request_scope
 from ambient_runner.server.routes.base import YieldingRoute
-from ambient_runner.services.file_search import MAX_SEARCHED_BYTES, CapturedStream, holds_secret
+from ambient_runner.services.file_search import MAX_SEARCHED_BYTES, CapturedStream, file_contains_secret
 from ambient_runner.services.platform_facts import file_deleted, file_uploaded
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def file_routes(runtime: ServerRuntime, guard: Guard, services: FileServices) ->
         async with aclosing(captured.chunks()) as chunks:
             saved = await files.save_upload(scope.thread, name, chunks)
         redactor = Redactor(runtime.platform.secrets.without_patterns())
-        if await holds_secret(name, bytes(captured.data), redactor):
+        if await file_contains_secret(name, bytes(captured.data), redactor):
             report_client_secret("upload", scope.thread)
         await runtime.platform.append_fact(scope.thread, file_uploaded(saved.path, saved.size))
         # As the client sent it: no answer tells that it guessed right.
@@ -125,7 +125,7 @@ async def _file_response(opening: AbstractAsyncContextManager[OpenFile], redacto
             return _DownloadResponse(opened, opened.chunks(), stack.pop_all())
         async with aclosing(opened.chunks()) as chunks:
             data = b"".join([chunk async for chunk in chunks])
-        if await holds_secret(opened.info.path, data, redactor):
+        if await file_contains_secret(opened.info.path, data, redactor):
             raise FileWithheld
         return _DownloadResponse(opened, _single_chunk(data), stack.pop_all())
 
