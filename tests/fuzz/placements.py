@@ -1,4 +1,4 @@
-"""Where a planted secret goes: a field of an event or of an input, an exception, a log line, a patch, feedback; and how it is split."""
+"""Placements of a planted secret: a field of an event or of an input, an exception, a log line, a patch, feedback; and how it is split."""
 
 from __future__ import annotations
 

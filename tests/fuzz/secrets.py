@@ -37,7 +37,7 @@ _RUNS_PER_THREAD = 8
 
 @dataclass(kw_only=True)
 class Result:
-    """What was planted and what was found of it."""
+    """The secrets that were planted, and those of them that were found."""
 
     placed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     found: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])

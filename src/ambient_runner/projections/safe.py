@@ -244,7 +244,7 @@ _PROJECTIONS: dict[type[Event], Callable[[Any, ExposureRules, FindCall], list[Ev
     SubagentFinished: _project_subagent_end,
     SubagentError: _project_error,
 }
-"""What changes by the type of an event. Events of all other types only lose data of providers."""
+"""The projections by type of event. Events of all other types only lose data of providers."""
 
 _ARGUMENT_TYPES = frozenset({"TOOL_CALL_ARGS", "TOOL_CALL_END"})
 _CHANGED_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in _PROJECTIONS) - _ARGUMENT_TYPES

@@ -12,7 +12,7 @@ __all__ = ["Reason", "quotes_summary", "summarize_text", "summarize_value", "sum
 Reason = Literal[
     "tool_arguments", "tool_result", "run_input", "run_output", "subagent_output", "custom_event", "activity"
 ]
-"""What a summary stands for."""
+"""The kinds of value that a summary stands for."""
 
 _MAX_KEYS = 32
 _MAX_KEY_LENGTH = 64

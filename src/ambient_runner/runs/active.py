@@ -38,7 +38,7 @@ class ActiveRun:
     """Resolved when the agent must end now."""
     done: anyio.Event = field(default_factory=anyio.Event)
     cause: Cause | None = None
-    """Why the run is cancelled; None while it is not."""
+    """The reason for which the run is cancelled; None while it is not."""
     has_been_read: bool = False
     """True once a client has read this run's own stream."""
     reported_terminal: Terminal | None = None

@@ -1,4 +1,4 @@
-"""What goes wrong ends the run once, with everything closed, and without a word of the exception (D7)."""
+"""A failure ends the run once, with everything closed, and without a word of the exception (D7)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def whole() -> RunnerConfig:
 
 
 async def session_events(bridge: ADKBridge) -> list[Event]:
-    """What ADK has stored of the thread."""
+    """Return the events that ADK has stored of the thread."""
     place = bridge.session_location(KEY)
     service = bridge.config.get_session_service()
     session = await service.get_session(app_name=place.app, user_id=place.user, session_id=place.session)

@@ -82,7 +82,7 @@ class World:
         return next(kept.adapter for slot, kept in self.hosted._adapters.items() if slot[0].id == name)
 
     async def stored(self, thread: Thread, text: str) -> list[Event]:
-        """What the server keeps of one run, also when it fails."""
+        """Return the events that the server keeps of one run, also when it fails."""
         thread.count += 1
         message = UserMessage(id=f"u{thread.count}", content=text)
         with unless_hung():

@@ -21,7 +21,7 @@ quick = examples(200)
 
 
 def gemini(property_schema: Any, **beside: Any) -> Any:
-    """What becomes of one property."""
+    """Return one property as Gemini gets it."""
     return clean_schema({"properties": {"a": property_schema}, **beside}, dialect="gemini")["properties"]["a"]
 
 
@@ -186,7 +186,7 @@ OUTSIDE = ("file:///etc/passwd", "http://127.0.0.1:9/slow", "//host/x", "other.j
 
 
 def strings_under(value: Any, *words: str) -> list[str]:
-    """What stands under these words, at any depth."""
+    """Return the values of these keywords, at any depth."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     here = [value[word] for word in words if isinstance(value, dict) and isinstance(value.get(word), str)]
     return [*here, *(found for item in inner for found in strings_under(item, *words))]

@@ -1,4 +1,4 @@
-"""What is held back depends on the shape of the text alone, and nothing that follows can complete a secret."""
+"""The text that is held back depends on the shape of the text alone, and nothing that follows can complete a secret."""
 
 from __future__ import annotations
 
