@@ -119,7 +119,10 @@ def test_an_owner_is_printed_without_control_characters(ambient: Callable[..., A
         assert ("\x1b" in out + err, "[31mred" in out + err) == (False, True)
 
 
-@pytest.mark.parametrize("command", [["list", "--all"], ["show"], ["tail", "--until-idle"], ["export"]])
+@pytest.mark.parametrize(
+    "command",
+    [["list", "--all"], ["show"], ["tail", "--until-idle"], ["export"], ["export", "--audience", "safe"]],
+)
 def test_hostile_ids_owners_and_texts_reach_the_terminal_as_plain_text(
     ambient: Callable[..., Any], tmp_path: Path, command: list[str]
 ) -> None:
@@ -138,9 +141,13 @@ def test_an_owner_cannot_add_a_row_to_the_list(ambient: Callable[..., Any], tmp_
     assert [line.split()[0] for line in lines] == ["thread", "t1"]
 
 
-def test_an_export_keeps_the_meaning_of_what_it_escapes(ambient: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("audience", ["open", "safe"])
+def test_an_export_keeps_the_meaning_of_what_it_escapes(
+    ambient: Callable[..., Any], tmp_path: Path, audience: str
+) -> None:
     anyio.run(run_once, tmp_path / STORE, Actor(), "t1", f"say {HOSTILE}")
-    entries = [json.loads(line) for line in ambient("threads", "export", "t1")[1].splitlines()]
+    lines = ambient("threads", "export", "t1", "--audience", audience)[1].splitlines()
+    entries = [json.loads(line) for line in lines]
     bodies = [entry["body"] for entry in entries]
     said = "".join(body["delta"] for body in bodies if body["type"] == "TEXT_MESSAGE_CONTENT")
     assert said == HOSTILE

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
+from typing import TYPE_CHECKING, TextIO, TypeVar, get_args
 
 import anyio
 import typer
@@ -22,28 +21,24 @@ from ambient_runner.cli.render import (
     strip_control_chars,
     to_single_line,
 )
-from ambient_runner.cli.safe_export import safe_entry_lines
+from ambient_runner.cli.thread_export import entry_kind, open_entry_lines, public_entries, safe_entry_lines
 from ambient_runner.config import AudienceName
 from ambient_runner.errors import ConfigError, StaleCursor, UnknownThread
 from ambient_runner.ledger import open_ledger
-from ambient_runner.ledger.records import RUNTIME
 from ambient_runner.projections.exposure import ExposureRules
-from ambient_runner.projections.private_entries import is_private_line
-from ambient_runner.projections.projectors import project_facts
 from ambient_runner.protocol.encode import format_cursor, parse_cursor
 from ambient_runner.protocol.events import (
     ActivityMessage,
     AssistantMessage,
     Message,
     content_as_text,
-    type_of_line,
 )
 from ambient_runner.runs.event_reader import is_idle
 from ambient_runner.runs.run import Actor
 from ambient_runner.runs.view_cache import load_view
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
     from pathlib import Path
 
     from ambient_runner.config import Settings
@@ -143,7 +138,7 @@ def export_thread(
         info = await _get_thread(ledger, thread, owner)
         is_safe = (audience or settings.configured_audience(info.agent)) == "safe"
         rules = ExposureRules(by_name=settings.exposure_of(info.agent, {})) if is_safe else None
-        entries = _open_entry_lines(ledger, info) if rules is None else safe_entry_lines(ledger, info, rules)
+        entries = open_entry_lines(ledger, info) if rules is None else safe_entry_lines(ledger, info, rules)
         count = 0
         with _open_output(output) as file, _show_progress(info, enabled=output is not None) as show_seq:
             async with aclosing(entries):
@@ -159,16 +154,6 @@ def export_thread(
         typer.echo(to_single_line(line), err=True)
 
 
-async def _open_entry_lines(ledger: Ledger, info: ThreadInfo) -> AsyncGenerator[tuple[int, str], None]:
-    """Yield one JSON object per entry that clients may receive, with its seq."""
-    after = 0
-    while batches := await ledger.read_batches(info.key, after):
-        for batch in batches:
-            for seq, line in _public_lines(batch):
-                yield seq, _format_entry(batch, seq, line)
-        after = batches[-1].last
-
-
 @contextmanager
 def _show_progress(info: ThreadInfo, *, enabled: bool) -> Generator[Callable[[int], None]]:
     """Show a bar on standard error, if that is a terminal, until the block ends. Yield a function that gets the last seq written."""
@@ -182,12 +167,6 @@ def _show_progress(info: ThreadInfo, *, enabled: bool) -> Generator[Callable[[in
                 progress.update(task, completed=seq)
 
         yield show_seq
-
-
-def _format_entry(batch: Batch, seq: int, line: bytes) -> str:
-    """Return an entry as one JSON object. The body is the stored one."""
-    head: dict[str, Any] = {"seq": seq, "ts": batch.ts, "owner": batch.owner, "kind": _entry_kind(batch, line)}
-    return f'{json.dumps(head)[:-1]}, "body": {escape_json_source(line.decode())}}}'
 
 
 def message_lines(message: Message) -> Iterator[str]:
@@ -252,22 +231,10 @@ def _start_position(info: ThreadInfo, after: str | None) -> int:
 
 
 def _print_batch(batch: Batch, epoch: str) -> None:
-    for seq, line in _public_lines(batch):
-        kind, body = to_single_line(_entry_kind(batch, line)), escape_json_source(line.decode())
+    for seq, line in public_entries(batch):
+        kind, body = to_single_line(entry_kind(batch, line)), escape_json_source(line.decode())
         sys.stdout.write(f"{format_cursor(epoch, seq)}  {kind}  {body}\n")
     sys.stdout.flush()
-
-
-def _public_lines(batch: Batch) -> Iterator[tuple[int, bytes]]:
-    """Return the entries with their seqs, without private entries of adapters and facts that clients never receive."""
-    entries = enumerate(batch.lines, batch.first)
-    if batch.owner == RUNTIME:
-        return ((seq, line) for seq, line in entries if not is_private_line(line))
-    return (entry for entry, events in zip(entries, project_facts(batch), strict=False) if events)
-
-
-def _entry_kind(batch: Batch, line: bytes) -> str:
-    return type_of_line(line) if batch.owner == RUNTIME else batch.kind
 
 
 def _format_time(milliseconds: int) -> str:
