@@ -10,7 +10,7 @@ import string
 import sys
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
@@ -22,7 +22,7 @@ from benchmarks.report import Goal, Section, print_sections
 from benchmarks.servers import start_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.burst import Burst
@@ -128,32 +128,46 @@ def _key_lines() -> list[str]:
     return ["".join(rng.choices(_ALNUM + "+/", k=64)) for _ in range(50)]
 
 
-def measure_texts() -> Section:
-    """Redact large texts in one delta: prose, one character, and texts that consist of credentials or of parts of them."""
+class DeltaCase(NamedTuple):
+    """A text in one delta, and the secrets that it is searched for."""
+
+    name: str
+    text: str
+    secrets: Secrets
+    max_seconds: float = _MAX_FLOOD_SECONDS
+
+
+def _delta_cases() -> Iterator[DeltaCase]:
+    """Yield prose, one character, and texts that consist of credentials or of parts of them."""
     pem = "\n".join(["-----BEGIN PRIVATE KEY-----", *_key_lines(), "-----END PRIVATE KEY-----"])
     secrets = Secrets([*known_values(), _long_value(), pem, f"{_PERIOD * 8}Q{_PERIOD * 8}"])
-    texts = {"prose, 10 MB": _prose(10_000_000), "one character, 8 MB": "a" * (_MEGABYTES * 1_000_000)}
-    limits = dict.fromkeys(texts, _MAX_SECONDS)
+    size = _MEGABYTES * 1_000_000
+    yield DeltaCase("prose, 10 MB", _prose(10_000_000), secrets, _MAX_SECONDS)
+    yield DeltaCase(f"one character, {_MEGABYTES} MB", "a" * size, secrets, _MAX_SECONDS)
     for name, word in _floods().items():
-        texts[f"{name}, 8 MB"] = word * (_MEGABYTES * 1_000_000 // len(word))
-    seconds = {name: _redact_delta(secrets, text) for name, text in texts.items()}
-    texts[nested := "values that begin each other, 1 MB"] = "a9X" * 333_333
-    seconds[nested] = _redact_delta(Secrets([texts[nested][:length] for length in range(8, 64)]), texts[nested])
-    goals = [
-        Goal(
-            what=f"one delta of {name}",
-            wanted=f"under {limits.get(name, _MAX_FLOOD_SECONDS):g} s",
-            measured=f"{spent:.2f} s",
-            met=spent < limits.get(name, _MAX_FLOOD_SECONDS),
-        )
-        for name, spent in seconds.items()
-    ]
+        yield DeltaCase(f"{name}, {_MEGABYTES} MB", word * (size // len(word)), secrets)
+    nested = "a9X" * 333_333
+    values = [nested[:length] for length in range(8, 64)]
+    yield DeltaCase("values that begin each other, 1 MB", nested, Secrets(values))
+
+
+def measure_texts() -> Section:
+    """Redact large texts in one delta."""
+    measured = [(case, _redact_delta(case.secrets, case.text)) for case in _delta_cases()]
     return Section(
         title="One delta",
         how="CPU time of one delta and the end of its message.",
         columns=("text", "s", "MB/s"),
-        rows=[[name, f"{spent:.2f}", f"{len(texts[name]) / spent / 1e6:.0f}"] for name, spent in seconds.items()],
-        goals=goals,
+        rows=[[case.name, f"{spent:.2f}", f"{len(case.text) / spent / 1e6:.0f}"] for case, spent in measured],
+        goals=[
+            Goal(
+                what=f"one delta of {case.name}",
+                wanted=f"under {case.max_seconds:g} s",
+                measured=f"{spent:.2f} s",
+                met=spent < case.max_seconds,
+            )
+            for case, spent in measured
+        ],
     )
 
 
@@ -171,17 +185,21 @@ def _redact_delta(secrets: Secrets, text: str) -> float:
     return time.process_time() - start
 
 
-def measure_learning() -> Section:
-    """Learn credentials of 100 KB in a worker thread, while a task on the event loop ticks."""
+def _large_credentials() -> dict[str, str]:
+    """Return credentials of 100 KB by their form."""
     rng = random.Random(3)
     lines = ["".join(rng.choices(_ALNUM + "+/", k=64)) for _ in range(1550)]
-    credentials = {
+    return {
         "one line": "".join(lines),
         "lines": "\n".join(lines),
         "key in PEM": "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"]),
         "words": _prose(100_000),
     }
-    found = {name: asyncio.run(_learn_while_ticking(credential)) for name, credential in credentials.items()}
+
+
+def measure_learning() -> Section:
+    """Learn credentials of 100 KB in a worker thread, while a task on the event loop ticks."""
+    found = {name: asyncio.run(_learn_while_ticking(credential)) for name, credential in _large_credentials().items()}
     goals = [
         Goal(
             what=f"longest pause of the event loop, 100 KB, {name}",
