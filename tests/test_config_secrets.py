@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import string
+import struct
 
 import pytest
 
@@ -71,7 +72,11 @@ def test_the_password_of_a_url_in_any_variable_is_a_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["password", "--------", "aaaaaaaaaa", "summer2026", "Summer2026!", "letmein123", "12345678"]
+    "value",
+    [
+        *("password", "--------", "aaaaaaaaaa", "summer2026", "Summer2026!", "letmein123", "12345678"),
+        *("postgres", "rabbitmq", "clickhouse", "localhost1", "postgres123", "P@ssw0rd!", "p4ssw0rd2026"),
+    ],
 )
 def test_a_guessable_value_is_no_secret_by_name_alone_and_is_reported(value: str) -> None:
     settings = read_settings(environ={"DB_PASSWORD": value, "API_KEY": STRONG})
@@ -170,6 +175,20 @@ def test_a_credential_with_a_known_start_is_replaced_inside_base64_and_hex(patte
 def test_what_only_resembles_a_credential_stays(pattern: SecretPattern) -> None:
     for text in pattern.counterexamples:
         assert Redactor([]).redact_text(text) == text
+
+
+def test_an_unencrypted_ssh_key_is_no_placeholder_although_it_has_rows_of_one_letter() -> None:
+    fields = b"".join(struct.pack(">I", len(field)) + field for field in (b"none", b"none", b"", b"\0\0\0\1"))
+    body = base64.b64encode(b"openssh-key-v1\0" + fields + random.Random(3).randbytes(300)).decode()
+    lines = [body[at : at + 70] for at in range(0, len(body), 70)]
+    key = "\n".join(["-----BEGIN OPENSSH PRIVATE KEY-----", *lines, "-----END OPENSSH PRIVATE KEY-----"])
+    assert "AAAAAA" in body
+    assert [line for line in lines if line in Redactor(Secrets(())).redact_text(key)] == []
+
+
+def test_a_long_token_is_no_placeholder_because_of_a_word_in_it() -> None:
+    token = f"sk-ant-api03-{STRONG * 3}yOur{STRONG}"
+    assert Redactor(Secrets(())).redact_text(token) == REDACTED
 
 
 def test_an_operators_own_patterns_are_searched_for_too() -> None:

@@ -50,6 +50,18 @@ _FOLLOWERS = dict(
 )
 """The letters that often follow a letter in English and technical words: 400 pairs of 676, in 19 of 20 words of 4 to 14 letters."""
 
+_SOFTWARE_NAMES = frozenset(
+    """
+    clickhouse cockroachdb couchdb dockerhub elasticsearch influxdb jenkins keycloak kubernetes localhost mariadb mongodb mssql mysql
+    opensearch phpmyadmin postgres postgresql prometheus rabbitmq sonarqube sqlserver timescaledb vaultwarden wordpress zookeeper
+    """.split()  # noqa: SIM905
+)
+"""Names that are passwords in many compose files, and that have pairs of letters which words do not have."""
+_LOOKALIKES = str.maketrans("@4310$5!7", "aaeiossit")
+"""Symbols and digits that people write for letters."""
+_LOOKALIKE = re.compile(r"(?<=[a-z])[@4310$5!7]{1,2}(?=[a-z])")
+_DISGUISED_WORD = re.compile(r"[A-Z]?[a-z@4310$5!7]{4,11}[^A-Za-z]{0,5}")
+
 _MIN_WORD_EVIDENCE = 20.0
 """Bits of evidence for words from which a token is a name: of a million random tokens, less than one is taken for a name."""
 _FOLLOWS, _FOLLOWS_RARELY = 0.7, -3.8
@@ -60,7 +72,18 @@ _LOWER, _DIGIT = re.compile(r"[a-z]"), re.compile(r"[0-9]")
 
 
 def is_guessable(value: str) -> bool:
+    return _has_few_bits(value) or (
+        _DISGUISED_WORD.fullmatch(value) is not None and _has_few_bits(_with_letters(value))
+    )
+
+
+def _has_few_bits(value: str) -> bool:
     return estimate_bits(value, enough=MIN_SECRET_BITS) < MIN_SECRET_BITS
+
+
+def _with_letters(value: str) -> str:
+    """Return the value with letters for the symbols and digits between them: `password!` for `P@ssw0rd!`."""
+    return _LOOKALIKE.sub(lambda match: match[0].translate(_LOOKALIKES), value.lower())
 
 
 def estimate_bits(value: str, *, enough: float = math.inf) -> float:
@@ -95,6 +118,8 @@ def _part_bits(part: str, has_both_cases: bool) -> float:
         return _SEQUENCE_BITS
     if part[0].isdigit():
         return _YEAR_BITS if _YEAR.fullmatch(part) else _DIGIT_BITS * len(_repeated_unit(part))
+    if part in _SOFTWARE_NAMES:
+        return _WORD_BITS
     if len(part) >= _MIN_WORD and all(second in _FOLLOWERS[first] for first, second in pairwise(part)):
         return _WORD_BITS + _FURTHER_LETTER_BITS * max(0, len(part) - _WORD_LETTERS)
     return (_MIXED_CASE_BITS if has_both_cases else _LETTER_BITS) * len(_repeated_unit(part))

@@ -22,6 +22,9 @@ __all__ = ["PatternMatch", "SecretPattern", "compile_pattern"]
 _PLACEHOLDERS = ("your", "example", "placeholder", "process.env", "goeshere", "${", "{{", "****")
 """Texts in what stands for a credential in documentation and code."""
 _PLACEHOLDER_SHAPE = re.compile(r"([^\\])\1{5}|goes.here")
+_MAX_PLACEHOLDER_CHARS = 64
+"""Characters of a placeholder. A longer token may contain such a text by chance, and a key file has rows of one letter."""
+_LONG_PLACEHOLDER_SHAPE = re.compile(r"([^\\])\1{15}")
 _CHECKED_CHARS = 256
 """Characters of a match that are searched for these."""
 _MAX_CHECKED_MATCHES = 1024
@@ -104,6 +107,8 @@ class SecretPattern:
 def _is_public(secret: str) -> bool:
     """Return True for a placeholder, as documentation has them, and for a guessable value."""
     lower = secret[:_CHECKED_CHARS].lower()
+    if len(lower) > _MAX_PLACEHOLDER_CHARS:
+        return _LONG_PLACEHOLDER_SHAPE.search(lower) is not None or is_guessable(secret)
     return (
         any(word in lower for word in _PLACEHOLDERS)
         or _PLACEHOLDER_SHAPE.search(lower) is not None
