@@ -34,6 +34,12 @@ ACCOUNT = json.dumps(
 )
 
 
+@pytest.mark.parametrize("part", [PEM, PEM.replace("\n", "\\n").strip(), LINES[3], "\n".join(LINES[5:])])
+def test_a_key_in_one_line_with_escaped_breaks_is_found_as_the_file_it_was(part: str) -> None:
+    text = Redactor(Secrets([PEM.strip().replace("\n", "\\n")], patterns=())).redact_text(part)
+    assert [line for line in LINES if line in text] == []
+
+
 @pytest.mark.parametrize("part", [PEM, json.dumps(PEM)[1:-1], LINES[3], "".join(LINES), "3f9c1a77be02d4"])
 def test_the_members_of_a_granted_service_account_are_found_alone(part: str) -> None:
     redacted = Redactor([ACCOUNT]).redact_text(f"the key is {part} .")

@@ -71,6 +71,9 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
         return
     yield value
     if "-----BEGIN" in value:
+        if "\n" not in value and "\\n" in value:  # In one line, as in a dotenv file.
+            yield from _split_credential(value.replace("\\r", "").replace("\\n", "\n"), depth)
+            return
         for body in _PEM_BODY.findall(value):
             lines = body.split()
             yield from ("".join(lines), *(line for line in lines[:_MAX_PEM_LINES] if len(line) >= _MIN_PEM_LINE))
