@@ -19,6 +19,7 @@ from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.protocol.events import (
     ActivitySnapshot,
     AssistantMessage,
+    Cancelled,
     Custom,
     Event,
     Interrupt,
@@ -329,14 +330,35 @@ async def test_a_secret_held_back_at_the_end_comes_out_redacted_and_raw_events_n
     def use(pipeline: Pipeline) -> None:
         pipeline.push(TextMessageStart(message_id="m1", raw_event={"key": SECRET}))
         pipeline.push(TextMessageContent(message_id="m1", delta="it is sk-12345"))
-        pipeline.push(TextMessageContent(message_id="m1", delta="67890"))
+        pipeline.push(TextMessageContent(message_id="m1", delta="67890 "))
         pipeline.end_run(RunError(message=f"bad key {SECRET}", code="mine"))
 
     events = await written(use, secrets=(SECRET,))
     text = "".join(event.delta for event in events if isinstance(event, TextMessageContent))
-    assert text == "it is [redacted]"
+    assert text == "it is [redacted] "
     assert events[0] == TextMessageStart(message_id="m1")
     assert events[-1] == RunError(message="bad key [redacted]", code="mine")
+
+
+CUT_OFF = {
+    "stopped": RunFinished(thread_id="t", run_id="r", outcome=Cancelled()),
+    "failed": RunError(message="It failed.", code="agent_error"),
+}
+
+
+@pytest.mark.parametrize("terminal", CUT_OFF.values(), ids=CUT_OFF)
+async def test_a_message_that_is_cut_off_loses_the_word_it_ends_in_because_it_may_be_half_a_secret(
+    terminal: RunError | RunFinished,
+) -> None:
+    def use(pipeline: Pipeline) -> None:
+        for message, text in (("m1", f"it is {SECRET[:-1]}"), ("m2", "a short word")):
+            pipeline.push(TextMessageStart(message_id=message))
+            pipeline.push(TextMessageContent(message_id=message, delta=text))
+        pipeline.end_run(terminal)
+
+    events = await written(use, secrets=(SECRET,))
+    deltas = [(event.message_id, event.delta) for event in events if isinstance(event, TextMessageContent)]
+    assert deltas == [("m1", "it is "), ("m2", "a short "), ("m2", "word")]
 
 
 def asking(**more: Any) -> RunFinished:

@@ -17,10 +17,12 @@ from ambient_runner.ledger.records import Encoded, TextRun
 from ambient_runner.projections.private_entries import HISTORY_EVENT, is_private, is_private_line
 from ambient_runner.projections.state import SharedState
 from ambient_runner.protocol.events import (
+    Cancelled,
     Custom,
     MessagesSnapshot,
     Raw,
     RunError,
+    RunFinished,
     RunStarted,
     StateDelta,
     StateSnapshot,
@@ -62,6 +64,15 @@ _STATE_TYPES = frozenset({StateSnapshot, StateDelta})
 _CALL_TYPES = frozenset({ToolCallStart, ToolCallArgs, ToolCallResult})
 _MAX_DEFERRED_CHARS = 4096
 """Characters of a text delta up to which it may be deferred."""
+
+
+def _is_cut_off(terminal: Terminal) -> bool:
+    """Return True for the end of a run that was stopped or has failed."""
+    match terminal:
+        case RunFinished():
+            return isinstance(terminal.outcome, Cancelled)
+        case _:
+            return True
 
 
 def is_written(event: Event) -> bool:
@@ -260,6 +271,8 @@ class Pipeline:
         if self.terminal_event is not None:
             return
         self._write_deferred_deltas()
+        if _is_cut_off(terminal):
+            self._redactor.drop_unfinished()
         for closing in self._repairer.close():
             with suppress(RedactionFailed):
                 self._write_redacted(closing)

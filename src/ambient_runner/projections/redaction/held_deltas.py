@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ambient_runner.config import TOKEN_CHARS
+from ambient_runner.config import MIN_SECRET_LENGTH, TOKEN_CHARS
 from ambient_runner.projections.redaction.spans import REDACTED, Span, merge_spans
 from ambient_runner.protocol.events import ReasoningMessageContent, TextMessageContent, ToolCallArgs
 
@@ -90,6 +90,19 @@ class HeldDeltas(Generic[_D]):
         """Return all held deltas: the message has ended."""
         deltas, self._deltas, self._is_cut = self._deltas, [], False
         return self._release(deltas, secrets)
+
+    def drop_unfinished(self) -> None:
+        """Drop the word that the text ends in, if it is long enough for a secret: the message was cut off, and it may be half of one."""
+        cut = held_start(self._text)
+        if len(self._text) - cut < MIN_SECRET_LENGTH:
+            return
+        kept: list[_D] = []
+        start = 0
+        for delta in self._deltas:
+            if start < cut:
+                kept.append(replace(delta, delta=delta.delta[: cut - start]))
+            start += len(delta.delta)
+        self._deltas, self._text = kept, self._text[:cut]
 
     def _take_until(self, cut: int) -> list[_D]:
         """Remove and return the deltas before `cut`, and of the delta that contains it the part before, unless that is only space."""

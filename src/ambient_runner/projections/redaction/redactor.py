@@ -93,6 +93,11 @@ class Redactor:
         """Return everything held back, as deltas of its messages and calls. They stay open."""
         return [event for key, stream in self._streams.items() for event in self._flush(key, stream)]
 
+    def drop_unfinished(self) -> None:
+        """Drop the word that each open message or call ends in, unless it is short. For a run that was stopped or has failed."""
+        for stream in self._streams.values():
+            stream.drop_unfinished()
+
     def redact_text(self, text: str) -> str:
         return self._redact_string(text, "text")
 
