@@ -34,6 +34,17 @@ ACCOUNT = json.dumps(
 )
 
 
+def test_half_the_password_of_a_long_url_is_not_told_from_another() -> None:
+    """The rest of it is no secret, so a piece of the URL that ends inside of the password would be guessed character by character."""
+    url = "postgresql+asyncpg://reporting-service:{}@reports-primary.db.internal.example:5432/analytics?sslmode=require"
+    redactor = Redactor(Secrets([url.format("tR8mN3vBq1")], patterns=()))
+    for length in range(10):
+        guess = url.format("tR8mN3vBq1"[:length]).partition("@")[0]
+        assert redactor.redact_text(guess) == guess
+    expected = url.format(REDACTED)
+    assert redactor.redact_text(url.format("tR8mN3vBq1")) == expected
+
+
 @pytest.mark.parametrize("part", [PEM, PEM.replace("\n", "\\n").strip(), LINES[3], "\n".join(LINES[5:])])
 def test_a_key_in_one_line_with_escaped_breaks_is_found_as_the_file_it_was(part: str) -> None:
     text = Redactor(Secrets([PEM.strip().replace("\n", "\\n")], patterns=())).redact_text(part)

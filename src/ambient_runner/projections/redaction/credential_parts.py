@@ -27,6 +27,9 @@ __all__ = ["is_ordinary_setting", "secret_parts"]
 _MAX_DEPTH = 16
 _MAX_PEM_LINES, _MIN_PEM_LINE = 256, 16
 """Lines of a key that are secret by themselves: a key of 16384 bits has fewer than 256."""
+_MAX_WHOLE_URL = 64
+"""Characters of a URL with a password up to which it is searched for as a whole. A longer one is searched for by pieces, and one that ends
+inside of the password would let a client guess it in two halves."""
 _SCHEME = re.compile(r"(?:bearer|basic|token)\s+(\S+)", re.IGNORECASE)
 _DOTENV = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\n#]*))", re.MULTILINE
@@ -41,6 +44,11 @@ _PUBLIC = re.compile(r"[a-z][a-z0-9+.-]*://\S*|[^@\s]+@[^@\s]+\.[a-z]{2,}", re.I
 """URLs and addresses: a credential file names its server and its account."""
 
 _HOST = re.compile(r"(?:[a-z]+:)?(?://)?(?:[a-z0-9-]{1,63}\.)+[a-z]{2,}\.?(?::[0-9]+)?/?", re.IGNORECASE)
+
+
+def _has_ordinary_query(url: str) -> bool:
+    """Return True if nothing in the query of a URL may be a secret."""
+    return all(is_guessable(setting.partition("=")[2]) for setting in url.partition("?")[2].split("&"))
 
 
 def is_ordinary_setting(text: str) -> bool:
@@ -69,7 +77,9 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
             else:
                 yield from find_pattern_values(member)
         return
-    yield value
+    passwords = url_passwords(value)
+    if not (passwords and len(value) > _MAX_WHOLE_URL and _has_ordinary_query(value)):
+        yield value
     if "-----BEGIN" in value:
         if "\n" not in value and "\\n" in value:  # In one line, as in a dotenv file.
             yield from _split_credential(value.replace("\\r", "").replace("\\n", "\n"), depth)
@@ -78,7 +88,7 @@ def _split_credential(value: str, depth: int) -> Iterator[str]:
             lines = body.split()
             yield from ("".join(lines), *(line for line in lines[:_MAX_PEM_LINES] if len(line) >= _MIN_PEM_LINE))
         return
-    yield from url_passwords(value)
+    yield from passwords
     for found in find_pattern_values(value):
         yield from (found, unquote(found))
     yield from (match[1] for match in [_SCHEME.fullmatch(value)] if match)
