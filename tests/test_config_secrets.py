@@ -27,6 +27,7 @@ EXAMPLES = [(pattern, example) for pattern in SECRET_PATTERNS for example in pat
         *("PGPASSWORD", "MYSQL_PWD", "DB_PASSWD", "GITHUB_PAT", "OPENAI_APIKEY", "SENTRY_DSN", "AWS_ACCESS_KEY_ID"),
         *("API_KEY", "github_token", "CLIENT_SECRET", "APP_CREDENTIALS", "DB_PASS", "SSH_PASSPHRASE", "MY_DSN_TOKEN"),
         *("TOKEN", "SECRET", "PASS", "PASSWORD", "CREDENTIALS", "KEY", "PAT", "DSN", "token"),
+        *("SECRET_KEY_BASE", "STRIPE_KEY_LIVE", "OPENAI_API_KEY_2", "API_KEYS", "DB_PW", "AWS_CREDS", "JWT_SECRETS"),
         *("APITOKEN", "ACCESSTOKEN", "CLIENTSECRET", "AUTH_TOKEN", "SECRETKEY", "ACCESSKEY", "PRIVATEKEY"),
         *(
             "clientSecret",
@@ -48,6 +49,7 @@ def test_a_variable_is_a_secret_by_its_name(name: str) -> None:
     "name",
     [
         *("PWD", "OLDPWD", "HOME", "MONKEY", "HOTKEY", "TOKENS", "KEYBOARD", "TOKENIZERS_PARALLELISM", "MAX_TOKENS"),
+        *("PUBLIC_KEY", "STRIPE_PUBLISHABLE_KEY", "MONKEY_2", "TEST", "LIVE_1"),
         *(
             "COMPASS",
             "BYPASS",
@@ -64,6 +66,15 @@ def test_a_variable_is_a_secret_by_its_name(name: str) -> None:
 def test_other_variables_are_no_secrets(name: str) -> None:
     assert not is_secret_name(name)
     assert read_settings(environ={name: STRONG}).secrets == ()
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/ssl/private/server.key", "~/.config/gcloud/credentials.json", "./secrets/api.pem"]
+)
+def test_the_path_of_a_file_is_no_secret(path: str) -> None:
+    assert read_settings(environ={"SSL_KEY": path, "API_KEY": f"/{STRONG}/{STRONG}"}).secrets == (
+        f"/{STRONG}/{STRONG}",
+    )
 
 
 def test_the_password_of_a_url_in_any_variable_is_a_secret() -> None:

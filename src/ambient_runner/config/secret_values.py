@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["is_secret_name", "url_passwords", "with_secrets"]
 
-_SECRET_WORDS = frozenset({"KEY", "TOKEN", "SECRET", "CREDENTIAL", "CREDENTIALS", "PAT", "DSN", "PASS"})
+_SECRET_WORDS = frozenset(
+    {"KEY", "KEYS", "TOKEN", "SECRET", "SECRETS", "CREDENTIAL", "CREDENTIALS", "CREDS", "PAT", "DSN", "PASS", "PW"}
+)
+_VERSION_WORDS = frozenset({"LIVE", "TEST", "PROD", "BASE", "OLD", "NEW", "PRIMARY", "SECONDARY"})
+"""Words that may follow, as in `STRIPE_KEY_LIVE`. A number may, too."""
+_PUBLIC_WORDS = frozenset({"PUBLIC", "PUBLISHABLE"})
 _SECRET_SUFFIXES = (
     *("PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "TOKEN", "SECRET", "CREDENTIALS", "ACCESSKEYID"),
     *("APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY", "AUTHKEY", "ACCOUNTKEY", "MASTERKEY", "SIGNINGKEY"),
@@ -36,9 +41,11 @@ _CREDENTIAL_NAME = re.compile(r"auth|cookie|credential|key$|password|secret|toke
 def is_secret_name(name: str) -> bool:
     """Return True if the name of a variable or member suggests that its value is a secret, in whatever case its words are written."""
     words = [word.upper() for word in _NAME_WORD.findall(name)]
+    while len(words) > 1 and (words[-1] in _VERSION_WORDS or words[-1].isdigit()):
+        words.pop()
     joined = "".join(words)
     is_secret = bool(words) and (words[-1] in _SECRET_WORDS or joined.endswith(_SECRET_SUFFIXES))
-    return is_secret and joined not in _WORKING_DIRECTORIES
+    return is_secret and joined not in _WORKING_DIRECTORIES and _PUBLIC_WORDS.isdisjoint(words)
 
 
 def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[str, ...]) -> Settings:
@@ -80,12 +87,18 @@ def _check_variables(environ: Mapping[str, str], names: Collection[str], refused
 def _guessable_variables(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
     """Yield the variables that are secret by name alone, although their values are guessable."""
     for name, value in environ.items():
-        if is_secret_name(name) and name not in names and len(value) >= MIN_SECRET_LENGTH and is_guessable(value):
+        is_named = is_secret_name(name) and name not in names and not _is_path(value)
+        if is_named and len(value) >= MIN_SECRET_LENGTH and is_guessable(value):
             yield name
 
 
 def _is_secret_variable(name: str, value: str, names: Collection[str]) -> bool:
-    return name in names or (is_secret_name(name) and not is_guessable(value))
+    return name in names or (is_secret_name(name) and not is_guessable(value) and not _is_path(value))
+
+
+def _is_path(value: str) -> bool:
+    """Return True for the path of a file, as in `SSL_KEY`: a file is read, and its name is no secret."""
+    return value.startswith(("/", "./", "../", "~/")) and all(map(is_guessable, re.split("[/.]", value)))
 
 
 def _split_variables(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:
