@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ambient_runner.errors import InterruptNotOpen, PendingInterrupts
+from ambient_runner.errors import InterruptNotOpen, InvalidInput, PendingInterrupts
 from ambient_runner.protocol.events import Interrupt, ResumeEntry, RunAgentInput
 from ambient_runner.runs.input_acceptance import accept_input
 from ambient_runner.runs.interrupt_answers import is_cancelled_by_message
@@ -44,6 +44,31 @@ def test_the_command_of_an_older_page_answers_the_open_interrupt(sent: Any, payl
 def test_resume_takes_precedence_over_the_command() -> None:
     both = replace(command("no"), resume=[answer("i1")])
     assert accept_input(interrupted(INTERRUPT), both, "server", NOW).answers == (answer("i1"),)
+
+
+CANCELLED = ResumeEntry(interrupt_id="i1", status="cancelled")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [CANCELLED, resolved("i1", {"approved": True})],
+        [resolved("i1", {"approved": True}), CANCELLED],
+        [resolved("i1", {"approved": False}), resolved("i1", {"approved": True})],
+        [resolved("i1", {"approved": 1}), resolved("i1", {"approved": True})],
+    ],
+    ids=["cancelled first", "resolved first", "two payloads", "one and true"],
+)
+def test_two_different_answers_to_one_interrupt_are_refused(entries: list[ResumeEntry]) -> None:
+    """The last one won: a call that one entry cancelled was executed."""
+    with pytest.raises(InvalidInput) as refused:
+        accept_input(interrupted(INTERRUPT), run_input(resume=entries), "server", NOW)
+    assert "i1" in refused.value.message
+
+
+def test_the_same_answer_twice_is_one_answer() -> None:
+    twice = run_input(resume=[answer("i1"), answer("i1")])
+    assert accept_input(interrupted(INTERRUPT), twice, "server", NOW).answers == (answer("i1"),)
 
 
 def test_the_command_answers_several_interrupts_by_their_ids() -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from ambient_runner.errors import InterruptNotOpen, InvalidInput, PendingInterrupts
 from ambient_runner.protocol import strict_json
 from ambient_runner.protocol.events import ResumeEntry, UserMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ambient_runner.config import OnPendingInterrupt
     from ambient_runner.projections.open_interrupts import OpenInterrupt
     from ambient_runner.projections.thread_view import ThreadView
@@ -29,12 +33,12 @@ def match_answers(
 ) -> tuple[ResumeEntry, ...]:
     """Return the answers to open interrupts. They cover every interrupt that has not expired.
 
-    Raises: PendingInterrupts, InterruptNotOpen.
+    Raises: PendingInterrupts, InterruptNotOpen; InvalidInput for two different answers to one of them.
     """
     opened = view.open_interrupts
     resume = run_input.resume or _command_answers(view, run_input)
     live = _live_ids(view, now)
-    answers = {entry.interrupt_id: entry for entry in resume if entry.interrupt_id in opened}
+    answers = _answers_by_id([entry for entry in resume if entry.interrupt_id in opened])
     if resume and not answers:
         raise InterruptNotOpen
     for name, entry in answers.items():
@@ -106,6 +110,16 @@ def _command_answers(view: ThreadView, run_input: RunAgentInput) -> list[ResumeE
     if not _has_new_message(view, run_input):
         raise InterruptNotOpen
     return []
+
+
+def _answers_by_id(entries: Sequence[ResumeEntry]) -> dict[str, ResumeEntry]:
+    """Return the answers by the id of their interrupt. The same answer twice is one; two different ones are no decision."""
+    answers: dict[str, ResumeEntry] = {}
+    for entry in entries:
+        first = answers.setdefault(entry.interrupt_id, entry)
+        if msgspec.json.encode(first) != msgspec.json.encode(entry):
+            raise InvalidInput(f"`resume` has different answers to the interrupt {entry.interrupt_id}. Send one.")
+    return answers
 
 
 def _resolved_entry(interrupt_id: str, answer: Any) -> ResumeEntry:
