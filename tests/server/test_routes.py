@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -290,6 +291,17 @@ async def test_the_same_idempotency_key_replays_the_run() -> None:
     assert again.content == first.content
     assert (other.status_code, other.json()["error"]["code"]) == (409, "key_reused")
     assert (gone.status_code, gone.json()["error"]["code"]) == (410, "run_gone")
+
+
+async def test_an_idempotency_key_is_not_stored_as_it_was_sent(tmp_path: Path) -> None:
+    """A client may send a secret as its key."""
+    key = "kR8vQ2mZx7Lw3Tn5Yb9Hs4Jd6Fg1Pc0A"
+    async with demo(dataclasses.replace(SETTINGS, store=f"sqlite:///{tmp_path / 'threads.db'}")) as client:
+        first = await client.post("/", json=run_body("say hi"), headers={"Idempotency-Key": key})
+        again = await client.post("/", json=run_body("say hi"), headers={"Idempotency-Key": key})
+        stored = {file.name: file.read_bytes().count(key.encode()) for file in tmp_path.glob("threads.db*")}
+    assert again.content == first.content
+    assert set(stored.values()) == {0}
 
 
 @pytest.mark.parametrize(

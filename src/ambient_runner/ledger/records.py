@@ -121,7 +121,7 @@ class RunInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdempotencyClaim:
-    """An Idempotency-Key as presented: `scope` is (actor, agent, key) in one string, `digest` a hash of the body."""
+    """An Idempotency-Key as presented. `scope` is a hash of (actor, agent, key): a key may be a secret. `digest` is one of the body."""
 
     scope: str
     digest: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sqlite3
+import time
 from contextlib import AsyncExitStack, closing
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ambient_runner.errors import LeaseLost, LedgerError
-from ambient_runner.ledger import Checkpoint, SqliteLedger
+from ambient_runner.ledger import Checkpoint, IdempotencyClaim, IdempotencyRecord, SqliteLedger
 from ambient_runner.ledger.sqlite.row_index import SPAN_ROWS
 from tests.ledger.test_sqlite import KEY, NOTE, Clock, begin, files_with, lines_of, rows, two_ledgers
 
@@ -185,8 +187,15 @@ async def test_a_store_of_the_first_schema_is_brought_up_to_date(path: Path) -> 
             "INSERT INTO batch (thread_no, first, last, run, owner, kind, ts, body) VALUES (1, ?, ?, 'r', 'runtime', '', 1, ?)",
             [(1, 2, b"a\nb"), (3, 3, b"c")],
         )
+        connection.execute(
+            "INSERT INTO idempotency (scope, digest, used, tenant, owner, id, run) VALUES (?, 'd', ?, 'acme', 'ann', 'trip', 'r')",
+            ("the key as it was sent", time.time_ns() // 1_000_000),
+        )
         connection.commit()
     async with SqliteLedger(path) as ledger:
+        hashed = IdempotencyClaim(scope=hashlib.sha256(b"the key as it was sent").hexdigest(), digest="d")
+        found = await ledger.find_idempotency_record(hashed)
+        assert found == IdempotencyRecord(digest="d", thread=KEY, run=None)
         assert lines_of(await ledger.read_batches(KEY, 0)) == numbered(b"a", b"b", b"c")
         async with await ledger.acquire_lease(KEY, "run-2") as writer:
             assert await writer.begin_run([NOTE], run_id="client", agent="demo", claim=None) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import sqlite3
@@ -134,6 +135,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _apply_migrations(connection: sqlite3.Connection) -> None:
+    connection.create_function("sha256_hex", 1, _sha256_hex, deterministic=True)
     begin_immediate(connection)
     try:
         # Read again: another process may have migrated while this one waited.
@@ -150,6 +152,10 @@ def _apply_migrations(connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _sha256_hex(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_migrations() -> list[str]:

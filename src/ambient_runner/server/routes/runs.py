@@ -266,8 +266,8 @@ def _idempotency_claim(request: Request, actor: Actor, agent: str, body: bytes) 
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must be 1 to 256 visible ASCII characters.")
-    scope = msgspec.json.encode([actor.tenant, actor.owner, agent, key]).decode()
-    return IdempotencyClaim(scope=scope, digest=hashlib.sha256(body).hexdigest())
+    scope = msgspec.json.encode([actor.tenant, actor.owner, agent, key])
+    return IdempotencyClaim(scope=hashlib.sha256(scope).hexdigest(), digest=hashlib.sha256(body).hexdigest())
 
 
 def _parse_traceparent(request: Request) -> SpanRef | None:
