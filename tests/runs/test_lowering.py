@@ -119,6 +119,20 @@ async def test_the_log_names_each_left_out_key_once_and_the_setting_that_lets_it
     ]
 
 
+async def test_the_log_names_no_left_out_key_that_contains_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """In an app of one's own nothing else redacts the log."""
+    secret = "kR8vQ2mZx7Lw3Tn5Yb9Hs4Jd6Fg1Pc0A"
+    settings = dataclasses.replace(SETTINGS, secrets=(secret,))
+    props = {f"a-{secret}": 1, f"{'b' * 60}{secret}": 1, "command": {secret: 1}}
+    await post(InputAgent(), run_body("hi", forwardedProps=props), settings=settings)
+    logged = [record.args for record in caplog.records if record.name == "ambient_runner.runs.lowering_log"]
+    assert logged == [
+        ("agent", "forwardedProps.a-[redacted]", "forwarded_props"),
+        ("agent", f"forwardedProps.{'b' * 60}[redacted]", "forwarded_props"),
+        ("agent", "forwardedProps.command.[redacted]", "forwarded_props"),
+    ]
+
+
 async def test_a_client_cannot_fill_the_log_with_names(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ambient_runner.runs.lowering_log")
     await post(InputAgent(), run_body("hi", forwardedProps={f"key-{n}": n for n in range(10_000)}))

@@ -42,7 +42,6 @@ _RESERVED_PREFIX = "ambient"
 _MAX_METADATA_BYTES = 16 << 10
 _DROPPED_MEMBERS = {"name": "name", "encrypted_value": "encryptedValue", "subagent_run_id": "subagentRunId"}
 """Fields of a user message that are no client's to set, with their names on the wire."""
-_MAX_NAME_LENGTH = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +69,7 @@ class LeftOut:
 
     kind: Literal["forwarded_props", "message"]
     path: str
+    """Names as the client sent them."""
     setting: str = ""
     """The setting of the agent that lets it pass; empty if none does."""
 
@@ -119,12 +119,7 @@ def _lower_prop(value: Any, rule: PropRule) -> tuple[Any, list[str]]:
 
 
 def _path(key: str, member: str) -> str:
-    return ".".join(["forwardedProps", *(_printable(name) for name in (key, member) if name)])
-
-
-def _printable(name: str) -> str:
-    """Return a client's name for the log, on one line."""
-    return ascii(name[:_MAX_NAME_LENGTH])[1:-1]
+    return ".".join(["forwardedProps", *(name for name in (key, member) if name)])
 
 
 def lower_messages(
@@ -159,7 +154,7 @@ def _dropped_names(message: UserMessage) -> list[str]:
     metadata = message.metadata or {}
     if _is_too_large(metadata):
         return [*names, "metadata"]
-    return [*names, *(f"metadata.{_printable(name)}" for name in metadata if _is_reserved(name))]
+    return [*names, *(f"metadata.{name}" for name in metadata if _is_reserved(name))]
 
 
 def _is_reserved(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ambient_runner.runs import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ambient_runner.runs.lowering import LeftOut
 
@@ -16,6 +16,8 @@ __all__ = ["LeftOutReporter"]
 
 _MAX_LOGGED_NAMES = 100
 """Names per agent that are logged: clients choose them."""
+_MAX_PATH_LENGTH = 160
+"""Characters of a path that are logged."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,22 +28,31 @@ class LeftOutReporter:
     def __init__(self) -> None:
         self._logged: dict[str, set[str]] = {}
 
-    def report(self, agent: str, left_out: Iterable[LeftOut]) -> None:
+    def report(self, agent: str, left_out: Iterable[LeftOut], redact_text: Callable[[str], str]) -> None:
+        """Count and log these parts of one input. Clients choose the names, so secrets are redacted in them."""
         logged = self._logged.setdefault(agent, set())
         for item in left_out:
             metrics.INPUT_LEFT_OUT.labels(item.kind).inc()
-            if item.path not in logged and len(logged) < _MAX_LOGGED_NAMES:
-                logged.add(item.path)
-                _log_left_out(agent, item)
+            if len(logged) >= _MAX_LOGGED_NAMES:
+                continue
+            path = _printable(redact_text(item.path))
+            if path not in logged:
+                logged.add(path)
+                _log_left_out(agent, item, path)
 
 
-def _log_left_out(agent: str, item: LeftOut) -> None:
+def _printable(path: str) -> str:
+    """Return a client's names on one line of the log."""
+    return ascii(path[:_MAX_PATH_LENGTH])[1:-1]
+
+
+def _log_left_out(agent: str, item: LeftOut, path: str) -> None:
     if item.setting:
         logger.warning(
             "Agent %s: %s of a client does not reach the agent. The agent's setting `%s` lets it pass.",
             agent,
-            item.path,
+            path,
             item.setting,
         )
     else:
-        logger.info("Agent %s: %s was left out. A client cannot set it.", agent, item.path)
+        logger.info("Agent %s: %s was left out. A client cannot set it.", agent, path)

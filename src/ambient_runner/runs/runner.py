@@ -28,7 +28,7 @@ from ambient_runner.errors import (
 )
 from ambient_runner.ledger.records import Fact
 from ambient_runner.projections.projectors import check_product_owner
-from ambient_runner.projections.redaction import Secrets
+from ambient_runner.projections.redaction import Redactor, Secrets
 from ambient_runner.projections.thread_view import APPROVALS_OWNER, INTERRUPTS_CANCELLED, ThreadView
 from ambient_runner.projections.withdrawn import WithdrawnContent
 from ambient_runner.protocol.events import outcome_name
@@ -365,7 +365,7 @@ class Runner:
         if start.redactor.counts:
             self.secrets.report_server_secret(run.thread, request.input, "input")
         first = await writer.begin_run(start.facts, run_id=run.input.run_id, agent=request.agent, claim=request.claim)
-        self._left_out.report(request.agent, accepted.left_out)
+        self._left_out.report(request.agent, accepted.left_out, Redactor(run.secrets).redact_text)
         if start.removed_count:
             logger.info(
                 "Run %s rewinds thread %s by %d messages",
