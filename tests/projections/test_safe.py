@@ -359,9 +359,119 @@ def test_arguments_are_hidden_in_the_descriptions_and_defaults_of_a_response_sch
     [shown] = safe(asked_about("backend", "Search?", response_schema=schema))
     hidden = "The arguments of this call are not shown to you."
     edited = {"type": "object", "title": hidden, "default": {"query": hidden}}
-    # An answer must be one of an enum, so that stays.
-    schema = {"type": "object", "properties": {"editedArgs": edited, "choice": choice}}
+    schema = {"type": "object", "properties": {"editedArgs": edited, "choice": {"enum": ["another"]}}}
     assert shown == asked_about("backend", "Search?", response_schema=schema)
+
+
+HIDDEN = "The arguments of this call are not shown to you."
+
+
+def asked_with(arguments: Any, **members: Any) -> Interrupt:
+    """Return an interrupt about a call with these arguments, as the audience `safe` gets it."""
+    asked = Interrupt(**{"id": "i", "reason": "tool_call", "tool_call_id": "c", **members})
+    end = RunFinished(thread_id="t", run_id="r", outcome=Interrupted(interrupts=[asked]))
+    call = KnownCall("pay", json.dumps(arguments), is_client=False)
+    [shown] = project_safe(end, NOTHING_EXPOSED, {"c": call}.__getitem__)
+    assert isinstance(shown, RunFinished)
+    assert isinstance(shown.outcome, Interrupted)
+    return shown.outcome.interrupts[0]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("bob@corp.example", "Send to BOB@CORP.EXAMPLE?"),
+        ("bob@corp.example", "Send to someone at corp.example?"),
+        ("bob", "Send to Bob?"),
+        (98765, "Pay 98765 EUR?"),
+        (98765, "Pay 98,765.00 EUR?"),
+        (98765, "Pay 98.765,00 EUR?"),
+        (98765, "Pay 98\u202f765 EUR?"),
+        (98000, "Pay 98,000 EUR?"),
+        (98765.5, "Pay 98,765.50 EUR?"),
+        (1e6, "Pay 1'000'000?"),
+        (500, "Pay 500.00 EUR?"),
+        ("98765.00", "Pay 98,765 EUR?"),
+        ("/home/bob/salaries-2026.xlsx", "Delete salaries-2026.xlsx?"),
+        ("/home/bob/salaries-2026.xlsx", "Delete the Salaries-2026 sheet?"),
+        ("C:\\data\\plans.txt", "Delete plans.txt?"),
+        ("rm -rf /srv/data\necho done", "Run:\n  rm -rf /srv/data\n  echo done"),
+        ("first line of it\nsecond line of it", "> first line of it\n> second line of it"),
+        (
+            "Dear Ms. Smith, your account 17 is overdrawn by much",
+            'Send "Dear Ms. Smith, your account 17 is overdrawn…"?',
+        ),
+        ({"deep": ["word-in-a-list"]}, "Do word-in-a-list?"),
+    ],
+)
+def test_a_message_that_quotes_a_hidden_argument_in_another_form_is_replaced(argument: Any, message: str) -> None:
+    assert asked_with({"to": argument}, message=message).message == HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("bob", "May the bobbin turn?"),
+        ("/srv/data/x", "Restore the database?"),
+        (500, "Pay 1500 EUR?"),
+        (3, "Try 3 times?"),
+        (True, "Is it true?"),
+        ("https://corp.example/a", "See https://docs.example first?"),
+    ],
+)
+def test_a_message_that_quotes_no_argument_is_kept(argument: Any, message: str) -> None:
+    assert asked_with({"to": argument}, message=message).message == message
+
+
+def test_a_reason_that_quotes_a_hidden_argument_is_replaced() -> None:
+    to = {"to": "bob@corp.example"}
+    assert asked_with(to, reason="send to bob@corp.example").reason == "tool_call"
+    assert asked_with(to, reason="send_mail").reason == "send_mail"
+    assert asked_with({"to": "confirmation"}, reason="confirmation").reason == "confirmation"
+
+
+def test_a_response_schema_tells_which_answers_fit_without_hidden_arguments() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "to": {"const": "bob@corp.example"},
+            "copy": {"type": "string", "enum": ["bob@corp.example", "nobody"]},
+            "only": {"enum": ["bob@corp.example"]},
+            "amount": {"type": "number", "maximum": 98765, "minimum": 1},
+            "decision": {"enum": ["approve", "reject"]},
+            "mail": {"type": "string", "pattern": "^bob@corp.example$"},
+            "bob@corp.example": {"type": "string"},
+        },
+        "required": ["decision", "bob@corp.example"],
+    }
+    arguments = {"to": "bob@corp.example", "amount": 98765, "mode": "approve"}
+    assert asked_with(arguments, response_schema=schema).response_schema == {
+        "type": "object",
+        "properties": {
+            "to": {"type": "string"},
+            "copy": {"type": "string", "enum": ["nobody"]},
+            "only": {"type": "string"},
+            "amount": {"type": "number", "minimum": 1},
+            "decision": {"enum": ["approve", "reject"]},
+            "mail": {"type": "string"},
+        },
+        "required": ["decision"],
+    }
+
+
+def test_metadata_hides_numbers_and_names_that_are_arguments_and_keeps_its_structure() -> None:
+    metadata = {
+        "total": 98765,
+        "bob@corp.example": 1,
+        "value": {"allowed_decisions": ["edit"]},
+        "argumentsDigest": "987654",
+    }
+    arguments = {"to": "bob@corp.example", "amount": 98765, "column": "value", "mode": "edit"}
+    assert asked_with(arguments, metadata=metadata).metadata == {
+        "total": HIDDEN,
+        "value": {"allowed_decisions": ["edit"]},
+        "argumentsDigest": "987654",
+    }
 
 
 def test_a_question_to_a_person_stays_as_it_was_asked() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-__all__ = ["Reason", "quotes_summary", "summarize_text", "summarize_value", "summary_as_text"]
+__all__ = ["Reason", "json_type", "quotes_summary", "summarize_text", "summarize_value", "summary_as_text"]
 
 Reason = Literal[
     "tool_arguments", "tool_result", "run_input", "run_output", "subagent_output", "custom_event", "activity"
@@ -28,7 +28,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def summarize_value(value: Any, reason: Reason) -> dict[str, Any]:
     """Return the summary of a JSON value."""
     keys = list(cast("dict[str, Any]", value)) if isinstance(value, dict) else None
-    return _summary(reason, _json_type(value), len(msgspec.json.encode(value)), keys)
+    return _summary(reason, json_type(value), len(msgspec.json.encode(value)), keys)
 
 
 def summarize_text(text: str, reason: Reason) -> dict[str, Any]:
@@ -59,7 +59,8 @@ def _summary(reason: Reason, kind: str, size: int, keys: list[str] | None) -> di
     return {"redacted": True, "reason": reason, "type": kind, "bytes": size, "keys": shown}
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """Return the name that JSON Schema has for the type of a value."""
     match value:
         case None:
             return "null"
