@@ -18,16 +18,20 @@ from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformContext
 from ambient_runner.bridges.toolkit import hook_error, interrupt_lapsed_events
+from ambient_runner.errors import BridgeError
 from ambient_runner.ledger.memory import MemoryLedger
 from ambient_runner.projections.private_entries import correct_history
 from ambient_runner.protocol.agui_models import to_agui
 from ambient_runner.protocol.events import (
+    ActivityDelta,
+    ActivitySnapshot,
     AssistantMessage,
     Custom,
     DeveloperMessage,
     Event,
     Message,
     MessagesSnapshot,
+    RunError,
     SystemMessage,
     TextMessageChunk,
     TextMessageContent,
@@ -144,6 +148,61 @@ async def test_an_agent_cannot_use_a_reserved_name(name: str, bridge: Any, form:
         assert (await runner.view_thread(KEY)).memory is None
     assert customs(stream) == [dropped(f"ambient:{name}")]
     assert repairs("reserved-name") == before + 1
+
+
+@FORMS
+@pytest.mark.parametrize("name", ["Ambient:gap", "AMBIENT:gap", " ambient:gap", "ambient :gap", "ambient\u200b:gap"])
+async def test_another_spelling_of_a_reserved_name_is_reserved_too(name: str, form: Any) -> None:
+    async with serving(AGUIBridge(Agent([form(Custom(name=name, value=1))]))) as runner:
+        assert customs(await run_once(runner, U1)) == [dropped(name)]
+
+
+@FORMS
+async def test_an_activity_of_a_reserved_type_is_dropped_and_counted(form: Any) -> None:
+    before = repairs("reserved-name")
+    forged = ActivitySnapshot(message_id="a", activity_type="ambient:approval", content={"a": 1})
+    changed = ActivityDelta(message_id="a", activity_type="Ambient:approval", patch=[])
+    async with serving(AGUIBridge(Agent([form(forged), form(changed)]))) as runner:
+        stream = await run_once(runner, U1)
+        assert await messages_of(runner) == [U1]
+    assert customs(stream) == [
+        ("ambient:dropped", {"type": "ACTIVITY_SNAPSHOT", "reason": "reserved_name", "name": "ambient:approval"}),
+        ("ambient:dropped", {"type": "ACTIVITY_DELTA", "reason": "reserved_name", "name": "Ambient:approval"}),
+    ]
+    assert repairs("reserved-name") == before + 2
+
+
+@FORMS
+async def test_a_message_has_no_reserved_name_and_no_reserved_metadata(form: Any) -> None:
+    before = repairs("reserved-name")
+    start = TextMessageStart(
+        message_id="m1", role="assistant", name="ambient:server", metadata={"ambient:owner": "server", "page": 3}
+    )
+    rest = [TextMessageContent(message_id="m1", delta="hi"), TextMessageEnd(message_id="m1")]
+    async with serving(AGUIBridge(Agent([form(event) for event in (start, *rest)]))) as runner:
+        stream = await run_once(runner, U1)
+    [shown] = [event for event in stream if isinstance(event, TextMessageStart)]
+    assert (shown.name, shown.metadata) == (None, {"page": 3})
+    assert repairs("reserved-name") == before + 2
+
+
+@FORMS
+@pytest.mark.parametrize("code", ["redaction_failed", "run_abandoned", "shutdown", "store_unavailable", "draining"])
+async def test_an_agent_cannot_end_with_an_error_code_of_the_server(code: str, form: Any) -> None:
+    """Its own text stood under a code that clients trust."""
+    before = repairs("reserved-code")
+    async with serving(AGUIBridge(Agent([form(RunError(message="Call us at once.", code=code))]))) as runner:
+        end = (await run_once(runner, U1))[-1]
+    assert isinstance(end, RunError)
+    assert (end.code, end.message) == ("agent_error", BridgeError().message)
+    assert repairs("reserved-code") == before + 1
+
+
+async def test_an_agent_keeps_an_error_code_of_its_own() -> None:
+    async with serving(AGUIBridge(Agent([RunError(message="No credit.", code="no_credit")]))) as runner:
+        end = (await run_once(runner, U1))[-1]
+    assert isinstance(end, RunError)
+    assert (end.code, end.message) == ("no_credit", "No credit.")
 
 
 async def test_an_event_type_with_a_reserved_name_is_dropped_and_counted() -> None:

@@ -255,10 +255,31 @@ async def test_the_digest_covers_the_state_that_the_call_reads() -> None:
     assert same == [[True, False, False]]
 
 
-async def test_an_agent_that_shows_its_own_digest_keeps_it() -> None:
-    async with runner_of(payer(metadata={"argumentsDigest": "theirs"})) as runner:
+async def test_the_digest_is_the_servers_whatever_an_agent_writes() -> None:
+    async with runner_of(payer(metadata={"argumentsDigest": "theirs", "a": 1})) as runner:
         question = await ask(runner)
-    assert question.metadata == {"argumentsDigest": "theirs"}
+    assert question.metadata == {"argumentsDigest": digest_of(question), "a": 1}
+    assert len(digest_of(question)) == 64
+
+
+async def test_an_agent_cannot_write_a_digest_where_no_arguments_are_known() -> None:
+    async def script(run: Run) -> AsyncIterator[e.Event]:
+        asked = e.Interrupt(id="i1", reason="confirmation", metadata={"argumentsDigest": "theirs"})
+        yield e.RunFinished(thread_id="t", run_id="r", outcome=e.Interrupted(interrupts=[asked]))
+
+    async with runner_of(ScriptedAgent(script)) as runner:
+        assert (await ask(runner)).metadata is None
+
+
+async def test_the_digest_of_another_server_is_relayed() -> None:
+    """That server compares it with the answer."""
+
+    async def script(run: Run) -> AsyncIterator[e.Event]:
+        asked = e.Interrupt(id="i1", reason="confirmation", metadata={"argumentsDigest": "theirs"})
+        yield e.RunFinished(thread_id="t", run_id="r", outcome=e.Interrupted(interrupts=[asked]))
+
+    async with runner_of(ScriptedAgent(script, relays_developer_messages=True)) as runner:
+        assert (await ask(runner)).metadata == {"argumentsDigest": "theirs"}
 
 
 async def test_an_interrupt_without_a_call_has_no_digest() -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     FindStreamedCall = Callable[[str], tuple[str, str] | None]
 
 __all__ = [
+    "ARGUMENTS_DIGEST",
     "check_answers",
     "edit_events",
     "has_same_arguments",

@@ -122,6 +122,7 @@ def frame_agent(
                         yield visible_event(each, agent.hidden_state)
         except* RunInterrupted as raised:
             ending.outcome = Interrupted(interrupts=[_coerce_interrupt(each) for each in _collect_interrupts(raised)])
+        ending.outcome = rules.apply_to_outcome(ending.outcome)
         yield _CLOSING
         yield ending.terminal_event(run)
 
