@@ -95,6 +95,11 @@ def test_a_guessable_value_is_no_secret_by_name_alone_and_is_reported(value: str
     assert (settings.secrets, settings.guessable_secrets) == ((STRONG,), ("DB_PASSWORD",))
 
 
+def test_a_secret_variable_that_is_too_short_to_be_redacted_is_reported() -> None:
+    settings = read_settings(environ={"DB_PASSWORD": "aZ7$kQ9", "PIN_TOKEN": "1", "EMPTY_TOKEN": "", "API_KEY": STRONG})
+    assert (settings.secrets, settings.short_secrets) == ((STRONG,), ("DB_PASSWORD", "PIN_TOKEN"))
+
+
 def test_strict_secrets_refuse_a_guessable_value_and_name_its_variable() -> None:
     with pytest.raises(ConfigError, match="DB_PASSWORD"):
         read_settings(environ={"DB_PASSWORD": "summer2026", "AMBIENT_SECRETS_STRICT": "on"})

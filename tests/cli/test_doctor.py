@@ -14,8 +14,9 @@ import uvicorn
 
 from ambient_runner import Settings, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.cli.doctor import Finding, check_claude_key, check_extras, packages_by_extra
+from ambient_runner.cli.doctor import Finding, check_claude_key, check_extras, check_secrets, packages_by_extra
 from ambient_runner.cli.serve import bind_socket
+from ambient_runner.config import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -155,3 +156,11 @@ def test_agents_and_middleware_that_cannot_be_loaded_are_problems_in_one_line_ea
 def test_a_long_path_of_the_store_is_shown_whole(ambient: Callable[..., Any]) -> None:
     store = f"sqlite:///{'d' * 150}/threads.db"
     assert store in ambient("doctor", "--port", "0", "--store", store)[1]
+
+
+def test_the_secrets_that_are_not_redacted_are_named() -> None:
+    settings = read_settings(environ={"DB_PASSWORD": "aZ7$kQ9", "API_TOKEN": "summer2026"})
+    assert [(finding.subject, finding.is_good, finding.detail) for finding in check_secrets(settings)] == [
+        ("secret API_TOKEN", False, "too easy to guess, so it is not redacted: choose a longer random value"),
+        ("secret DB_PASSWORD", False, "shorter than 8 characters, so it is not redacted: choose a longer random value"),
+    ]

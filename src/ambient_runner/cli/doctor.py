@@ -19,7 +19,7 @@ from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.user_errors import describe_error
 from ambient_runner.cli.render import align_columns, strip_control_chars
 from ambient_runner.cli.serve import bind_socket, format_url, try_store
-from ambient_runner.config import SPLIT_ADVICE, named_environment
+from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, named_environment
 from ambient_runner.config.loader import agent_name
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger.sqlite.connection import database_path
@@ -130,10 +130,15 @@ def check_claude_key(variables: Mapping[str, str]) -> list[Finding]:
 
 
 def check_secrets(settings: Settings) -> list[Finding]:
-    """Return the secret variables whose values are too easy to guess, or are not found in every stream."""
+    """Return the secret variables whose values are too short, too easy to guess, or are not found in every stream."""
     guessable = "too easy to guess, so it is not redacted: choose a longer random value"
+    short = f"shorter than {MIN_SECRET_LENGTH} characters, so it is not redacted: choose a longer random value"
     split = f"not redacted if an agent streams it in pieces: {SPLIT_ADVICE}"
-    weak = {**dict.fromkeys(settings.split_secrets, split), **dict.fromkeys(settings.guessable_secrets, guessable)}
+    weak = {
+        **dict.fromkeys(settings.split_secrets, split),
+        **dict.fromkeys(settings.guessable_secrets, guessable),
+        **dict.fromkeys(settings.short_secrets, short),
+    }
     return [Finding(f"secret {name}", False, detail, is_optional=True) for name, detail in sorted(weak.items())]
 
 

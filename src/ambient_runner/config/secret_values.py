@@ -69,6 +69,7 @@ def with_secrets(settings: Settings, environ: Mapping[str, str], names: tuple[st
         settings,
         secrets=tuple(secrets),
         guessable_secrets=tuple(guessable),
+        short_secrets=tuple(sorted(_short_variables(environ))),
         split_secrets=tuple(sorted(_split_variables(environ, names))),
     )
 
@@ -90,6 +91,11 @@ def _guessable_variables(environ: Mapping[str, str], names: Collection[str]) -> 
         is_named = is_secret_name(name) and name not in names and not _is_path(value)
         if is_named and len(value) >= MIN_SECRET_LENGTH and is_guessable(value):
             yield name
+
+
+def _short_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the variables that are secret by name, and whose values are too short to be searched for."""
+    return (name for name, value in environ.items() if is_secret_name(name) and 0 < len(value) < MIN_SECRET_LENGTH)
 
 
 def _is_secret_variable(name: str, value: str, names: Collection[str]) -> bool:

@@ -177,6 +177,8 @@ class Settings:
     """Shapes of credentials that are redacted although their values are not known."""
     guessable_secrets: tuple[str, ...] = ()
     """Names of variables that are not redacted, because their values are guessable."""
+    short_secrets: tuple[str, ...] = ()
+    """Names of secret variables that are not redacted, because their values are too short."""
     split_secrets: tuple[str, ...] = ()
     """Names of variables that are redacted as a whole, but not if their words come in several deltas."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
@@ -12,7 +13,7 @@ from starlette.routing import Match
 
 from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import ForwardsPlatformRequests
-from ambient_runner.config import SPLIT_ADVICE, Settings, read_settings
+from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, Settings, read_settings
 from ambient_runner.errors import ConfigError
 from ambient_runner.projections.redaction import Secrets
 from ambient_runner.server.audiences import Audiences
@@ -177,16 +178,28 @@ def _create_hosts(
 def _log_weak_secrets(settings: Settings) -> None:
     """Warn about secret variables that redaction cannot protect, or not in every stream."""
     if settings.guessable_secrets:
-        logger.warning(
+        _warn_once(
             "Not redacted, because their values are too easy to guess: %s. Choose longer random values.",
             ", ".join(settings.guessable_secrets),
         )
+    if settings.short_secrets:
+        _warn_once(
+            "Not redacted, because their values are shorter than %d characters: %s. Choose longer random values.",
+            MIN_SECRET_LENGTH,
+            ", ".join(settings.short_secrets),
+        )
     if settings.split_secrets:
-        logger.warning(
+        _warn_once(
             "Redacted as a whole, but not if an agent streams them in pieces: %s. For each, %s.",
             ", ".join(settings.split_secrets),
             SPLIT_ADVICE,
         )
+
+
+@cache
+def _warn_once(text: str, *args: str | int) -> None:
+    """Log a warning once in this process: an app may add endpoints for several agents, and the environment is the same."""
+    logger.warning(text, *args)
 
 
 def _check_prefix(prefix: str) -> str:
