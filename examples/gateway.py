@@ -5,19 +5,20 @@ Start an agent server with `ambient serve demo --port 9000 --store memory://`, t
 `uvicorn gateway:create --factory`. Without an app: `ambient serve front=http://127.0.0.1:9000/`.
 """
 
+from anyio import to_thread
 from fastapi import FastAPI
 
 from ambient_runner import Run, Settings, add_ambient_endpoints
 from ambient_runner.bridges.remote import RemoteBridge, RemoteTimeouts
 
 
-def forward_authorization(run: Run) -> dict[str, str]:
+async def forward_authorization(run: Run) -> dict[str, str]:
     """Return the user's own Authorization header for the agent server. The setting `pass_headers` must list `authorization`."""
     token = run.headers.get("authorization")
     if not token:
         return {}
-    # Redacts the token from everything that is stored, logged or sent to clients.
-    run.secrets.add([token, token.partition(" ")[2]])
+    # Redacts the token from everything that is stored, logged or sent to clients. In a thread: a client chooses how long it is.
+    await to_thread.run_sync(run.secrets.add, [token, token.partition(" ")[2]])
     return {"Authorization": token}
 
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
+
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.toolkit.tools import declare_mcp_tool
 from ambient_runner.config import git_environment
@@ -161,7 +163,7 @@ class Platform:
     async def grants_for_request(self, scope: RequestScope, tokens: Mapping[str, str]) -> RequestGrants:
         """Return the credentials of a request that is not a run: those of its actor and its own tokens. Raises: CredentialsError."""
         secrets = self.secrets.for_thread(scope.thread)
-        register_secrets(secrets, tokens)
+        await to_thread.run_sync(register_secrets, secrets, tokens)  # A client chooses them.
         granted = await fetch_credentials(self._credentials, scope, secrets, self._recent_grants)
         environment = {**granted, **tokens}
         return RequestGrants(environment=environment, redactor=Redactor(secrets))

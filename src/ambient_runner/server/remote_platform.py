@@ -6,6 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
 from starlette.exceptions import HTTPException
 
 from ambient_runner.bridges.agent_host import AgentHost
@@ -88,7 +89,7 @@ async def forward_to_agent(
         return None
     tokens = git_token_headers(request)
     run = run_of_request(runtime, host.name, request, scope)
-    run.secrets.add(list(tokens.values()))
+    await to_thread.run_sync(run.secrets.add, list(tokens.values()))  # A client chooses them.
     query = {name: value for name, value in request.query_params.items() if name not in _OWN_PARAMETERS}
     sent = None if body is None else {name: value for name, value in body.items() if name not in THREAD_MEMBERS}
     response = await host.forwarder.forward_platform_request(

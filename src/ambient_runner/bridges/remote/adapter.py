@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
+from anyio import to_thread
 from msgspec.structs import replace
 
 from ambient_runner.bridges.remote import errors
@@ -205,7 +206,7 @@ async def build_headers(configured: Headers, run: Run | None) -> dict[str, str]:
             )
         headers = check_headers(await call_hook(configured, run))
     if run is not None:
-        run.secrets.add(secret_values(headers))
+        await to_thread.run_sync(run.secrets.add, secret_values(headers))  # They may be the client's.
     return {**_run_headers(run), ON_DISCONNECT_HEADER: "stop", AUDIENCE_HEADER: "open", **headers}
 
 

@@ -1,7 +1,7 @@
 """The forms in which a value appears in text: escaped by JSON encoders, `repr`, JSON pointers and URLs; as base64 and as hex.
 
 Encoders differ in what they escape, so each form has variants. Most values consist of letters and digits, and nearly all their variants are
-the value itself.
+the value itself. Of a value of symbols they all differ, and escapes multiply its length: the longer it is, the fewer variants it has.
 """
 
 from __future__ import annotations
@@ -9,54 +9,108 @@ from __future__ import annotations
 import base64
 import json
 import re
+from enum import IntEnum
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["base64_within", "chars_before", "encoded_forms"]
+__all__ = ["Variants", "base64_within", "chars_before", "encoded_forms"]
 
 _JSON_DEPTH = 4
 """Times a value may be escaped: JSON inside JSON inside JSON, in the arguments of a tool call."""
+_FEW_JSON_FORMS = 2
+"""Forms of a value in JSON, with slashes escaped or not, up to which they are nested in each other however long they are."""
 _URL_UNESCAPED = ("", "/", "!'()*", "!'()*/;,?:@&=+$#")
 """Characters that URL encoders leave besides letters, digits and `_.-~`: Python's, with paths, and the two of JavaScript."""
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
-def encoded_forms(value: str, *, is_file: bool = False) -> set[str]:
-    """Return the value in every form in which it is searched for, itself included. A whole file is only escaped once."""
+class Variants(IntEnum):
+    """The number of forms of a value."""
+
+    ONE = 1
+    """Each encoding as Python writes it, once."""
+    FEW = 2
+    """Each encoder, and JSON inside JSON of the same encoder if the encoders differ."""
+    ALL = 3
+    """Encoders inside others too."""
+
+
+def encoded_forms(value: str, variants: Variants = Variants.ALL) -> set[str]:
+    """Return the value in every form in which it is searched for, itself included."""
     data = value.encode("utf-8", "surrogatepass")
     others = {
         _escape_pointer(value),
-        *_url_forms(value, _URL_UNESCAPED[:1] if is_file else _URL_UNESCAPED),
+        *_url_forms(value, _URL_UNESCAPED[:1] if variants is Variants.ONE else _URL_UNESCAPED),
         *_base64_forms(data),
     }
-    nested = {value, *_repr_forms(value)}
-    found = set(nested)
-    for _ in range(1 if is_file else _JSON_DEPTH):
-        nested = {escaped for form in nested for escaped in _json_forms(form)} - found
-        found |= nested
-    return (
-        found
-        | others
-        | {escaped for form in others for escaped in _json_forms(form)}
-        | {data.hex(), data.hex().upper()}
-    )
+    reprs = _repr_forms(value)
+    encoders = _JSON_ENCODERS if variants is Variants.ALL else _JSON_ENCODERS[:1]
+    return {
+        value,
+        *reprs,
+        *others,
+        *_nested_json_forms(value, variants),
+        *(encode(form) for form in (*reprs, *others) for encode in encoders),
+        *(_escape_json(_escape_json(form)) for form in reprs if variants is not Variants.ONE),
+        data.hex(),
+        data.hex().upper(),
+    }
 
 
-def _json_forms(text: str) -> set[str]:
-    """Return the text as the JSON encoders of Python, JavaScript, PHP (slashes) and Go (angle brackets) escape it."""
-    plain = json.dumps(text, ensure_ascii=False)[1:-1]
-    forms = {plain, plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")}
-    if not plain.isascii():
-        forms |= {json.dumps(text)[1:-1], _escape_upper_hex(plain)}
-    return forms | {form.replace("/", "\\/") for form in forms}
+def _nested_json_forms(value: str, variants: Variants) -> set[str]:
+    """Return JSON inside JSON: of all variants, or if the encoders differ little, any inside any other, and our own around them."""
+    found = {encode(value) for encode in _JSON_ENCODERS}
+    if variants is Variants.ONE:
+        return found
+    if variants is Variants.FEW and len(found) > _FEW_JSON_FORMS:
+        return {form for encode in _JSON_ENCODERS for form in _repeat_encoding(value, encode, _JSON_DEPTH)}
+    nested = found
+    for _ in range(_JSON_DEPTH - 2):
+        nested = {encode(form) for form in nested for encode in _JSON_ENCODERS} - found
+        found = found | nested
+    return found | {_escape_json(form) for form in nested}
 
 
-def _escape_upper_hex(plain: str) -> str:
-    """Return escaped text with `\\u00E9` where Python writes `\\u00e9`."""
-    return "".join(char if char.isascii() else json.dumps(char)[1:-1].upper().replace("\\U", "\\u") for char in plain)
+def _repeat_encoding(text: str, encode: Callable[[str], str], times: int) -> Iterator[str]:
+    """Yield the text encoded once, twice and so on."""
+    for _ in range(times):
+        text = encode(text)
+        yield text
+
+
+def _escape_json(text: str) -> str:
+    """Return the text as JavaScript, and our own encoder, escape it in JSON."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _escape_json_ascii(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def _escape_json_html(text: str) -> str:
+    """Return the text as Go escapes it."""
+    return _escape_json(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _escape_json_upper(text: str) -> str:
+    """Return the text with `\\u00E9` where Python writes `\\u00e9`."""
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1].upper().replace("\\U", "\\u"), _escape_json(text))
+
+
+def _escape_slashes(encode: Callable[[str], str]) -> Callable[[str], str]:
+    """Return the encoder as PHP's, which escapes slashes."""
+    return lambda text: encode(text).replace("/", "\\/")
+
+
+_ENCODERS_WITH_SLASHES = (_escape_json, _escape_json_ascii, _escape_json_html, _escape_json_upper)
+_JSON_ENCODERS: Sequence[Callable[[str], str]] = (
+    *_ENCODERS_WITH_SLASHES,
+    *map(_escape_slashes, _ENCODERS_WITH_SLASHES),
+)
 
 
 def _repr_forms(text: str) -> set[str]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ahocorasick_rs import AhoCorasick
+from ahocorasick_rs import AhoCorasick, Implementation
 
 from ambient_runner.config import TOKEN_RUN, consists_of_words, estimate_bits, is_guessable
 from ambient_runner.projections.redaction.credential_parts import is_ordinary_setting, secret_parts
-from ambient_runner.projections.redaction.encodings import encoded_forms
+from ambient_runner.projections.redaction.encodings import Variants, encoded_forms
 from ambient_runner.projections.redaction.spans import REDACTED
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ MAX_NEEDLE_LENGTH = 64
 """Characters of a needle, at most."""
 _PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
 """Characters of a piece of a long form, from one piece to the next, and the same in the encoded forms of a long value."""
-_LONG_VALUE, _FILE_LENGTH = 512, 8192
-"""Characters from which encoded forms of a value have fewer needles, and from which it is searched for only once escaped: it is a file."""
+_MAX_ALL_VARIANTS, _LONG_VALUE, _FILE_LENGTH = 96, 512, 4096
+"""Characters up to which a value has all variants of its forms; from which encoded forms have fewer needles; from which it is a file."""
+_MAX_PARTS, _MANY_PARTS = 16, 64
+"""Parts of a credential up to which they may have all variants, and from which they have one."""
 _MAX_CHECKED_RUN = 32
 """Characters of a run up to which it may be guessable."""
 _MAX_NESTED = 4
@@ -57,21 +59,37 @@ class OuterForms(NamedTuple):
 def build_needles(values: Iterable[str]) -> dict[str, list[Needle]]:
     """Return the needles of these credentials by their text."""
     found: dict[str, list[Needle]] = {}
-    parts = {part for value in values for part in secret_parts(value)}
-    for part in parts:
-        if part in REDACTED or estimate_bits(part) < _MIN_BITS:
+    for part, variants in _choose_variants(values).items():
+        if part in REDACTED or estimate_bits(part, enough=_MIN_BITS) < _MIN_BITS:
             continue
-        is_long = len(part) > _LONG_VALUE
-        for form in encoded_forms(part, is_file=len(part) > _FILE_LENGTH):
-            for needle in _split_form(form, _LONG_DISTANCE if is_long and form != part else 0):
+        distance = _LONG_DISTANCE if len(part) > _LONG_VALUE or variants is Variants.ONE else 0
+        for form in encoded_forms(part, variants):
+            for needle in _split_form(form, distance if form != part else 0):
                 found.setdefault(needle.text, []).append(needle)
     return found
+
+
+def _choose_variants(values: Iterable[str]) -> dict[str, Variants]:
+    """Return the parts of these credentials, each with the variants it is searched for in: the more characters and parts, the fewer."""
+    chosen: dict[str, Variants] = {}
+    for value in values:
+        parts = secret_parts(value)
+        for part in parts:
+            variants = _variants_of(len(part), len(parts))
+            chosen[part] = max(variants, chosen.get(part, variants))
+    return chosen
+
+
+def _variants_of(length: int, part_count: int) -> Variants:
+    if length > _FILE_LENGTH or part_count > _MANY_PARTS:
+        return Variants.ONE
+    return Variants.ALL if length <= _MAX_ALL_VARIANTS and part_count <= _MAX_PARTS else Variants.FEW
 
 
 def take_outer_forms(needles: dict[str, list[Needle]]) -> dict[str, list[OuterForms]]:
     """Remove the forms that contain many needles. Return them by the needle at which they are looked for."""
     texts = sorted((text for text in needles if _is_encodable(text)), key=len)
-    automaton = AhoCorasick(texts)
+    automaton = AhoCorasick(texts, store_patterns=False, implementation=Implementation.NoncontiguousNFA)
     found: dict[str, dict[int, set[str]]] = {}
     for text in texts:
         if any(needle.form != text for needle in needles[text]):
@@ -98,18 +116,21 @@ def _is_encodable(text: str) -> bool:
 
 def _split_form(form: str, distance: int) -> Iterator[Needle]:
     """Yield the needles of a form. Runs that begin less than `distance` after the last needle have none of their own."""
-    runs = [match for match in TOKEN_RUN.finditer(form) if not _is_ordinary(match[0], form)]
     if len(form) <= MAX_NEEDLE_LENGTH:
         yield Needle(form, form, 0)
-        runs = [match for match in runs if match[0] != form]
-    elif not runs:
-        yield Needle(form[:MAX_NEEDLE_LENGTH], form, 0)
-    next_start = 0
-    for run in runs:
+    next_start, has_run = 0, False
+    for run in TOKEN_RUN.finditer(form):
+        if run.end() <= next_start or _is_ordinary(run[0], form):
+            continue
+        has_run = True
+        if run[0] == form and len(form) <= MAX_NEEDLE_LENGTH:
+            return
         for start in range(max(run.start(), next_start), run.end(), distance or _PIECE_DISTANCE):
             if (first := _find_piece(form, start, run)) is not None:
                 next_start = first + distance
                 yield Needle(form[first : min(first + _PIECE_LENGTH, run.end())], form, first)
+    if not has_run and len(form) > MAX_NEEDLE_LENGTH:
+        yield Needle(form[:MAX_NEEDLE_LENGTH], form, 0)
 
 
 def _find_piece(form: str, start: int, run: re.Match[str]) -> int | None:
@@ -121,7 +142,7 @@ def _find_piece(form: str, start: int, run: re.Match[str]) -> int | None:
     for at in range(start, min(start + _PIECE_DISTANCE, run.end()), _PIECE_LENGTH):
         first = max(run.start(), min(at, run.end() - _PIECE_LENGTH))
         piece = form[first : first + _PIECE_LENGTH]
-        if estimate_bits(piece) < _MIN_BITS:
+        if estimate_bits(piece, enough=_MIN_BITS) < _MIN_BITS:
             continue
         if not consists_of_words(piece):
             return first

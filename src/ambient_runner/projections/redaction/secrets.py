@@ -39,19 +39,21 @@ class Secrets:
         self._on_add = on_add
         self._values = frozenset(values)
         self._shared = _search_for(self._values, tuple(patterns))
-        self._added = frozenset[str]()
+        self._added = set[str]()
         self.searches: tuple[SecretSearch, ...] = () if self._shared.is_empty else (self._shared,)
         """The searches to run. Another tuple after values were added."""
 
     def copy_for_run(self) -> Secrets:
         """Return a copy for one run. Values added to it are not searched for in other runs."""
-        return copy(self)
+        copied = copy(self)
+        copied._added = set(self._added)
+        return copied
 
     def without_patterns(self) -> Secrets:
         """Return a copy that searches for the known values only."""
-        known = copy(self)
+        known = self.copy_for_run()
         known._shared = _search_for(self._values)
-        known._set_searches()
+        known.searches = known._build_searches(frozenset(known._added))
         return known
 
     def add(self, values: Iterable[str]) -> None:
@@ -61,18 +63,27 @@ class Secrets:
         """
         fresh = frozenset(values) - self._values - self._added
         if fresh:
-            self._added |= fresh
+            self._added.update(fresh)  # At once, whichever thread this is.
             self._set_searches()
             self._on_add(fresh)
 
     def _set_searches(self) -> None:
-        large = [value for value in self._added if len(value) > _LARGE_VALUE]
+        """Search for the added values. Build the searches again if another thread has added more meanwhile."""
+        added = frozenset[str]()
+        while len(added) < len(self._added):
+            added = frozenset(self._added)
+            searches = self._build_searches(added)
+            if len(added) == len(self._added):
+                self.searches = searches
+
+    def _build_searches(self, added: frozenset[str]) -> tuple[SecretSearch, ...]:
+        large = [value for value in added if len(value) > _LARGE_VALUE]
         parts = (
             self._shared,
-            _search_for(self._added.difference(large)),
+            _search_for(added.difference(large)),
             *(_search_for(frozenset([value])) for value in large),
         )
-        self.searches = tuple(search for search in parts if not search.is_empty)
+        return tuple(search for search in parts if not search.is_empty)
 
     @property
     def is_empty(self) -> bool:
