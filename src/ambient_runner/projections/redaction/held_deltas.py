@@ -1,8 +1,9 @@
 """The deltas of one open message or call, of which the last ones are held back until no text that follows can make them part of a secret.
 
 What is held depends on the shape of the text alone, never on a secret: otherwise a client whose agent repeats its words could find a secret
-out character by character. A run of token characters at the end is held until it ends, up to a window of 4096 characters. A delta of one
-word is released whole; of a longer one, the part before its last run is released at once, and the run becomes part of the next delta.
+out character by character. A run of token characters at the end is held until it ends, up to a window: once it has 8192 characters, all
+but the last 4096 are released together, so that not every delta searches the whole window. A delta of one word is released whole; of a
+longer one, the part before its last run is released at once, and the run becomes part of the next delta.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["HELD_CHARS", "Delta", "HeldDeltas", "held_start"]
 
 HELD_CHARS = 4096
-"""Characters of one token run that are held, at most."""
+"""Characters of one token run that stay held when a longer one is released."""
+MAX_HELD_CHARS = 2 * HELD_CHARS
+"""Characters of one token run from which it is released: less often than every delta, because the window is searched each time."""
 _CONTEXT_CHARS = 256
 """Characters before the held text that patterns look at: the name of a header, the first line of a key."""
 
@@ -42,8 +45,9 @@ class _Covered(NamedTuple):
 
 
 def held_start(text: str) -> int:
-    """Return the position from which a text is held: the start of the token run at its end."""
-    return max(len(text.rstrip(TOKEN_CHARS)), len(text) - HELD_CHARS)
+    """Return the position from which a text is held: the start of the token run at its end, or the window of a long one."""
+    start = len(text.rstrip(TOKEN_CHARS))
+    return start if len(text) - start < MAX_HELD_CHARS else len(text) - HELD_CHARS
 
 
 class HeldDeltas(Generic[_D]):
@@ -55,6 +59,7 @@ class HeldDeltas(Generic[_D]):
         "_deltas",
         "_is_cut",
         "_open_pattern",
+        "_run_start",
         "_text",
         "is_plain",
         "replacement_count",
@@ -66,6 +71,8 @@ class HeldDeltas(Generic[_D]):
         """True if all that is held is the rest of a delta of which the beginning was released."""
         self._text = ""
         """The text of the held deltas."""
+        self._run_start = 0
+        """The position in it of the token run that is held."""
         self._context = ""
         """The last text before them."""
         self._covered = 0
@@ -78,17 +85,23 @@ class HeldDeltas(Generic[_D]):
 
     def feed(self, deltas: Sequence[_D], secrets: Secrets) -> list[_D]:
         """Add deltas. Return those that may be sent now, with secrets replaced."""
-        self._text += "".join([delta.delta for delta in deltas])
+        added = "".join([delta.delta for delta in deltas])
+        self._text += added
         if self._is_cut:
             self._is_cut, first = False, deltas[0]
             if self._deltas[0].metadata == first.metadata:
                 deltas = [replace(first, delta=self._deltas.pop().delta + first.delta), *deltas[1:]]
         self._deltas += deltas
-        return self._release(self._take_until(held_start(self._text)), secrets)
+        if len(self._text) - self._run_start < MAX_HELD_CHARS and not added.rstrip(TOKEN_CHARS):
+            return []  # The run goes on. Many small deltas would look at all of it each time.
+        cut, length = held_start(self._text), len(self._text)
+        released = self._release(self._take_until(cut), secrets)
+        self._run_start = cut - (length - len(self._text))
+        return released
 
     def flush(self, secrets: Secrets) -> list[_D]:
         """Return all held deltas: the message has ended."""
-        deltas, self._deltas, self._is_cut = self._deltas, [], False
+        deltas, self._deltas, self._is_cut, self._run_start = self._deltas, [], False, 0
         return self._release(deltas, secrets)
 
     def drop_unfinished(self) -> None:
