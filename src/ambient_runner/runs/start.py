@@ -109,6 +109,8 @@ def prepare_first_entries(start: AcceptedRun, view: ThreadView, announce: Announ
     if run.is_state_sent:
         first.append(StateSnapshot(snapshot=run.input.state))
     legal = [repaired for event in first for repaired in repairer.feed(event)]
+    for event in legal:
+        _encode_whole(event)  # Before the search, which takes long for an input that is refused anyway.
     with RedactionGuard():
         facts = _initial_facts(start.request, run, accepted, redactor)
         lines = [_encode_whole(clean) for event in legal for clean in redactor.feed(event)]
