@@ -34,6 +34,7 @@ _SECRET_SUFFIXES = (
     *("APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY", "AUTHKEY", "ACCOUNTKEY", "MASTERKEY", "SIGNINGKEY"),
 )
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_PATH, _PATH_WORD = re.compile(r"(?:~|\.{1,2})?(?:/[A-Za-z0-9._@-]+)+"), re.compile("[a-z]{3,}")
 _WORKING_DIRECTORIES = frozenset({"PWD", "OLDPWD"})
 _CREDENTIAL_NAME = re.compile(r"auth|cookie|credential|key$|password|secret|token", re.IGNORECASE)
 
@@ -104,7 +105,9 @@ def _is_secret_variable(name: str, value: str, names: Collection[str]) -> bool:
 
 def _is_path(value: str) -> bool:
     """Return True for the path of a file, as in `SSL_KEY`: a file is read, and its name is no secret."""
-    return value.startswith(("/", "./", "../", "~/")) and all(map(is_guessable, re.split("[/.]", value)))
+    if not _PATH.fullmatch(value) or not all(map(is_guessable, re.split("[/.]", value))):
+        return False
+    return sum(map(len, _PATH_WORD.findall(value))) >= len(value) / 2  # Not a random value that has slashes by chance.
 
 
 def _split_variables(environ: Mapping[str, str], names: Collection[str]) -> Iterator[str]:

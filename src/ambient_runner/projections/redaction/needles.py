@@ -27,7 +27,7 @@ MAX_NEEDLE_LENGTH = 64
 """Characters of a needle, at most."""
 _PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
 """Characters of a piece of a long form, from one piece to the next, and the same in the encoded forms of a long value."""
-_MAX_ALL_VARIANTS, _LONG_VALUE, _FILE_LENGTH = 96, 512, 4096
+_MAX_ALL_VARIANTS, _LONG_VALUE, _FILE_LENGTH = 3072, 512, 4096
 """Characters up to which a value has all variants of its forms; from which encoded forms have fewer needles; from which it is a file."""
 _MAX_PARTS, _MANY_PARTS = 16, 64
 """Parts of a credential up to which they may have all variants, and from which they have one."""
