@@ -72,9 +72,12 @@ def test_other_variables_are_no_secrets(name: str) -> None:
     "path", ["/etc/ssl/private/server.key", "~/.config/gcloud/credentials.json", "./secrets/api.pem"]
 )
 def test_the_path_of_a_file_is_no_secret(path: str) -> None:
-    assert read_settings(environ={"SSL_KEY": path, "API_KEY": f"/{STRONG}/{STRONG}"}).secrets == (
-        f"/{STRONG}/{STRONG}",
-    )
+    assert read_settings(environ={"SSL_KEY": path, "API_KEY": STRONG}).secrets == (STRONG,)
+
+
+@pytest.mark.parametrize("value", [f"/{STRONG}/{STRONG}", "/s5WRh*.Z", "/aB3/dE5/gH7/jK9/mN1", "~/x8/Kq2m/Vz"])
+def test_a_random_value_with_slashes_is_no_path(value: str) -> None:
+    assert read_settings(environ={"API_KEY": value}).secrets == (value,)
 
 
 def test_the_password_of_a_url_in_any_variable_is_a_secret() -> None:

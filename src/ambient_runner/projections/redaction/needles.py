@@ -29,6 +29,8 @@ _PIECE_LENGTH, _PIECE_DISTANCE, _LONG_DISTANCE = 32, 256, 1024
 """Characters of a piece of a long form, from one piece to the next, and the same in the encoded forms of a long value."""
 _MAX_ALL_VARIANTS, _LONG_VALUE, _FILE_LENGTH = 3072, 512, 4096
 """Characters up to which a value has all variants of its forms; from which encoded forms have fewer needles; from which it is a file."""
+_MAX_OF_SYMBOLS = 96
+"""Characters up to which a value has all variants although it consists of symbols: escapes multiply its length."""
 _MAX_PARTS, _MANY_PARTS = 16, 64
 """Parts of a credential up to which they may have all variants, and from which they have one."""
 _MAX_CHECKED_RUN = 32
@@ -75,15 +77,20 @@ def _choose_variants(values: Iterable[str]) -> dict[str, Variants]:
     for value in values:
         parts = secret_parts(value)
         for part in parts:
-            variants = _variants_of(len(part), len(parts))
+            variants = _variants_of(part, len(parts))
             chosen[part] = max(variants, chosen.get(part, variants))
     return chosen
 
 
-def _variants_of(length: int, part_count: int) -> Variants:
-    if length > _FILE_LENGTH or part_count > _MANY_PARTS:
+def _variants_of(part: str, part_count: int) -> Variants:
+    if len(part) > _FILE_LENGTH or part_count > _MANY_PARTS:
         return Variants.ONE
-    return Variants.ALL if length <= _MAX_ALL_VARIANTS and part_count <= _MAX_PARTS else Variants.FEW
+    longest = _MAX_OF_SYMBOLS if _consists_of_symbols(part) else _MAX_ALL_VARIANTS
+    return Variants.ALL if len(part) <= longest and part_count <= _MAX_PARTS else Variants.FEW
+
+
+def _consists_of_symbols(text: str) -> bool:
+    return 2 * sum(char.isascii() and char.isalnum() for char in text) < len(text)
 
 
 def take_outer_forms(needles: dict[str, list[Needle]]) -> dict[str, list[OuterForms]]:
