@@ -11,6 +11,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from ambient_runner.config.private_patterns import private_key_pattern
 from ambient_runner.config.secret_patterns import SecretPattern
 
 if TYPE_CHECKING:
@@ -44,12 +45,6 @@ def _token(name: str, prefixes: tuple[str, ...], rest: str, body: str = _fill(40
     )
 
 
-_PEM_BREAK = r"(?:\s|\\+[nr]|%0[AaDd])"
-_PEM_TEXT = r"[A-Za-z0-9+/=%]"
-_PEM_HEADER = rf"{_PEM_BREAK}*+(?:Proc-Type|DEK-Info): ?[A-Za-z0-9,-]++"
-_PEM_LINE = rf"(?:{_PEM_HEADER}|{_PEM_BREAK}*+{_PEM_TEXT}{{16,}}+)"
-_PEM_END = rf"(?:{_PEM_BREAK}*+{_PEM_TEXT}{{1,15}}+)?+{_PEM_BREAK}*+"
-_SPACE = r"(?:[ +]|%20)"
 _QUOTE = r"(?:\\*+[\"'])?+"
 
 SECRET_PATTERNS: tuple[SecretPattern, ...] = (
@@ -204,17 +199,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         examples=(f"https://hooks.slack.com/services/T{_fill(8)}/B{_fill(8)}/{_fill(24)}",),
         counterexamples=("https://hooks.slack.com/services/T000/B000/XXX",),
     ),
-    SecretPattern(
-        name="private_key",
-        literals=("-----BEGIN",),
-        shape=re.compile(
-            rf"-----BEGIN{_SPACE}(?:[A-Z0-9]{{1,16}}+{_SPACE}){{0,3}}?PRIVATE{_SPACE}KEY(?:{_SPACE}BLOCK)?-----(?P<secret>(?:{_PEM_LINE}++{_PEM_END})?+)"
-        ),
-        rest=re.compile(rf"{_PEM_TEXT}*+{_PEM_LINE}*+{_PEM_END}"),
-        has_fixed_start=False,
-        examples=(f"-----BEGIN RSA PRIVATE KEY-----\n{_fill(64)}\n{_fill(20)}\n-----END RSA PRIVATE KEY-----",),
-        counterexamples=(f"-----BEGIN CERTIFICATE-----\n{_fill(64)}\n-----END CERTIFICATE-----",),
-    ),
+    private_key_pattern(_fill(64), _fill(20)),
     SecretPattern(
         name="url_password",
         literals=("://", ":\\"),

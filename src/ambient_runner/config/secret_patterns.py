@@ -32,6 +32,9 @@ _MAX_CHECKED_MATCHES = 1024
 _DENSE_CHARS = 8
 """Characters per literal below which a text is searched from end to end, and not at each literal: that costs less."""
 _REST_OF_RUN = r"[A-Za-z0-9._~+/=%-]*+"
+_INSIDE_RUN = re.compile(r"(?<=[A-Za-z0-9+/=%])[A-Za-z0-9+/=%]")
+_MAX_LINE_CHARS = 256
+"""Characters of a line before the text that continues it, at most."""
 
 
 class PatternMatch(NamedTuple):
@@ -45,14 +48,20 @@ class PatternMatch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretPattern:
-    """The shape of one kind of credential. The group `secret` is the secret part; without it, the whole match is."""
+    """The shape of one kind of credential. The group `secret` is the secret part; without it, the whole match is.
+
+    The group `checked` is the part of the secret that decides whether it is a placeholder; without it, the whole secret does.
+    """
 
     name: str
     literals: tuple[str, ...]
     """Every match has one of these where the shape begins. Without literals, every text is searched for the shape itself."""
     shape: re.Pattern[str] = field(compare=False)
     rest: re.Pattern[str] = field(default=re.compile(_REST_OF_RUN), compare=False)
-    """Continues an open match in text that follows."""
+    """Continues an open match in text that follows. What it matches after its groups is not decided, and not secret so far."""
+    is_in_lines: bool = False
+    """True for a secret of several lines. It continues from the start of the line that an open match ends in; inside base64 and hex, all
+    lines that follow belong to it."""
     decided_within: int = 160
     """Characters after which it is certain that no match begins at a literal."""
     may_be_guessable: bool = False
@@ -60,7 +69,7 @@ class SecretPattern:
     is_random: bool = False
     """True if what follows the literal is random: words are a name in code that happens to begin with it."""
     has_fixed_start: bool = True
-    """True if the secret begins with the literal: then it is also found inside base64 and hex."""
+    """True if the literal begins the credential: then it is also found inside base64 and hex."""
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
 
@@ -74,6 +83,21 @@ class SecretPattern:
         """Yield the matches of a text from `start` on, in order."""
         return self._select_secrets(self.shape.finditer(text, start))
 
+    def match_rest(self, text: str, start: int) -> tuple[int, bool]:
+        """Return where the secret ends that was open at `start`, and True if it may continue in text that follows."""
+        found = self.rest.match(text, self._line_start(text, start) if self.is_in_lines else start)
+        if found is None:
+            return start, False
+        stop = found.end(found.lastgroup) if found.lastgroup else start if self.rest.groups else found.end()
+        return max(start, stop), found.end() == len(text)
+
+    @staticmethod
+    def _line_start(text: str, start: int) -> int:
+        """Return where the line begins that `start` is in; `start` itself if that is inside a run, or far from the beginning."""
+        if _INSIDE_RUN.match(text, start):
+            return start
+        return text.rfind("\n", max(0, start - _MAX_LINE_CHARS), start) + 1 or start
+
     def _match_each(self, text: str, literal_starts: Sequence[int]) -> Iterator[re.Match[str]]:
         stop = 0
         match = self.shape.match
@@ -85,13 +109,14 @@ class SecretPattern:
     def _select_secrets(self, matches: Iterable[re.Match[str]]) -> Iterator[PatternMatch]:
         """Yield the matches of one text that are secret."""
         group = "secret" if "secret" in self.shape.groupindex else 0
+        checked = "checked" if "checked" in self.shape.groupindex else group
         is_public: dict[str, bool] = {}
         for found in matches:
             start, stop = found.span(group)
             if start == stop:
                 continue
             if not self.may_be_guessable and len(is_public) < _MAX_CHECKED_MATCHES:
-                secret = found.string[start:stop]
+                secret = found[checked]
                 if secret not in is_public:
                     is_public[secret] = _is_public(secret) or self._is_name(secret)
                 if is_public[secret]:

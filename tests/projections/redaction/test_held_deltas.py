@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import random
+import re
 import string
 import sys
 from collections import Counter
@@ -130,13 +132,54 @@ def test_a_token_longer_than_the_window_is_replaced_to_its_end(size: int) -> Non
     assert "".join(streamed(Redactor([]), *split(f"token {JWT} ok", size))) == f"token {REDACTED} ok"
 
 
-@pytest.mark.parametrize("line_break", ["\n", "\\n", "\\\\n"])
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\\n", "\\\\n"])
 @pytest.mark.parametrize("size", [1, 13, 200, 10_000])
 def test_the_lines_of_a_private_key_are_replaced_however_they_come(size: int, line_break: str) -> None:
     begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
     text = f"here: {line_break.join([begin, *PEM_LINES, 'aB3==', end])} - done"
     out = "".join(streamed(Redactor([]), *split(text, size)))
-    assert out.replace(f"{begin}{line_break}", begin) == f"here: {begin}{REDACTED}{end} - done"
+    assert out.replace(f"{begin}{line_break}", begin) == f"here: {begin}{REDACTED}{line_break}{end} - done"
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 30, 10_000])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "{:6}\t",
+        "{:6}→",
+        "certs/server.key:{}:",
+        "-",
+        "+",
+        "> ",
+        "a1b2c3d4 (Ann 2026-01-01 10:00:00 +0000 {}) ",
+        "web-1  | ",
+    ],
+)
+def test_the_lines_of_a_private_key_are_replaced_behind_any_prefix(size: int, prefix: str) -> None:
+    lines = ["-----BEGIN PRIVATE KEY-----", *PEM_LINES, PEM_LINES[0][:20], "-----END PRIVATE KEY-----"]
+    text = "\n".join(prefix.format(number) + line for number, line in enumerate(lines, 1))
+    out = "".join(streamed(Redactor([]), *split(f"{text}\nThat is the internationalization.", size)))
+    assert [line for line in (*PEM_LINES, PEM_LINES[0][:20]) if line[:8] in out or line[-8:] in out] == []
+    assert out.endswith("-----END PRIVATE KEY-----\nThat is the internationalization.")
+
+
+@pytest.mark.parametrize("size", [1, 4, 6, 12, 40, 10_000])
+@pytest.mark.parametrize("prose", ["\n\nThese are the first two\nlines of the key", "\nThese two and no more\nDone\n"])
+def test_text_after_a_private_key_without_an_end_stays_however_it_comes(size: int, prose: str) -> None:
+    begin = "-----BEGIN PRIVATE KEY-----"
+    text = "\n".join([begin, *PEM_LINES[:2]]) + prose
+    out = "".join(streamed(Redactor([]), *split(text, size)))
+    assert out.replace(f"{begin}\n", begin) == f"{begin}{REDACTED}{prose[1:]}"
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 100_000])
+@pytest.mark.parametrize("columns", [76, 100_000])
+def test_a_private_key_in_base64_is_replaced_to_its_end(size: int, columns: int) -> None:
+    key = "\n".join(["-----BEGIN PRIVATE KEY-----", *PEM_LINES, *PEM_LINES, *PEM_LINES, "-----END PRIVATE KEY-----\n"])
+    encoded = base64.b64encode(key.encode()).decode()
+    lines = "\n    ".join(split(encoded, columns))
+    out = "".join(streamed(Redactor([]), *split(f"  tls.key: {lines}\n  name: tls", size)))
+    assert re.sub(r"\s", "", out) == f"tls.key:{encoded[:36]}{REDACTED}name:tls"
 
 
 def test_text_about_private_keys_stays() -> None:

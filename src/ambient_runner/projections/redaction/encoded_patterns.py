@@ -27,6 +27,7 @@ _WINDOW_GROWTH = 8
 """Factor by which more is decoded of a credential that is longer than what decides that it is one."""
 _MIN_CREDENTIAL_BYTES = 18
 """Bytes of the shortest credential of a pattern, less those at its ends that base64 splits."""
+_REST_OF_RUN = re.compile("[A-Za-z0-9+/_=-]*+")
 _BETWEEN_RUNS = b"\0"
 """A byte that no credential contains."""
 
@@ -163,10 +164,22 @@ class _AlignedText(NamedTuple):
             shift, is_open = run.first_byte - run_start, stop == run_start + len(run.data)
             if start + shift < reached:
                 continue
+            if pattern.is_in_lines:
+                whole = self._span_of_lines(pattern, start + shift)
+                reached = (whole.stop - self.offset) // self.encoding.group_chars * self.encoding.group_bytes
+                yield whole
+                continue
             reached = stop + shift
             if is_open and run.is_cut:
                 run, reached, is_open = self._match_longer(pattern, start + shift, reached)
             yield self._span_of(start + shift, reached, pattern if is_open and run.stop == len(self.text) else None)
+
+    def _span_of_lines(self, pattern: SecretPattern, first_byte: int) -> Span:
+        """Return the rest of the run from a byte on, and the lines that continue it: nothing of them is decoded."""
+        start = self._span_of(first_byte, first_byte, None).start
+        run = _REST_OF_RUN.match(self.text, start)
+        stop, is_open = pattern.match_rest(self.text, run.end() if run else start)
+        return Span(start, stop, pattern if is_open or stop == len(self.text) else None)
 
     def _match_longer(self, pattern: SecretPattern, start: int, stop: int) -> tuple[_Run, int, bool]:
         """Decode more of the run until it contains the whole credential. Return it, and the end of the credential."""

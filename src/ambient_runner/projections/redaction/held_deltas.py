@@ -163,15 +163,17 @@ class HeldDeltas(Generic[_D]):
             pattern = span.open_pattern or pattern
         reach = covered[-1].stop if covered else 0
         self._covered = max(0, reach - stop)
-        self._open_pattern = pattern if reach == len(text) else None
+        self._open_pattern = pattern
         return covered
 
     def _continue_secret(self, text: str) -> tuple[int, SecretPattern | None]:
         """Return how much of the text continues the secret that was sent before, and its pattern if it may go on."""
         pattern = self._open_pattern
-        rest = pattern.rest.match(text) if pattern else None
-        reach = rest.end() if rest else 0
-        return max(self._covered, reach), pattern if reach == len(text) else None
+        if pattern is None:
+            return self._covered, None
+        before = len(self._context)
+        stop, is_open = pattern.match_rest(self._context + text, before)
+        return max(self._covered, stop - before), pattern if is_open else None
 
     def _find_spans(self, text: str, secrets: Secrets) -> Iterator[Span]:
         before = len(self._context)
