@@ -228,7 +228,8 @@ def _plant_pattern(rng: Random) -> Planted:
 
 def _forms_of(pattern: SecretPattern) -> tuple[str, ...]:
     if pattern.has_fixed_start:
-        return ("plain", "json", "json2", "json3", "url", "base64", "base64url", "hex")
+        escaped = () if pattern.is_in_lines else ("url",)
+        return ("plain", "json", "json2", "json3", *escaped, "base64", "base64url", "hex")
     return ("plain", "json", "json2", "json3", *(["url"] if pattern.name in _URL_ENCODED else []))
 
 

@@ -179,7 +179,7 @@ def test_a_private_key_in_base64_is_replaced_to_its_end(size: int, columns: int)
     encoded = base64.b64encode(key.encode()).decode()
     lines = "\n    ".join(split(encoded, columns))
     out = "".join(streamed(Redactor([]), *split(f"  tls.key: {lines}\n  name: tls", size)))
-    assert re.sub(r"\s", "", out) == f"tls.key:{encoded[:36]}{REDACTED}name:tls"
+    assert re.sub(r"\s", "", out) == f"tls.key:{REDACTED}name:tls"
 
 
 def test_text_about_private_keys_stays() -> None:

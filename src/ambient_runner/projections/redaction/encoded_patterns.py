@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import string
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from itertools import accumulate, chain, pairwise
@@ -28,6 +29,9 @@ _WINDOW_GROWTH = 8
 _MIN_CREDENTIAL_BYTES = 18
 """Bytes of the shortest credential of a pattern, less those at its ends that base64 splits."""
 _REST_OF_RUN = re.compile("[A-Za-z0-9+/_=-]*+")
+_RUN_CHARS = string.ascii_letters + string.digits + "+/_-"
+_MAX_CHARS_BEFORE = 512
+"""Characters of a run before the secret in it that are replaced too: the first line of a key."""
 _BETWEEN_RUNS = b"\0"
 """A byte that no credential contains."""
 
@@ -175,10 +179,12 @@ class _AlignedText(NamedTuple):
             yield self._span_of(start + shift, reached, pattern if is_open and run.stop == len(self.text) else None)
 
     def _span_of_lines(self, pattern: SecretPattern, first_byte: int) -> Span:
-        """Return the rest of the run from a byte on, and the lines that continue it: nothing of them is decoded."""
+        """Return the run that contains a byte, and the lines that continue it: nothing of them is decoded."""
         start = self._span_of(first_byte, first_byte, None).start
         run = _REST_OF_RUN.match(self.text, start)
         stop, is_open = pattern.match_rest(self.text, run.end() if run else start)
+        before = self.text[max(0, start - _MAX_CHARS_BEFORE) : start]
+        start -= len(before) - len(before.rstrip(_RUN_CHARS))
         return Span(start, stop, pattern if is_open or stop == len(self.text) else None)
 
     def _match_longer(self, pattern: SecretPattern, start: int, stop: int) -> tuple[_Run, int, bool]:
