@@ -46,6 +46,23 @@ def _token(name: str, prefixes: tuple[str, ...], rest: str, body: str = _fill(40
 
 
 _QUOTE = r"(?:\\*+[\"'])?+"
+_IS = rf"{_QUOTE}\s*+(?:[:=,]\s*+(?:{_QUOTE}(?i:value){_QUOTE}\s*+:\s*+)?+|[|>]\s*+)(?:b(?=\\*+[\"']))?+{_QUOTE}"
+"""What is between the name of a header and its value: in code, in JSON, in XML, in a table."""
+_TWO_DIGITS = r"(?=[A-Za-z_~+/=-]*+[0-9][A-Za-z_~+/=-]*+[0-9])"
+_VARIABLE = r"\$(?:[({]|(?:[A-Z_][A-Z0-9_]*+|[a-z_][a-z0-9_]*+|[A-Za-z_]++[0-9]?+)(?![A-Za-z0-9]))"
+_DATABASES = (
+    "postgres",
+    "postgresql",
+    "mysql",
+    "mariadb",
+    "mongodb",
+    "mongodb+srv",
+    "redis",
+    "rediss",
+    "amqp",
+    "amqps",
+)
+_DATABASE = "|".join(f"(?<={re.escape(name)})" for name in _DATABASES)
 
 SECRET_PATTERNS: tuple[SecretPattern, ...] = (
     _token(
@@ -172,14 +189,27 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
     ),
     SecretPattern(
         name="aws_secret_access_key",
-        literals=("secret_access_key", "SECRET_ACCESS_KEY", "secretAccessKey", "SecretAccessKey"),
+        literals=(
+            *("secret_access_key", "SECRET_ACCESS_KEY", "secretAccessKey", "SecretAccessKey"),
+            *("secret_key", "SECRET_KEY", "secretKey", "SecretKey"),
+        ),
         shape=re.compile(
-            r"(?:secret_access_key|SECRET_ACCESS_KEY|[sS]ecretAccessKey)"
-            rf"{_QUOTE}\s*+[:=]\s*+{_QUOTE}(?P<secret>[A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+])"
+            rf"(?:secret_(?:access_)?+key|SECRET_(?:ACCESS_)?+KEY|[sS]ecret(?:Access)?+Key){_IS}"
+            r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
         ),
         has_fixed_start=False,
-        examples=(f"aws_secret_access_key = {_fill(40)}", f'{{"SecretAccessKey": "{_fill(40)}"}}'),
-        counterexamples=("aws_secret_access_key = os.environ['AWS_SECRET_ACCESS_KEY']",),
+        examples=(
+            f"aws_secret_access_key = {_fill(40)}",
+            f'{{"SecretAccessKey": "{_fill(40)}"}}',
+            f"| SecretAccessKey | {_fill(40)} |",
+            f"<SecretAccessKey>{_fill(40)}</SecretAccessKey>",
+            f'secret_key = "{_fill(40)}"',
+        ),
+        counterexamples=(
+            "aws_secret_access_key = os.environ['AWS_SECRET_ACCESS_KEY']",
+            "secret_key = get_secret_key_from_the_environment_or_file()",
+            f"secret_key = {_fill(39)}",
+        ),
     ),
     SecretPattern(
         name="azure_storage",
@@ -204,17 +234,37 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         name="url_password",
         literals=("://", ":\\"),
         shape=re.compile(
-            r":(?:\\*+/){2}[^\s:/?#@\"'<>\\]{0,128}+:(?P<secret>(?!\$[A-Za-z_(])[!$-.0-;=A-\[\]-~@]{6,256})@(?=[A-Za-z0-9\[_.-])"
+            rf":(?:\\*+/){{2}}[^\s:/?#@\"'<>\\]{{0,128}}+:(?P<secret>(?!{_VARIABLE})[!$-.0-;=A-\[\]-~@]{{6,256}})@(?=[A-Za-z0-9\[_.-])"
         ),
         has_fixed_start=False,
         examples=(
             f"postgresql://app:{_fill(16)}@db.example:5432/app",
             f"https:\\/\\/a:{_fill(9)}%40{_fill(9)}@git.example\\/a.git",
+            f"https://a:${_fill(12)}@git.example/a.git",
         ),
         counterexamples=(
             "postgres://user:password@localhost/db",
             "https://example.com:8080/@scope/name",
             "redis://:${PASSWORD}@r",
+            "https://a:$PASSWORD_2@git.example",
+            "https://a:$gitPassword2@git.example",
+            "https://a:$git_password.x@git.example",
+        ),
+    ),
+    SecretPattern(
+        name="database_password",
+        literals=("://", ":\\"),
+        shape=re.compile(
+            rf"(?:{_DATABASE}):(?:\\*+/){{2}}[^\s:/?#@\"'<>\\]{{0,128}}+:(?P<secret>(?!{_VARIABLE}|[0-9]{{1,5}}+(?:\\*+/|[?#,]))"
+            r"(?:[!#-&(-9;=?-\[\]-~\u00a1-\u024f]|:(?!\\*+/\\*+/)|\\{1,16}+(?:/|u0[0-2][0-9A-Fa-f]{2})){6,256})@(?=[A-Za-z0-9\[_.-])"
+        ),
+        has_fixed_start=False,
+        examples=tuple(f"postgres://app:{_fill(6)}{char}{_fill(6)}@db.example/app" for char in "/#?é"),
+        counterexamples=(
+            "redis://cache:6379/0?from=a@b.example",
+            "postgres://db:5432#a@b.example",
+            "mongodb://one:27017,two:27017/?appName=@cluster",
+            "postgres://user:$DB_PASSWORD/x@localhost",
         ),
     ),
     SecretPattern(
@@ -231,15 +281,51 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         name="authorization_header",
         literals=("uthorization", "UTHORIZATION"),
         shape=re.compile(
-            rf"(?i:uthorization){_QUOTE}\s*+[:=,]\s*+{_QUOTE}(?i:bearer|basic|token|apikey|api-key)(?:\s|%20|\+)++"
-            r"(?P<secret>[A-Za-z0-9._~+/=%-]{12,}+)"
+            rf"(?i:uthorization){_IS}(?:(?i:bearer|basic|token|apikey|api-key|jwt|digest|negotiate)(?:\s|%20|\+)++"
+            rf"(?=[A-Za-z0-9._~+/=%-]{{12}})|(?={_TWO_DIGITS}[A-Za-z0-9_]{{20,}}+(?![A-Za-z0-9_./(\[-])))"
+            r"(?P<secret>[A-Za-z0-9._~+/=%-]++)"
         ),
         has_fixed_start=False,
-        examples=(f"Authorization: Bearer {_fill(24)}", f'{{"authorization": "Basic {_fill(24)}=="}}'),
+        examples=(
+            f"Authorization: Bearer {_fill(24)}",
+            f'{{"authorization": "Basic {_fill(24)}=="}}',
+            f"(b'authorization', b'Bearer {_fill(24)}')",
+            f'{{"name": "Authorization", "value": "Bearer {_fill(24)}"}}',
+            f"<Authorization>Bearer {_fill(24)}</Authorization>",
+            f"Authorization: JWT {_fill(24)}",
+            f"Authorization: Digest {_fill(24)}",
+            f"Authorization: {_fill(24)}",
+        ),
         counterexamples=(
             "Authorization: Bearer <token>",
             "authorization: Bearer $TOKEN",
             "Authorization: Basic authentication",
+            "authorization = read_authorization_header_v2_or_v3(request)",
+            "authorization: self.settings.authorization_2_of_3",
+            "Authorization: Digest username=alice",
+        ),
+    ),
+    SecretPattern(
+        name="key_header",
+        literals=(
+            *("-Api-Key", "-api-key", "-API-Key", "-API-KEY", "-Auth-Token", "-auth-token", "-AUTH-TOKEN"),
+            *("Private-Token", "private-token", "PRIVATE-TOKEN"),
+        ),
+        shape=re.compile(
+            rf"(?i:-api-key|-auth-token|private-token){_IS}(?P<secret>{_TWO_DIGITS}[A-Za-z0-9_~+/=-]{{16,}}+)(?![.(\[])"
+        ),
+        has_fixed_start=False,
+        examples=(
+            f"X-Api-Key: {_fill(24)}",
+            f'{{"name": "x-api-key", "value": "{_fill(24)}"}}',
+            f"-H 'PRIVATE-TOKEN: {_fill(24)}'",
+            f"(b'X-Auth-Token', b'{_fill(24)}')",
+        ),
+        counterexamples=(
+            "X-Api-Key: <your key>",
+            "'x-api-key': settings.api_key_v2_of_3",
+            "'x-api-key': get_api_key_v2_of_v3(request)",
+            "x-api-key: your-api-key-number-12",
         ),
     ),
 )
