@@ -171,6 +171,7 @@ def test_every_option_can_be_written_in_the_file() -> None:
         credentials_token="bearer-of-the-server",
         tracing=TracingSettings(langfuse=langfuse, content=False),
         secrets_strict=True,
+        short_secrets=("LANGFUSE_SECRET_KEY",),
         secret_patterns=(*SECRET_PATTERNS, compile_pattern("acme-[0-9]{8}")),
         secrets=(
             "bearer-of-the-server",
@@ -283,6 +284,7 @@ def test_every_option_can_be_written_in_the_environment() -> None:
         credentials_url="http://127.0.0.1:9/credentials",
         credentials_token="bearer",
         secrets_strict=True,
+        short_secrets=("AMBIENT_CREDENTIALS_TOKEN",),
         secret_patterns=(*SECRET_PATTERNS, *map(compile_pattern, ("acme-[0-9]{8}", "x[0-9]{9}"))),
         secrets=("abcdefgh",),
         tracing=TracingSettings(otlp=OtlpSettings(endpoint="http://collector:4318/v1/traces"), content=True),

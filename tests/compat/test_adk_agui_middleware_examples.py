@@ -49,7 +49,7 @@ async def test_input_pipeline() -> None:
         assert (await post(client, "/api/v1/agui"))[-1] == "RF waits for c1"
         answer = [{"id": "u2", "role": "user", "content": "blue"}]
         assert await post(client, "/api/v1/agui", messages=answer) == [
-            *("RS", 'CR c1 {"answer": "blue"}', "TS m1", "TC Blue it is.", "TE", "RF"),
+            *("RS", 'CR c1 {"answer": "blue"}', "TS m1", "TC Blue it ", "TC is.", "TE", "RF"),
         ]
     assert module.model.saw[1][-1] == ("user", ("result", "ask_user", {"answer": "blue"}))
     assert module.recorded[:2] == ["demo-app/ada/t", "RUN_STARTED"]
@@ -64,5 +64,5 @@ async def test_frontend_tools() -> None:
         result = [{"id": "r1", "role": "tool", "toolCallId": "h1", "content": '{"done": true}'}]
         second = await post(client, "/agui", messages=result, tools=tools)
     assert first[-4:] == ["CS h1 sayHello", 'CA h1 {"to":"Sam"}', "CE h1", "RF waits for h1"]
-    assert second[-4:] == ["TS m1 greeter", "TC Sam was greeted.", "TE", "RF"]
+    assert second[-5:] == ["TS m1 greeter", "TC Sam was ", "TC greeted.", "TE", "RF"]
     assert [name for name in module.greeter_model.requests[0].tools_dict if name.startswith("say")] == ["sayHello"]

@@ -68,14 +68,15 @@ async def test_resumable_app() -> None:
         result = [{"id": "r1", "role": "tool", "toolCallId": "c1", "content": '{"accepted": true}'}]
         second = await post(client, "/chat", messages=result, tools=tools)
     assert first[-4:] == ["CS c1 generate_task_steps", 'CA c1 {"steps":["a","b"]}', "CE c1", "RF waits for c1"]
-    assert second[-4:] == ["TS m1", "TC Both steps are done.", "TE", "RF"]
+    assert second[-5:] == ["TS m1", "TC Both steps are ", "TC done.", "TE", "RF"]
     assert module.model.saw[1][-1] == ("user", ("result", "generate_task_steps", {"accepted": True}))
 
 
 async def test_several_endpoints() -> None:
     async with client_of(load("several_endpoints").app) as client:
         for name in ("general", "technical", "creative"):
-            assert (await post(client, f"/agents/{name}", threadId=name))[-3:] == [f"TC The {name} answer.", "TE", "RF"]
+            answer = [f"TC The {name} ", "TC answer.", "TE", "RF"]
+            assert (await post(client, f"/agents/{name}", threadId=name))[-4:] == answer
 
 
 async def test_context_usage() -> None:
@@ -95,7 +96,7 @@ async def test_client_tools() -> None:
         result = [{"id": "r1", "role": "tool", "toolCallId": "c1", "content": "done"}]
         second = await post(client, "/qa", messages=result, tools=tools)
     assert first[-1] == "RF waits for c1"
-    assert second[-3:] == ["TC Sam was greeted.", "TE", "RF"]
+    assert second[-4:] == ["TC Sam was ", "TC greeted.", "TE", "RF"]
     assert [name for name in module.hello_model.requests[0].tools_dict if name.startswith("say")] == ["sayHello"]
 
 

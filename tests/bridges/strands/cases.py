@@ -123,7 +123,7 @@ EVERYWHERE = {
         turns={"main": [calls(text("Well:"), call("c2", "book", ROME), WEATHER)]}, build=_single(book, get_weather)
     ),
     "reasoning": Case(
-        turns={"main": [turn(thought("Hm", ", well", signature="s"), redacted(b"x"), text("Yes", "."))]},
+        turns={"main": [turn(thought("Hm", " well", signature="s"), redacted(b"x"), text("Yes", "."))]},
         build=_single(),
     ),
 }
