@@ -51,7 +51,7 @@ def test_a_variable_is_a_secret_by_its_name(name: str) -> None:
         *("PWD", "OLDPWD", "HOME", "MONKEY", "HOTKEY", "TOKENS", "KEYBOARD", "TOKENIZERS_PARALLELISM", "MAX_TOKENS"),
         *("PUBLIC_KEY", "STRIPE_PUBLISHABLE_KEY", "MONKEY_2", "TEST", "LIVE_1"),
         *(
-            "COMPASS",
+            "TRESPASS",
             "BYPASS",
             "SECRETARY",
             "SPAT",

@@ -52,10 +52,43 @@ _UNDECIDED = rf"(?:{_GAP}{{0,96}}+{_NEXT_LINE})?+"
 _AT_LINE_START = rf"(?<![\r\n]\n)(?<!\n\r\n)(?:{_SHORT_LINE})|{_after_prefix(_PADDED)}{_CHAR}{{1,15}}+"
 
 
-def private_key_pattern(run: str, rest: str) -> SecretPattern:
-    """Return the pattern. `run` and `rest` are lines of an example."""
+def _key_examples(run: str, rest: str) -> tuple[str, ...]:
+    """Return a key of these two lines as files, tools and code show it."""
     begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
     lines = (begin, run, rest, end)
+    return (
+        "\n".join(lines),
+        "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines, 1)),
+        "\n".join(f"{number:6}→{line}" for number, line in enumerate(lines, 1)),
+        "\n".join(f"certs/example/server.key:{number}:{line}" for number, line in enumerate(lines, 1)),
+        "\n".join(f"-{line}" for line in lines),
+        "\n".join(f"+{line}" for line in lines),
+        "\n".join(f"> {line}" for line in lines),
+        "\n".join(f"            {line}" for line in lines),
+        "\n".join(f"a1b2c3d4 (author 2026-01-01 10:00:00 +0000 {at}) {line}" for at, line in enumerate(lines)),
+        "\n".join(f"web-1  | {line}" for line in lines),
+        "\n".join(f"| {line} |" for line in lines),
+        " +\n".join(f'"{line}\\n"' for line in lines),
+        repr(list(lines)),
+        "<br>\n".join(lines),
+        " ".join(lines),
+        "\n".join((begin, "Proc-Type: 4,ENCRYPTED", f"DEK-Info: AES-128-CBC,{'0A1B' * 8}", "", run, rest, end)),
+        "\n".join(
+            (
+                "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+                "Version: GnuPG v2",
+                "Comment: https://gnupg.org",
+                "",
+                run,
+                rest,
+                "=aB3d",
+            )
+        ),
+    )
+
+
+def private_key_pattern(run: str, rest: str) -> SecretPattern:
+    """Return the pattern. `run` and `rest` are lines of an example."""
     return SecretPattern(
         name="private_key",
         literals=("-----BEGIN",),
@@ -69,35 +102,7 @@ def private_key_pattern(run: str, rest: str) -> SecretPattern:
         ),
         is_in_lines=True,
         decided_within=384,
-        examples=(
-            "\n".join(lines),
-            "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines, 1)),
-            "\n".join(f"{number:6}→{line}" for number, line in enumerate(lines, 1)),
-            "\n".join(f"certs/example/server.key:{number}:{line}" for number, line in enumerate(lines, 1)),
-            "\n".join(f"-{line}" for line in lines),
-            "\n".join(f"+{line}" for line in lines),
-            "\n".join(f"> {line}" for line in lines),
-            "\n".join(f"            {line}" for line in lines),
-            "\n".join(f"a1b2c3d4 (Ann Other 2026-01-01 10:00:00 +0000 {at}) {line}" for at, line in enumerate(lines)),
-            "\n".join(f"web-1  | {line}" for line in lines),
-            "\n".join(f"| {line} |" for line in lines),
-            " +\n".join(f'"{line}\\n"' for line in lines),
-            repr(list(lines)),
-            "<br>\n".join(lines),
-            " ".join(lines),
-            "\n".join((begin, "Proc-Type: 4,ENCRYPTED", f"DEK-Info: AES-128-CBC,{'0A1B' * 8}", "", run, rest, end)),
-            "\n".join(
-                (
-                    "-----BEGIN PGP PRIVATE KEY BLOCK-----",
-                    "Version: GnuPG v2",
-                    "Comment: https://gnupg.org",
-                    "",
-                    run,
-                    rest,
-                    "=aB3d",
-                )
-            ),
-        ),
+        examples=_key_examples(run, rest),
         counterexamples=(
             f"-----BEGIN CERTIFICATE-----\n{run}\n-----END CERTIFICATE-----",
             "-----BEGIN PRIVATE KEY-----\nYOURPRIVATEKEYGOESHERE\n-----END PRIVATE KEY-----",
