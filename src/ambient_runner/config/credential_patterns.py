@@ -49,6 +49,8 @@ _QUOTE = r"(?:\\*+[\"'])?+"
 _IS = rf"{_QUOTE}\s*+(?:[:=,]\s*+(?:{_QUOTE}(?i:value){_QUOTE}\s*+:\s*+)?+|[|>]\s*+)(?:b(?=\\*+[\"']))?+{_QUOTE}"
 """What is between the name of a header and its value: in code, in JSON, in XML, in a table."""
 _TWO_DIGITS = r"(?=[A-Za-z_~+/=-]*+[0-9][A-Za-z_~+/=-]*+[0-9])"
+_NOT_CODE = r"(?![(\[]|\.\w)"
+"""What does not follow a value, but a name in code: a call, an index or an attribute. A sentence may end after a value."""
 _VARIABLE = r"\$(?:[({]|(?:[A-Z_][A-Z0-9_]*+|[a-z_][a-z0-9_]*+|[A-Za-z_]++[0-9]?+)(?![A-Za-z0-9]))"
 _DATABASES = (
     "postgres",
@@ -282,7 +284,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
         literals=("uthorization", "UTHORIZATION"),
         shape=re.compile(
             rf"(?i:uthorization){_IS}(?:(?i:bearer|basic|token|apikey|api-key|jwt|digest|negotiate)(?:\s|%20|\+)++"
-            rf"(?=[A-Za-z0-9._~+/=%-]{{12}})|(?={_TWO_DIGITS}[A-Za-z0-9_]{{20,}}+(?![A-Za-z0-9_./(\[-])))"
+            rf"(?=[A-Za-z0-9._~+/=%-]{{12}})|(?={_TWO_DIGITS}[A-Za-z0-9_]{{20,}}+{_NOT_CODE}(?![/-])))"
             r"(?P<secret>[A-Za-z0-9._~+/=%-]++)"
         ),
         has_fixed_start=False,
@@ -295,6 +297,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
             f"Authorization: JWT {_fill(24)}",
             f"Authorization: Digest {_fill(24)}",
             f"Authorization: {_fill(24)}",
+            f"Send Authorization: {_fill(24)}.",
         ),
         counterexamples=(
             "Authorization: Bearer <token>",
@@ -312,7 +315,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
             *("Private-Token", "private-token", "PRIVATE-TOKEN"),
         ),
         shape=re.compile(
-            rf"(?i:-api-key|-auth-token|private-token){_IS}(?P<secret>{_TWO_DIGITS}[A-Za-z0-9_~+/=-]{{16,}}+)(?![.(\[])"
+            rf"(?i:-api-key|-auth-token|private-token){_IS}(?P<secret>{_TWO_DIGITS}[A-Za-z0-9_~+/=-]{{16,}}+){_NOT_CODE}"
         ),
         has_fixed_start=False,
         examples=(
@@ -320,6 +323,7 @@ SECRET_PATTERNS: tuple[SecretPattern, ...] = (
             f'{{"name": "x-api-key", "value": "{_fill(24)}"}}',
             f"-H 'PRIVATE-TOKEN: {_fill(24)}'",
             f"(b'X-Auth-Token', b'{_fill(24)}')",
+            f"Send X-Api-Key: {_fill(24)}.",
         ),
         counterexamples=(
             "X-Api-Key: <your key>",
