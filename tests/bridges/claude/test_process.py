@@ -17,7 +17,6 @@ import pytest
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.claude import launch_files
-from ambient_runner.bridges.claude.orphan_reaper import ensure_reaper
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.protocol import events as e
 from ambient_runner.protocol.agui_models import input_to_agui
@@ -364,36 +363,3 @@ async def test_a_server_that_is_killed_takes_its_cli_and_every_command_with_it(t
             with suppress(ProcessLookupError):
                 process.kill()
             await process.aclose()
-
-
-async def test_a_reaper_that_has_died_is_replaced_when_the_next_process_starts() -> None:
-    mark = ensure_reaper()
-    [reaper] = find_reapers(mark)
-    assert (ensure_reaper(), find_reapers(mark)) == (mark, [reaper])
-    reaper.kill()
-    with unless_hung():
-        while reaper.status() != psutil.STATUS_ZOMBIE:
-            await anyio.sleep(0.02)
-    assert ensure_reaper() == mark
-    [other] = find_reapers(mark)
-    assert other.pid != reaper.pid
-
-
-async def test_a_reaper_holds_no_socket_of_the_server(tmp_path: Path) -> None:
-    code = (
-        "import socket; from ambient_runner.bridges.claude.orphan_reaper import ensure_reaper;"
-        "s = socket.create_server(('127.0.0.1', 0)); s.set_inheritable(True); ensure_reaper(); print('ready', flush=True); input()"
-    )
-    async with await anyio.open_process([sys.executable, "-c", code]) as server:
-        with unless_hung():
-            assert server.stdout is not None
-            assert (await server.stdout.receive()).startswith(b"ready")
-            [reaper] = psutil.Process(server.pid).children()
-            while reaper.num_fds() != 3:
-                await anyio.sleep(0.02)
-        server.kill()
-    await gone([reaper])
-
-
-def find_reapers(mark: str) -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if mark in one.cmdline()]

@@ -18,9 +18,9 @@ from ambient_runner.bridges.agent_host import AgentHost
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.claude.adapter import ClaudeAdapter
 from ambient_runner.bridges.claude.bridge import ClaudeBridge
-from ambient_runner.bridges.claude.orphan_reaper import MARK
 from ambient_runner.config import Settings, Timeouts
 from ambient_runner.ledger import open_ledger
+from ambient_runner.processes.orphan_reaper import MARK
 from ambient_runner.protocol.events import Event, Message, Tool, UserMessage
 from ambient_runner.runs.run import Run, RunHandler
 from ambient_runner.runs.runner import Runner

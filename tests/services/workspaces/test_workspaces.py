@@ -15,9 +15,9 @@ from ambient_runner.services.workspaces import layout as layout_module
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.layout import CANNOT_WRITE
 from ambient_runner.services.workspaces.workspaces import Workspace, Workspaces
+from tests.files.test_safe_trees import deep
 from tests.machine_speed import unless_hung
 from tests.services.remotes import ANN, BOB
-from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import unerasable
 
 

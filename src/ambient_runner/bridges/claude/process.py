@@ -6,22 +6,18 @@ and another end; the protocol in between is the SDK's.
 
 from __future__ import annotations
 
-import os
-import signal
-from contextlib import suppress
 from dataclasses import replace
 from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import anyio
 from anyio.streams.text import TextReceiveStream, TextSendStream
 from claude_agent_sdk import CLIConnectionError, CLINotFoundError
 
 from ambient_runner.bridges.claude.launch_files import LaunchFiles
-from ambient_runner.bridges.claude.orphan_reaper import MARK, ensure_reaper, kill_marked
 from ambient_runner.bridges.claude.sdk import SubprocessCLITransport, check_transport, spawn_detached
-from ambient_runner.runs.process import open_process
+from ambient_runner.processes.orphan_reaper import create_mark
+from ambient_runner.processes.spawn import end_process, kill_group, open_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -35,7 +31,6 @@ _MAX_LINE_BYTES = 16 << 20
 _STDERR_LINES = 20
 _EXIT_TIMEOUT = 3.0
 """Seconds the CLI has to write its files before it is killed."""
-_CLOSE_TIMEOUT = 5.0  # seconds
 
 
 class ManagedCli(SubprocessCLITransport):
@@ -45,8 +40,8 @@ class ManagedCli(SubprocessCLITransport):
         self.stderr: list[str] = []
         """The last lines of its standard error."""
         self.was_started = False
-        self._mark = f"{ensure_reaper()}{uuid4().hex}"
-        self._variables = {**environment, MARK: self._mark}
+        self._mark = create_mark()
+        self._variables = environment
         self._files = LaunchFiles()
         self._exit_timeout = 0.0
         limit = options.max_buffer_size or _MAX_LINE_BYTES
@@ -91,7 +86,13 @@ class ManagedCli(SubprocessCLITransport):
     async def _open_process(self) -> Process:
         try:
             return await open_process(
-                self._build_command(), stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=self._cwd, env=self._variables
+                self._build_command(),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                cwd=self._cwd,
+                env=self._variables,
+                mark=self._mark,
             )
         except FileNotFoundError as error:
             if error.filename == self._cwd:
@@ -104,7 +105,7 @@ class ManagedCli(SubprocessCLITransport):
         """Kill the CLI and everything it has started."""
         self._exit_timeout = 0.0
         if self._process is not None:
-            _kill_all(self._process.pid, self._mark, leader=self._process.returncode is None)
+            kill_group(self._process, self._mark)
 
     async def close(self) -> None:
         """Wait a moment for the CLI to exit, then kill it and everything it has started."""
@@ -113,21 +114,9 @@ class ManagedCli(SubprocessCLITransport):
         self._files.delete()
         if process is not None:
             with anyio.CancelScope(shield=True):
-                await self._end_process(process)
-
-    async def _end_process(self, process: Process) -> None:
-        assert process.stdin is not None
-        try:
-            with suppress(OSError, anyio.ClosedResourceError):
-                await process.stdin.aclose()
-            with anyio.move_on_after(self._exit_timeout):
-                await process.wait()
-        finally:  # Also when the event loop shuts down, which cancels this task despite the shield.
-            _kill_all(process.pid, self._mark, leader=process.returncode is None)
-        with anyio.move_on_after(_CLOSE_TIMEOUT):
-            await process.aclose()
-        if self._stderr_task is not None:
-            await self._stderr_task.wait()
+                await end_process(process, mark=self._mark, exit_timeout=self._exit_timeout)
+                if self._stderr_task is not None:
+                    await self._stderr_task.wait()
 
     def _add_stderr_line(self, line: str) -> None:
         self.stderr = [*self.stderr[1 - _STDERR_LINES :], line]
@@ -136,11 +125,3 @@ class ManagedCli(SubprocessCLITransport):
 async def _empty_prompt() -> AsyncGenerator[dict[str, Any], None]:
     return
     yield {}
-
-
-def _kill_all(pid: int, mark: str, *, leader: bool) -> None:
-    """Kill the process, its group and everything with the mark."""
-    if leader:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-    kill_marked(mark)

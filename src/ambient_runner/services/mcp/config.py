@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 from anyio import to_thread
 
 from ambient_runner.errors import ServiceError
+from ambient_runner.files.safe_files import read_file
 from ambient_runner.protocol.strict_json import MAX_DEPTH, is_too_deep
 from ambient_runner.runs.isolate import reraise_as
-from ambient_runner.services.workspaces.safe_files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

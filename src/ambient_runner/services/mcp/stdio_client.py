@@ -6,17 +6,15 @@ child processes of a server that exited by itself.
 
 from __future__ import annotations
 
-import os
-import signal
 from contextlib import asynccontextmanager, suppress
 from subprocess import DEVNULL, PIPE
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from ambient_runner.runs.process import open_process
+from ambient_runner.processes.spawn import end_process, open_process
 from ambient_runner.services.mcp.client import parse_message
 
 if TYPE_CHECKING:
@@ -56,20 +54,13 @@ async def _spawn_server(
     command: Sequence[str], env: Mapping[str, str], cwd: Path | None
 ) -> AsyncGenerator[Process, None]:
     process = await open_process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, cwd=cwd)
+    exit_timeout = 0.0
     try:
         yield process
-        assert process.stdin
-        await process.stdin.aclose()
-        with anyio.move_on_after(_EXIT_GRACE):
-            await process.wait()
+        exit_timeout = _EXIT_GRACE
     finally:
         # Also when it has exited by itself: processes it started may still run.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        # Not `aclose`: it waits for the end of the output, which a process that left the group may hold open.
-        cast("Any", process)._process._transport.close()
-        with anyio.CancelScope(shield=True):
-            await process.wait()
+        await end_process(process, exit_timeout=exit_timeout)
 
 
 async def _read_messages(

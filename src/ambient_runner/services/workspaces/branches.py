@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import ServiceError
-from ambient_runner.services.workspaces.safe_files import is_directory, read_file
+from ambient_runner.files.safe_files import is_directory, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path

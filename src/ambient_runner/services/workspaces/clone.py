@@ -14,11 +14,11 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import CloneTimeout, InvalidInput, RepoTooLarge, ServiceError
+from ambient_runner.files.safe_trees import MAX_DEPTH, is_tree_within
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.workspaces.git import NO_SUCH_BRANCH, Git, GitRemote
 from ambient_runner.services.workspaces.git_logins import login_for
 from ambient_runner.services.workspaces.safe_names import thread_branch
-from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Hashable, Mapping

@@ -11,8 +11,7 @@ import logging
 import os
 import re
 import shlex
-import signal
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
@@ -27,7 +26,7 @@ from ambient_runner.errors import (
     RepoTooLarge,
     ServiceError,
 )
-from ambient_runner.runs.process import open_process
+from ambient_runner.processes.spawn import end_process, open_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -202,11 +201,7 @@ class Git:
         try:
             yield process
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            with anyio.CancelScope(shield=True):
-                await process.aclose()
+            await end_process(process)
 
     def _child_environment(self, remote: GitRemote | None) -> dict[str, str]:
         remote_variables = remote.environment_variables() if remote else {"GIT_ALLOW_PROTOCOL": _NO_PROTOCOL}

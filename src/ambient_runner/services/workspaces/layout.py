@@ -17,10 +17,10 @@ import anyio
 import anyio.to_thread
 
 from ambient_runner.errors import ServiceError
+from ambient_runner.files.safe_files import fsync_directory, is_directory, make_directory
+from ambient_runner.files.safe_trees import remove_tree
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.workspaces.manifest import WorkspaceManifest, read_manifest, write_manifest
-from ambient_runner.services.workspaces.safe_files import fsync_directory, is_directory, make_directory
-from ambient_runner.services.workspaces.safe_trees import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ambient_runner.errors import InvalidInput, ServiceError
-from ambient_runner.services.workspaces.safe_files import check_relative_path, read_file, write_file
+from ambient_runner.files.safe_files import check_relative_path, read_file, write_file
 from ambient_runner.services.workspaces.safe_names import check_name
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ambient_runner.errors import RepoConflict, RunnerError, ServiceError, UnknownRepo
+from ambient_runner.files.safe_files import is_directory
 from ambient_runner.services.background_jobs import JobKey, finished_job
 from ambient_runner.services.workspaces.branches import read_refs
 from ambient_runner.services.workspaces.clone import CloneRequest, ignore_progress
 from ambient_runner.services.workspaces.clone_sources import strip_git_suffix
 from ambient_runner.services.workspaces.manifest import RepoEntry
-from ambient_runner.services.workspaces.safe_files import is_directory
 from ambient_runner.services.workspaces.safe_names import check_branch, check_name, repo_name_from_url, thread_branch
 
 if TYPE_CHECKING:

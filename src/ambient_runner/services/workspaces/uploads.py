@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import anyio.to_thread
 
 from ambient_runner.errors import InvalidInput, PayloadTooLarge, UnknownFile
-from ambient_runner.services.workspaces.safe_files import (
+from ambient_runner.files.safe_files import (
     check_relative_path,
     delete_file,
     fsync_directory,

@@ -14,14 +14,14 @@ import anyio.to_thread
 import msgspec
 
 from ambient_runner.errors import Forbidden, InvalidInput, RepoConflict, RepoTooLarge, ServiceError
+from ambient_runner.files.safe_files import check_relative_path, is_directory, read_file
+from ambient_runner.files.safe_trees import MAX_DEPTH, is_tree_within
 from ambient_runner.protocol.strict_json import loads
 from ambient_runner.services.background_jobs import JobKey, finished_job
 from ambient_runner.services.workspaces.clone import CloneRequest, ignore_progress
 from ambient_runner.services.workspaces.clone_sources import strip_git_suffix
 from ambient_runner.services.workspaces.manifest import Rubric, WorkflowConfig, WorkflowEntry
-from ambient_runner.services.workspaces.safe_files import check_relative_path, is_directory, read_file
 from ambient_runner.services.workspaces.safe_names import check_branch, repo_name_from_url
-from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -10,15 +10,15 @@ import anyio.to_thread
 
 from ambient_runner.config.private_dir import make_private_dir
 from ambient_runner.errors import ConfigError, ServiceError
+from ambient_runner.files.safe_files import is_directory, make_directory
+from ambient_runner.files.safe_trees import make_writable, remove_tree
 from ambient_runner.runs.isolate import isolate
 from ambient_runner.services.background_jobs import BackgroundJobs
 from ambient_runner.services.workspaces.clone import CloneLimits, Cloner
 from ambient_runner.services.workspaces.clone_sources import Scheme, SourceRules
 from ambient_runner.services.workspaces.git import Git
 from ambient_runner.services.workspaces.layout import CANNOT_WRITE, WorkspaceLayout
-from ambient_runner.services.workspaces.safe_files import is_directory, make_directory
 from ambient_runner.services.workspaces.safe_names import directory_name, thread_branch
-from ambient_runner.services.workspaces.safe_trees import make_writable, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

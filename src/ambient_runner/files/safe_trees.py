@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ambient_runner.services.workspaces.safe_files import is_directory
+from ambient_runner.files.safe_files import is_directory
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -1,9 +1,9 @@
-"""Kill the CLIs of a server that was killed: a small process next to it that notices its end.
+"""Kill the child processes of a server that was killed: a small process next to it that notices its end.
 
-A killed server cannot clean up, and its CLI continues until it needs the server: commands run, and the model is called again. This file has
-both sides: `ensure_reaper` starts it as a program, once per server. That program waits for the end of a pipe that only the server holds,
-kills every process with the server's mark, and exits. It needs `/proc`, so it exists on Linux only, and imports nothing of ours, to stay
-small.
+A killed server cannot clean up, and an agent it started continues until it needs the server: commands run, and the model is called again.
+This file has both sides: `ensure_reaper` starts it as a program, once per server. That program waits for the end of a pipe that only the
+server holds, kills every process with the server's mark, and exits. It needs `/proc`, so it exists on Linux only, and imports nothing of
+ours, to stay small.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-__all__ = ["MARK", "ensure_reaper", "kill_marked"]
+__all__ = ["MARK", "create_mark", "ensure_reaper", "kill_marked"]
 
 logger = logging.getLogger(__name__)
 
 MARK = "AMBIENT_CHILD"
-"""A variable that everything a CLI starts inherits: it identifies a command that has outlived its parent."""
+"""A variable that everything a child process starts inherits: it identifies a command that has outlived its parent."""
 
 _PROC = Path("/proc")
 _MAX_FILES = 1 << 20
@@ -55,6 +55,11 @@ def ensure_reaper() -> str:
     return reaper.mark
 
 
+def create_mark() -> str:
+    """Return a mark for one child process, and make sure that the reaper runs before that process does."""
+    return f"{ensure_reaper()}{uuid4().hex}"
+
+
 def kill_marked(prefix: str) -> int:
     """Kill every process whose mark begins with the prefix. Return their number; 0 without `/proc`."""
     pids = _find_marked(f"{MARK}={prefix}".encode())
@@ -75,8 +80,8 @@ def _start_reaper(reaper: _Reaper) -> None:
         reaper.pid = os.posix_spawn(sys.executable, command, {}, file_actions=actions)
     except OSError:
         logger.warning(
-            "The process that ends Claude CLIs after a crash of this server could not be started. "
-            "If the server is killed, end its CLIs by hand."
+            "The process that ends child processes after a crash of this server could not be started. "
+            "If the server is killed, end its agents by hand."
         )
     finally:
         os.close(read_end)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ambient_runner.services.workspaces import safe_trees
-from ambient_runner.services.workspaces.safe_trees import MAX_DEPTH, is_tree_within, remove_tree
+from ambient_runner.files import safe_trees
+from ambient_runner.files.safe_trees import MAX_DEPTH, is_tree_within, remove_tree
 
 PLENTY = {"max_bytes": 1 << 20, "max_files": 1 << 20}
 

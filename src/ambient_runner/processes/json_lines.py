@@ -1,0 +1,78 @@
+"""Lines of JSON from a program that may write anything: split, bounded and repaired. `json_rpc.py` reads them as messages."""
+
+from __future__ import annotations
+
+import json
+
+from ambient_runner.protocol.strict_json import is_too_deep
+
+__all__ = ["LineBuffer", "is_line_too_deep", "replace_lone_surrogates"]
+
+_MAX_DEPTH = 128
+
+
+class LineBuffer:
+    """Splits blocks of bytes into lines. A line that is too long is skipped and counted."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self.oversized = 0
+        self._max_line_bytes = max_line_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the lines that end in this block, and keep the beginning of the next one."""
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if not lines:
+            self._keep(rest)
+            return lines
+        if self._size:
+            self._keep(lines[0])
+            lines[0] = self.take_rest()
+        self._keep(rest)
+        if len(data) > self._max_line_bytes:
+            lines = [line for line in lines if self._is_within_bounds(line)]
+        return lines
+
+    def take_rest(self) -> bytes:
+        """Return the line that has begun; nothing if it is too long."""
+        line = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return line
+
+    def _keep(self, part: bytes) -> None:
+        """Append to the line that has begun. Of one that is too long only its size is kept."""
+        if not part:
+            return
+        was_within_bounds = self._size <= self._max_line_bytes
+        self._size += len(part)
+        if self._size <= self._max_line_bytes:
+            self._parts.append(part)
+        elif was_within_bounds:
+            self._parts = []
+            self.oversized += 1
+
+    def _is_within_bounds(self, line: bytes) -> bool:
+        self.oversized += len(line) > self._max_line_bytes
+        return len(line) <= self._max_line_bytes
+
+
+def is_line_too_deep(line: bytes) -> bool:
+    """Return True if its brackets nest deeper than code that recurses should have to."""
+    return len(line) > 2 * _MAX_DEPTH and is_too_deep(line, _MAX_DEPTH)
+
+
+def replace_lone_surrogates(line: bytes) -> bytes | None:
+    r"""Return the line with U+FFFD for each half of a surrogate pair; None if it has none.
+
+    JavaScript writes `"\ud83d"` when it sends a text in parts and a part ends within a character.
+    """
+    if rb"\ud" not in line.lower() or is_line_too_deep(line):
+        return None
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        repaired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+    except (ValueError, RecursionError):
+        return None
+    return None if repaired == line else repaired

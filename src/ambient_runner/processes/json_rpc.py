@@ -1,0 +1,287 @@
+"""One side of a JSON-RPC 2.0 connection over lines of JSON: bytes in, messages out, and the other way round.
+
+It does no I/O and has no task: `ChildProcess` or a socket feeds it, and `write` takes what it sends. It is tolerant, since the other side
+may be any program: what is not JSON-RPC is counted and skipped. Messages are delivered in the order in which they arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import msgspec
+
+from ambient_runner.processes.json_lines import LineBuffer, is_line_too_deep, replace_lone_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+__all__ = [
+    "CANCEL_METHOD",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "JsonRpcError",
+    "JsonRpcPeer",
+    "Message",
+    "Notification",
+    "PeerClosed",
+    "Request",
+    "RequestId",
+    "Response",
+]
+
+CANCEL_METHOD = "$/cancel_request"
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+_MAX_LINE_BYTES = 16 << 20
+_MAX_NAME = 100  # characters of an unknown method that are repeated in the answer
+_BLANK = b" \t\r"
+
+RequestId = int | float | str | None
+"""The id of a request, as its sender chose it: 0 and null are ids too."""
+
+
+class JsonRpcError(Exception):
+    """The other side answered a request with an error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+
+class PeerClosed(Exception):
+    """The connection to the other side has ended."""
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A message that wants no answer."""
+
+    method: str
+    params: Any = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A message that waits for `respond` or `respond_error` with its id."""
+
+    id: RequestId
+    method: str
+    params: Any = None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The answer to a `send_request`."""
+
+    id: RequestId
+    result: Any = None
+    error: JsonRpcError | None = None
+
+
+Message = Notification | Request | Response
+
+
+class _Line(msgspec.Struct):
+    """The members of any JSON-RPC message."""
+
+    id: Any = msgspec.UNSET
+    method: Any = msgspec.UNSET
+    params: Any = None
+    result: Any = msgspec.UNSET
+    error: Any = msgspec.UNSET
+
+
+class JsonRpcPeer:
+    """Parses what the other side sends, and sends requests, notifications and answers to it.
+
+    `on_message` gets every notification, every request whose method is in `methods`, and every response to a `send_request`. It must not
+    raise. It may call any method of the peer but `feed`.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        *,
+        methods: Collection[str] = (),
+        on_message: Callable[[Message], None],
+        max_line_bytes: int = _MAX_LINE_BYTES,
+    ) -> None:
+        self.junk_lines = 0
+        """Lines that are no JSON-RPC message."""
+        self.unmatched_responses = 0
+        """Responses to no request of ours, or to a call that was given up."""
+        self.is_closed = False
+        self._is_feeding = False
+        self._write = write
+        self._methods = frozenset(methods)
+        self._on_message = on_message
+        self._lines = LineBuffer(max_line_bytes)
+        self._decode = msgspec.json.Decoder(_Line).decode
+        self._ids = count(1)
+        self._calls: dict[RequestId, asyncio.Future[Any]] = {}
+        self._requests: set[RequestId] = set()
+
+    @property
+    def oversized_lines(self) -> int:
+        """Lines longer than `max_line_bytes`."""
+        return self._lines.oversized
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the other side and deliver the messages that end in them."""
+        self._is_feeding = True
+        for line in self._lines.split(data):
+            if self.is_closed:
+                return
+            self._receive(line)
+        self._is_feeding = False
+
+    def close(self) -> None:
+        """Deliver a last line without its end, and let pending calls raise PeerClosed. Nothing is sent or received from now on."""
+        if self.is_closed:
+            return
+        if not self._is_feeding and (line := self._lines.take_rest()):
+            self._receive(line)
+        self.is_closed = True
+        calls, self._calls = self._calls, {}
+        self._requests.clear()
+        for future in calls.values():
+            if not future.done():
+                future.set_exception(PeerClosed())
+
+    async def call(self, method: str, params: Any = None, *, timeout: float | None) -> Any:
+        """Send a request and return its result. The other side is informed when the caller gives up.
+
+        Raises: JsonRpcError, PeerClosed, TimeoutError.
+        """
+        request_id = self._send(method, params)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._calls[request_id] = future
+        try:
+            with anyio.fail_after(timeout):
+                return await future
+        finally:
+            if self._calls.pop(request_id, None) is not None:
+                self.notify(CANCEL_METHOD, {"requestId": request_id})
+
+    def send_request(self, method: str, params: Any = None) -> RequestId:
+        """Send a request whose response goes to `on_message`, in order with all other messages. Raises: PeerClosed."""
+        request_id = self._send(method, params)
+        self._requests.add(request_id)
+        return request_id
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """Send a notification; nothing once the connection has ended."""
+        self._write_message({"jsonrpc": "2.0", "method": method, **_params(params)})
+
+    def respond(self, request_id: RequestId, result: Any) -> None:
+        """Answer a request with a result; nothing once the connection has ended."""
+        self._write_message({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def respond_error(self, request_id: RequestId, code: int, message: str) -> None:
+        """Answer a request with an error; nothing once the connection has ended."""
+        self._write_message({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+    def _send(self, method: str, params: Any) -> int:
+        if self.is_closed:
+            raise PeerClosed
+        request_id = next(self._ids)
+        self._write_message({"jsonrpc": "2.0", "id": request_id, "method": method, **_params(params)})
+        return request_id
+
+    def _write_message(self, message: dict[str, Any]) -> None:
+        if not self.is_closed:
+            self._write(msgspec.json.encode(message) + b"\n")
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            message = self._decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self._receive_junk(line)
+            return
+        if is_line_too_deep(line):
+            self.junk_lines += 1
+        elif type(message.method) is not str:
+            self._receive_response(message)
+        elif message.id is msgspec.UNSET:
+            self._on_message(Notification(message.method, message.params))
+        else:
+            self._receive_request(message)
+
+    def _receive_junk(self, line: bytes) -> None:
+        """Count a line that cannot be decoded, unless it is blank or can be repaired."""
+        start = line.lstrip(_BLANK)[:1]
+        if not start:
+            return
+        if repaired := replace_lone_surrogates(line):
+            self._receive(repaired)
+            return
+        self.junk_lines += 1
+        if start == b"[":
+            self.respond_error(None, INVALID_REQUEST, "Batches are not supported")
+
+    def _receive_request(self, message: _Line) -> None:
+        if not _is_request_id(message.id):
+            self.junk_lines += 1
+            self.respond_error(None, INVALID_REQUEST, "The id is not a string, a number or null")
+        elif message.method in self._methods:
+            self._on_message(Request(message.id, message.method, message.params))
+        else:
+            self.respond_error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method[:_MAX_NAME]}")
+
+    def _receive_response(self, message: _Line) -> None:
+        if message.method is not msgspec.UNSET or (message.result is msgspec.UNSET and message.error is msgspec.UNSET):
+            self.junk_lines += 1
+            return
+        request_id = message.id if type(message.id) is int else None
+        result = None if message.result is msgspec.UNSET else message.result
+        error = _parse_error(message.error)
+        if future := self._calls.pop(request_id, None):
+            _resolve(future, result, error)
+        elif request_id in self._requests:
+            self._requests.discard(request_id)
+            self._on_message(Response(request_id, result, error))
+        else:
+            self.unmatched_responses += 1
+
+
+def _params(params: Any) -> dict[str, Any]:
+    """Return the member for the parameters. Null is none of the values it may have."""
+    return {} if params is None else {"params": params}
+
+
+def _resolve(future: asyncio.Future[Any], result: Any, error: JsonRpcError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _is_request_id(value: Any) -> bool:
+    return value is None or type(value) in (int, float, str)
+
+
+def _parse_error(error: Any) -> JsonRpcError | None:
+    """Return the error of a response, however it is written; None without one."""
+    if error is None or error is msgspec.UNSET:
+        return None
+    if not isinstance(error, dict):
+        return JsonRpcError(INTERNAL_ERROR, str(error))
+    members = cast("dict[str, Any]", error)
+    code, message = members.get("code"), members.get("message")
+    return JsonRpcError(
+        code if type(code) is int else INTERNAL_ERROR,
+        message if type(message) is str else "The other side reported an error without a message",
+        members.get("data"),
+    )
