@@ -14,10 +14,10 @@ import anyio
 import msgspec
 import pytest
 
-from ambient_runner.bridges.claude import memory
 from ambient_runner.bridges.claude.adapter import ClaudeAdapter
 from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED
 from ambient_runner.bridges.claude.translate import CUT_OFF
+from ambient_runner.bridges.toolkit import held_elsewhere
 from ambient_runner.bridges.toolkit.interrupts import DECLINED
 from ambient_runner.errors import HeldElsewhere, InterruptNotOpen, NoActiveRun, PendingInterrupts
 from ambient_runner.ledger.process_identity import this_process
@@ -278,7 +278,7 @@ async def test_an_answer_to_a_process_of_another_server_process_is_refused_there
         await thread.say("lynx runs")
         question = thread.interrupts[0]
         with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(memory, "this_process", lambda: OTHER_PROCESS)
+            elsewhere.setattr(held_elsewhere, "this_process", lambda: OTHER_PROCESS)
             with pytest.raises(HeldElsewhere):
                 await other.thread().resume(yes(question, {"approved": True}))
         answered = await thread.resume(yes(question, {"approved": True}))
@@ -293,7 +293,7 @@ async def test_an_interrupt_that_another_server_process_holds_can_be_cancelled_f
     async with claude(tmp_path, store=store) as world, claude(tmp_path, store=store) as other:
         thread = world.thread()
         await thread.say("lynx runs")
-        monkeypatch.setattr(memory, "this_process", lambda: OTHER_PROCESS)
+        monkeypatch.setattr(held_elsewhere, "this_process", lambda: OTHER_PROCESS)
         await other.thread().resume(no(thread.interrupts[0]))
     assert "The user declined what you asked for." in str(model_request("lynx runs")["messages"])
     assert not (tmp_path / "work" / "t" / "ran.txt").exists()
@@ -307,7 +307,7 @@ async def test_an_interrupt_of_a_server_process_that_died_is_not_held_elsewhere(
     async with claude(tmp_path, store=store) as world:
         thread = world.thread()
         with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(memory, "this_process", lambda: dead)
+            elsewhere.setattr(held_elsewhere, "this_process", lambda: dead)
             await thread.say("lynx runs")
         lost = thread.interrupts[0]
         async with claude(tmp_path, store=store) as other:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
+from ambient_runner.bridges.toolkit.held_elsewhere import is_held_elsewhere
 from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
 from ambient_runner.errors import ConfigError, HeldElsewhere, optional_dependency
 
@@ -17,7 +18,6 @@ with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
     from ambient_runner.bridges.claude.tools import list_tools
 
 from ambient_runner.bridges.claude.config import ClaudeConfig, StateToolOffer
-from ambient_runner.bridges.claude.memory import is_held_elsewhere
 from ambient_runner.bridges.claude.shared import ClaudeBridgeState
 from ambient_runner.config.loader import did_you_mean
 from ambient_runner.runs.run import current_run_or_none

@@ -5,16 +5,15 @@ A tool of the client is not executed here. Its call waits, the run ends with the
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 
-from ambient_runner.bridges.claude.messages import to_mcp_blocks
 from ambient_runner.bridges.claude.state_tool import STATE_TOOL
 from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.mcp_content import to_mcp_blocks
+from ambient_runner.bridges.toolkit.pending_calls import CallRecord
 from ambient_runner.bridges.toolkit.tool_schemas import Toolbox, callable_tools, clean_schema
 from ambient_runner.runs.run import enter_run
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from claude_agent_sdk import McpSdkServerConfig
 
     from ambient_runner.bridges.claude.translate import ToolCallRecord
-    from ambient_runner.bridges.toolkit.turns import TurnToolResult
+    from ambient_runner.bridges.toolkit.pending_calls import PendingCalls
     from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Run
 
@@ -32,9 +31,8 @@ __all__ = [
     "CLI_TOOLS",
     "SERVER_NAME",
     "TOOL_PREFIX",
-    "PendingCall",
-    "PendingCalls",
     "build_toolbox",
+    "call_records",
     "client_tool_name",
     "create_tool_server",
     "mcp_tool_name",
@@ -62,71 +60,6 @@ CLI_TOOLS = frozenset(
 _JSON_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class PendingCall:
-    """A call of a client's tool that waits for its result."""
-
-    tool: str
-    arguments: dict[str, Any]
-    result: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    client_id: str | None = None
-    """The call's id for clients, once `PendingCalls.match_records` has found it."""
-
-
-class PendingCalls:
-    """The calls of client tools that wait in one process. `on_call` is notified of each new one."""
-
-    def __init__(self, on_call: Callable[[PendingCall], None]) -> None:
-        self._on_call = on_call
-        self._pending: list[PendingCall] = []
-        self._results: dict[str, TurnToolResult] = {}
-
-    @property
-    def open_calls(self) -> list[PendingCall]:
-        return [call for call in self._pending if not call.result.done()]
-
-    async def wait_for_result(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the result once the client has sent it. The MCP server calls this for the CLI."""
-        call = PendingCall(tool=tool, arguments=arguments)
-        self._pending.append(call)
-        self._on_call(call)
-        try:
-            return await call.result
-        finally:
-            self._pending.remove(call)
-
-    def match_records(self, records: Mapping[str, ToolCallRecord]) -> None:
-        """Find the client id of each waiting call: by tool and arguments, then by tool alone, in the order of the records.
-
-        The CLI makes some calls one after another, so the result of one may arrive before the call waits.
-        """
-        matched = {call.client_id for call in self._pending}
-        free = {record.client_id: record for record in records.values() if record.client_id not in matched}
-        for exact in (True, False):
-            for call in self.open_calls:
-                if call.client_id is None:
-                    call.client_id = next(
-                        (client_id for client_id, record in free.items() if _is_match(call, record, exact=exact)), None
-                    )
-                    free.pop(call.client_id or "", None)
-        self._resolve_calls()
-
-    def deliver_results(self, results: Iterable[TurnToolResult]) -> None:
-        """Resolve the calls that wait for these results, now or when they begin to wait."""
-        self._results |= {result.call_id: result for result in results}
-        self._resolve_calls()
-
-    def _resolve_calls(self) -> None:
-        for call in self.open_calls:
-            result = self._results.pop(call.client_id or "", None)
-            if result is not None:
-                call.result.set_result({"content": to_mcp_blocks(result.content), "is_error": result.is_error})
-
-
-def _is_match(call: PendingCall, record: ToolCallRecord, *, exact: bool) -> bool:
-    return client_tool_name(record.name) == call.tool and (not exact or record.input == call.arguments)
-
-
 def build_toolbox(tools: Sequence[Tool], custom: Iterable[SdkMcpTool[Any]]) -> Toolbox:
     """Separate the client's tools from the CLI's own, the developer's and those of MCP servers."""
     mcp_names = [tool.name for tool in tools if tool.name.startswith(_MCP_PREFIX)]
@@ -152,6 +85,14 @@ def normalize_name(name: str) -> str:
 def client_tool_name(cli_name: str) -> str:
     """Return a tool's name as clients know it."""
     return cli_name.removeprefix(TOOL_PREFIX)
+
+
+def call_records(calls: Mapping[str, ToolCallRecord]) -> dict[str, CallRecord]:
+    """Return the model's calls by their ids, with the names of tools that clients know."""
+    return {
+        call_id: CallRecord(client_id=call.client_id, tool=client_tool_name(call.name), arguments=call.input)
+        for call_id, call in calls.items()
+    }
 
 
 def create_tool_server(
@@ -183,7 +124,8 @@ def _in_current_run(tool: SdkMcpTool[Any], current_run: Callable[[], Run | None]
 
 def _waiting_tool(tool: Tool, calls: PendingCalls) -> SdkMcpTool[Any]:
     async def handle_call(arguments: Any) -> dict[str, Any]:
-        return await calls.wait_for_result(tool.name, cast("dict[str, Any]", arguments))
+        result = await calls.wait_for_result(tool.name, cast("dict[str, Any]", arguments))
+        return {"content": to_mcp_blocks(result.content), "is_error": result.is_error}
 
     schema = clean_schema(tool.parameters, dialect="json")
     return SdkMcpTool(tool.name, tool.description or tool.name, schema, handle_call)

@@ -12,16 +12,16 @@ import os
 import re
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 
+from ambient_runner.bridges.toolkit.held_elsewhere import holder_record
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.memory import memory_events
 from ambient_runner.bridges.toolkit.turns import UserTurn
-from ambient_runner.ledger.process_identity import Process, has_ended, this_process
 from ambient_runner.runs.isolate import isolate
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ __all__ = [
     "ClaudeMemory",
     "ClaudeMemoryStore",
     "SessionPosition",
-    "is_held_elsewhere",
     "last_user_id",
     "memory_path",
     "read_memory_file",
@@ -151,7 +150,7 @@ class ClaudeMemoryStore:
                 await anyio.to_thread.run_sync(write_memory_file, path, self.memory)
         if context.run is not None:
             self._track_thread(context.run.thread, path, self.memory)
-        holder = {"holder": asdict(this_process())} if is_waiting else {}
+        holder = holder_record() if is_waiting else {}
         return memory_events({**self.memory.to_stored(), **holder})
 
     def _path_for(self, context: RunContext) -> Path | None:
@@ -160,16 +159,6 @@ class ClaudeMemoryStore:
         thread = context.run.thread if context.run is not None else None
         key = (context.run_input.thread_id,) if thread is None else (thread.tenant, thread.owner, thread.id)
         return memory_path(Path(self._directory), key)
-
-
-def is_held_elsewhere(value: Any) -> bool:
-    """Return True if, by the memory of the thread, another server process that may still exist waits for an answer."""
-    match as_object(value).get("holder"):
-        case {"pid": int(pid), "started": str(started), "boot": str(boot), "space": str(space)}:
-            holder, me = Process(pid, started, boot, space), this_process()
-            return holder != me and not has_ended(holder, me)
-        case _:
-            return False
 
 
 def last_user_id(history: Sequence[Turn]) -> str | None:

@@ -1,4 +1,4 @@
-"""Content both ways: AG-UI content as blocks of the provider or of MCP, and results of the CLI's tools as AG-UI content. Pure."""
+"""Content both ways: AG-UI content as blocks of the provider, and results of the CLI's tools as AG-UI content. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import Content, ContentPart
 
-__all__ = ["Block", "content_text", "result_content", "text_block", "to_content_blocks", "to_mcp_blocks"]
+__all__ = ["Block", "result_content", "text_block", "to_content_blocks"]
 
 Block = dict[str, Any]
 
@@ -49,30 +49,6 @@ def _media_type(declared: str | None) -> str:
     """Return the media type as the API spells it."""
     kind = (declared or "").partition(";")[0].strip().lower()
     return "image/jpeg" if kind == "image/jpg" else kind
-
-
-def to_mcp_blocks(content: Content) -> list[Block]:
-    """Return the result of a client's tool as MCP content; it is never empty."""
-    if isinstance(content, str):
-        return [text_block(content or EMPTY_RESULT)]
-    return [_to_mcp_block(part) for part in content] or [text_block(EMPTY_RESULT)]
-
-
-def _to_mcp_block(part: ContentPart) -> Block:
-    match part:
-        case TextPart(text=text):
-            return text_block(text)
-        case ImagePart(source=DataSource(value=data, mime_type=kind)):
-            return {"type": "image", "data": data, "mimeType": kind}
-        case _:
-            return text_block(attachment_placeholder(part))
-
-
-def content_text(content: Content) -> str:
-    """Return the text of a content, with a placeholder for each attachment."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text if isinstance(part, TextPart) else attachment_placeholder(part) for part in content)
 
 
 def result_content(content: str | list[dict[str, Any]] | None) -> Content:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ambient_runner.bridges.claude.client_tools import PendingCall, build_toolbox
+from ambient_runner.bridges.claude.client_tools import build_toolbox
 from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost, to_bridge_error
 from ambient_runner.bridges.claude.interrupts import PermissionRequest, is_executed, to_permission_result
 from ambient_runner.bridges.claude.launch import build_launch
@@ -37,6 +37,7 @@ from ambient_runner.bridges.toolkit.interrupts import (
     interrupt_lapsed_events,
     resolved_interrupt_ids,
 )
+from ambient_runner.bridges.toolkit.pending_calls import PendingCall
 from ambient_runner.bridges.toolkit.state import StateStore
 from ambient_runner.bridges.toolkit.turns import MISSING_RESULT, unanswered_tool_calls
 from ambient_runner.errors import BridgeError, BridgeTimeout, RunnerError

@@ -1,4 +1,4 @@
-"""State shared by all threads of a ClaudeBridge, and the limit on processes that wait for an answer."""
+"""State shared by all threads of a ClaudeBridge."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import shutil
 from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import anyio
 
 from ambient_runner.bridges.claude.config import PASSED_VARIABLES
-from ambient_runner.config import base_environment, is_secret_name, named_environment
+from ambient_runner.bridges.toolkit.process_limits import WaitingProcessLimit
+from ambient_runner.bridges.toolkit.secret_variables import secret_values
+from ambient_runner.config import base_environment, named_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.memory import ClaudeMemory
-    from ambient_runner.bridges.claude.session import Session
     from ambient_runner.ledger.records import ThreadKey
 
-__all__ = ["ClaudeBridgeState", "WaitingProcessLimit"]
+__all__ = ["ClaudeBridgeState"]
 
 _MAX_TRACKED_THREADS = 10_000
 
@@ -37,7 +35,7 @@ class ClaudeBridgeState:
         """Variables of the server for every process."""
         option_variables = config.options.env if config.options else {}
         self._variables = {**self.base_variables, **option_variables, **config.env}
-        self.secrets = _secret_values(self._variables)
+        self.secrets = secret_values(self._variables)
         """Secrets that every process has."""
         self._threads: OrderedDict[ThreadKey, tuple[Path | None, set[str]]] = OrderedDict()
 
@@ -60,20 +58,6 @@ class ClaudeBridgeState:
         return Path(directory) / "projects" if directory else None
 
 
-def _secret_values(variables: Mapping[str, str]) -> list[str]:
-    """Return the values that are secret by their name, and the passwords in URLs."""
-    secrets = [value for name, value in variables.items() if is_secret_name(name)]
-    passwords = [_url_password(value) for value in variables.values()]
-    return [*secrets, *(form for password in passwords for form in (password, unquote(password)) if form)]
-
-
-def _url_password(url: str) -> str:
-    try:
-        return urlsplit(url).password or ""
-    except ValueError:
-        return ""
-
-
 def _delete_thread_files(file: Path | None, transcripts: Path | None, sessions: set[str]) -> None:
     if file is not None:
         _delete_path(file)
@@ -90,26 +74,3 @@ def _delete_path(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-class WaitingProcessLimit:
-    """Limits the processes that wait for an answer. Counts the open permission requests of each."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._request_counts: dict[Session, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._request_counts)
-
-    def try_enter(self, session: Session) -> bool:
-        """Count a request of this process. Return False if too many processes wait already."""
-        if session not in self._request_counts and len(self._request_counts) >= self._limit:
-            return False
-        self._request_counts[session] = self._request_counts.get(session, 0) + 1
-        return True
-
-    def leave(self, session: Session) -> None:
-        self._request_counts[session] -= 1
-        if not self._request_counts[session]:
-            del self._request_counts[session]
