@@ -18,9 +18,9 @@ from fastapi import FastAPI
 from ambient_runner import Settings, add_ambient_endpoints
 from ambient_runner.bridges.demo import DemoBridge
 from ambient_runner.errors import ConfigError
+from tests.files.test_safe_trees import deep
 from tests.server.demo_server import client_of, demo, error_of, frames, run_body
 from tests.server.worker import WorkerBridge
-from tests.services.workspaces.test_safe_trees import deep
 from tests.services.world import (
     BYTES,
     announcements,

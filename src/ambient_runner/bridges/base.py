@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ag_ui.core import RunAgentInput
 
-    from ambient_runner.config import Exposure
+    from ambient_runner.config import Exposure, PermissionRule
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.protocol.events import Tool
     from ambient_runner.runs.run import Middleware, Run
@@ -42,6 +42,14 @@ class PlatformContext:
     custom_tools: list[Any] = field(default_factory=list[Any])
     session_id: str = ""
     is_continuation: bool = False
+    operator_prompt: str = ""
+    """The part of `system_prompt_append` that is the operator's: for an agent that does not work in the workspace."""
+    serves_others: bool = False
+    """True if others than this machine can connect: an agent must not use the login of the user that runs the server."""
+    permissions: Sequence[PermissionRule] = ()
+    """Rules that answer an agent's permission requests."""
+    hidden_paths: list[str] = field(default_factory=list[str])
+    """Files and directories of the server that no agent may see: the store, and the workspaces of other threads."""
 
 
 @dataclass
@@ -130,6 +138,15 @@ class ListsTools(Protocol):
         `current_run()` is not executed: it has the actor, headers and secrets of the request, and an empty thread id if that names none.
         Raises: RunnerError.
         """
+        ...
+
+
+@runtime_checkable
+class DescribesIsolation(Protocol):
+    """A bridge whose agents are processes with limits, for `GET /capabilities`."""
+
+    def describe_isolation(self) -> Mapping[str, Any]:
+        """Return who enforces the limits of the agent's files and network, and what they are. Must not block."""
         ...
 
 

@@ -2,6 +2,7 @@
 part of it they need.
 
 `settings.py` has the data, `options.py` the name and key of each setting, `parsers.py` the allowed values; `loader.py` reads them.
+`permission_rules.py` has the rules that answer permission requests.
 """
 
 from ambient_runner.config.credential_patterns import SECRET_PATTERNS, find_pattern_values
@@ -10,6 +11,7 @@ from ambient_runner.config.guessability import MIN_SECRET_LENGTH, consists_of_wo
 from ambient_runner.config.loader import CONFIG_FILE, read_settings
 from ambient_runner.config.options import OPTIONS
 from ambient_runner.config.parsers import is_loopback
+from ambient_runner.config.permission_rules import PermissionRule
 from ambient_runner.config.secret_patterns import PatternMatch, SecretPattern
 from ambient_runner.config.secret_values import is_secret_name, url_passwords
 from ambient_runner.config.settings import (
@@ -50,6 +52,7 @@ __all__ = [
     "OnPendingInterrupt",
     "OtlpSettings",
     "PatternMatch",
+    "PermissionRule",
     "SecretPattern",
     "Settings",
     "Timeouts",

@@ -5,7 +5,6 @@ The tracing settings also use the variables of OpenTelemetry and Langfuse.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import unquote
 from ambient_runner.config.options import ENV_PREFIX, OPTIONS
 from ambient_runner.config.parsers import (
     choice_of,
+    did_you_mean,
     parse_exposure,
     parse_prop_names,
     parse_seconds,
@@ -22,6 +22,7 @@ from ambient_runner.config.parsers import (
     parse_version,
     parse_web_url,
 )
+from ambient_runner.config.permission_rules import parse_permission_rules
 from ambient_runner.config.secret_values import with_secrets
 from ambient_runner.config.settings import (
     AgentSettings,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "ambient.toml"
 _CONFIG_VARIABLE = "AMBIENT_CONFIG"
+_PERMISSIONS = "permissions"
+"""The key of the permission rules. They are tables, so there is no variable and no argument for them."""
 
 
 def read_settings(config: Path | None = None, environ: Mapping[str, str] = os.environ, **overrides: object) -> Settings:
@@ -118,10 +121,13 @@ def _from_file(config: Path | None, environ: Mapping[str, str]) -> dict[str, obj
     if named is None and not path.is_file():
         return {}
     known = {option.path: option for option in OPTIONS}
+    table = _load_toml(path)
     found: dict[str, object] = {}
-    for key_path, value in _flatten_table(_load_toml(path), path):
+    if _PERMISSIONS in table:
+        found[_PERMISSIONS] = parse_permission_rules(table.pop(_PERMISSIONS), str(path))
+    for key_path, value in _flatten_table(table, path):
         if key_path not in known:
-            hint = did_you_mean(".".join(key_path), [".".join(known_path) for known_path in known])
+            hint = did_you_mean(".".join(key_path), [_PERMISSIONS, *(".".join(known_path) for known_path in known)])
             raise ConfigError(f"{path} has an unknown key {'.'.join(key_path)}.{hint}")
         found[known[key_path].name] = _parse_option(known[key_path], value, f"{'.'.join(key_path)} in {path}")
     return found
@@ -210,12 +216,6 @@ def _parse_value(parse: Parser, value: object, source: str) -> object:
         return parse(value)
     except ValueError as error:
         raise ConfigError(f"{source} must be {error}.") from error
-
-
-def did_you_mean(word: str, known: list[str], alike: float = 0.0) -> str:
-    """Return a hint with the most similar known word; empty if none is at least `alike`, from 0 to 1."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=alike)
-    return f" Did you mean {close[0]}?" if close else ""
 
 
 def pop_tracing_settings(values: dict[str, object], environ: Mapping[str, str]) -> TracingSettings:

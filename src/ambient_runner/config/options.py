@@ -75,6 +75,7 @@ OPTIONS: tuple[Option, ...] = (
     _make_option("log_format", parsers.choice_of(get_args(LogFormat))),
     _make_option("default_thread", parsers.parse_text),
     _make_option("workspace", parsers.parse_text),
+    _make_option("cwd", parsers.parse_directory),
     _make_option("git_schemes", parsers.parse_lower_names, "git", "schemes"),
     _make_option("git_hosts", parsers.parse_lower_names, "git", "hosts"),
     _make_option("git_private", parsers.parse_bool, "git", "private"),

@@ -5,10 +5,12 @@ A parser raises ValueError with a description of what is allowed; the caller add
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import cast, get_args
 from urllib.parse import urlsplit
 
@@ -26,6 +28,12 @@ _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,2}")
 _TRUE_WORDS, _FALSE_WORDS = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
+def did_you_mean(word: str, known: list[str], alike: float = 0.0) -> str:
+    """Return a hint with the most similar known word; empty if none is at least `alike`, from 0 to 1."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=alike)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
 def is_loopback(host: str) -> bool:
     """Return True if only this machine can reach a server bound to `host`."""
     if host.lower() == "localhost":
@@ -40,6 +48,14 @@ def parse_text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise ValueError("some text")
+
+
+def parse_directory(value: object) -> str:
+    """Parse the path of an existing directory. Return it as an absolute path; an empty one stays empty."""
+    text = parse_text(value)
+    if text and not Path(text).is_dir():
+        raise ValueError("the path of an existing directory")
+    return str(Path(text).resolve()) if text else ""
 
 
 def parse_version(value: object) -> str:

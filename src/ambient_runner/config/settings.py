@@ -12,6 +12,7 @@ from ambient_runner.config.credential_patterns import SECRET_PATTERNS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ambient_runner.config.permission_rules import PermissionRule
     from ambient_runner.config.secret_patterns import SecretPattern
 
 OnBusy = Literal["reject", "queue", "supersede", "join"]
@@ -144,6 +145,8 @@ class Settings:
     """Agents of the file and the environment, also those that the command line or the environment did not choose."""
     middleware: tuple[str, ...] = ()
     """Middleware of every run, outermost first: names of installed middleware, or `package.module:function`."""
+    permissions: tuple[PermissionRule, ...] = ()
+    """Rules that answer permission requests of agents."""
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     tracing: TracingSettings = TracingSettings()
@@ -151,6 +154,8 @@ class Settings:
     """Thread of a request to the platform's routes that names none."""
     workspace: str = ".ambient/workspaces"
     """Directory with one workspace per thread that has files."""
+    cwd: str = ""
+    """Absolute path of a directory that file agents work in instead of the workspace of each thread; empty for the workspace."""
     git_schemes: tuple[str, ...] = ("https", "ssh")
     git_hosts: tuple[str, ...] = ()
     """Hosts that repositories may be cloned from; empty for any."""

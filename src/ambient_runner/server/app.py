@@ -148,6 +148,7 @@ def build_runtime(
         mcp=mcp,
         custom_tools=custom_tools,
         remote=[name for name, bridge in bridges.items() if isinstance(bridge, ForwardsPlatformRequests)],
+        serves_others=serves_others,
     )
     return ServerRuntime(
         settings,

@@ -6,6 +6,7 @@ Servers without file agents pay nothing: git, workspaces and their locks are not
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from anyio import to_thread
 
 from ambient_runner.bridges.base import PlatformContext
 from ambient_runner.bridges.toolkit.tools import declare_mcp_tool
-from ambient_runner.config import git_environment
+from ambient_runner.config import CONFIG_FILE, git_environment
+from ambient_runner.config.loader import agent_name, did_you_mean
 from ambient_runner.errors import ConfigError, UnknownThread
+from ambient_runner.ledger.sqlite.connection import database_path
 from ambient_runner.projections.redaction import Redactor
 from ambient_runner.protocol.events import Custom
 from ambient_runner.runs.server_secrets import ServerSecrets
@@ -25,6 +28,7 @@ from ambient_runner.services.mcp.config import McpConfig, config_file_problem
 from ambient_runner.services.mcp.status import McpStatus
 from ambient_runner.services.recent_grants import RecentGrants
 from ambient_runner.services.setup import Setup
+from ambient_runner.services.system_prompt import build_system_prompt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -45,6 +49,11 @@ if TYPE_CHECKING:
     from ambient_runner.services.workspaces.workspaces import Workspaces
 
 __all__ = ["FileServices", "Platform", "RequestGrants"]
+
+_OWN_DIRECTORY = ".ambient"
+"""The directory of the default store. Nothing else is in it."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +87,12 @@ class Platform:
         mcp: ThreadServers | None = None,
         custom_tools: Sequence[Any] = (),
         remote: Collection[str] = (),
+        serves_others: bool = False,
     ) -> None:
-        """`remote` are the agents that run on another server, which prepares their runs and has their files."""
+        """`remote` are the agents that run on another server, which prepares their runs and has their files.
+
+        `serves_others`: other machines can connect.
+        """
         local = {name: _without_files(agent) if name in remote else agent for name, agent in agents.items()}
         self.file_services = (
             _create_file_services(settings) if any(agent.file_system for agent in local.values()) else None
@@ -87,6 +100,8 @@ class Platform:
         self.has_mcp = any(agent.mcp for agent in local.values())
         self._runner: Runner | None = None
         self._settings = settings
+        _warn_of_rules(settings, agents)
+        self._serves_others = serves_others
         self._agents = agents
         self._tools = list(custom_tools)
         self._credentials = credentials or _credentials_from_settings(settings)
@@ -141,18 +156,22 @@ class Platform:
     def build_context(self, run: Run) -> PlatformContext:
         """Return the PlatformContext of a run's adapter. A run without set-up gets only the settings."""
         prepared, settings = self.setup.prepared_run(run), self._settings
-        workspace = prepared.workspace
+        workspace, operator_prompt = prepared.workspace, build_system_prompt(None, extra=settings.system_prompt)
         return PlatformContext(
             workspace_path=str(workspace.path) if workspace else "",
-            cwd_path=str(workspace.cwd_path) if workspace else "",
+            cwd_path=settings.cwd or (str(workspace.cwd_path) if workspace else ""),
             add_dirs=[str(directory) for directory in workspace.add_dirs] if workspace else [],
             model=settings.model,
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
-            system_prompt_append=prepared.system_prompt,
+            system_prompt_append=operator_prompt if settings.cwd else prepared.system_prompt,
+            operator_prompt=operator_prompt if workspace else "",
             mcp_servers=prepared.mcp.configs,
             custom_tools=list(self._tools),
             session_id=run.thread.id,
+            permissions=settings.permissions,
+            serves_others=self._serves_others,
+            hidden_paths=_hidden_paths(settings) if workspace else [],
         )
 
     @property
@@ -234,6 +253,29 @@ class Platform:
             if self.file_services
             else ()
         )
+
+
+def _warn_of_rules(settings: Settings, agents: Collection[str]) -> None:
+    """Log the rules for an agent that is not served, if the name seems to be misspelled."""
+    names = {rule.agent for rule in settings.permissions if rule.agent} - set(agents)
+    for name in sorted(names - {agent_name(agent) for agent in settings.configured_agents}):
+        if hint := did_you_mean(name, list(agents), 0.6):
+            logger.warning("A permission rule is for the agent %r, which this server does not have.%s", name, hint)
+
+
+def _hidden_paths(settings: Settings) -> list[str]:
+    """Return the paths that no agent may see: the workspaces, of which an agent gets its own again, the database and the settings."""
+    return [str(path.absolute()) for path in (Path(settings.workspace), Path(CONFIG_FILE), *_store_paths(settings))]
+
+
+def _store_paths(settings: Settings) -> list[Path]:
+    """Return the files of the database, or their directory if it is one of our own."""
+    database = database_path(settings.store)
+    if database is None:
+        return []
+    if database.absolute().parent.name == _OWN_DIRECTORY:
+        return [database.parent]
+    return [database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm")]
 
 
 def _without_files(agent: FrameworkCapabilities) -> FrameworkCapabilities:

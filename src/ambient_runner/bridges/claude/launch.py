@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.memory import SessionPosition
+    from ambient_runner.config import PermissionRule
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.protocol.events import RunAgentInput, Tool
 
@@ -64,6 +65,7 @@ class Launch:
     client_tools: tuple[Tool, ...] = ()
     custom: tuple[SdkMcpTool[Any], ...] = ()
     has_state_tool: bool = False
+    permissions: tuple[PermissionRule, ...] = ()
 
     @property
     def has_tool_server(self) -> bool:
@@ -125,6 +127,7 @@ def build_launch(
         client_tools=tuple(offered_tools(run_input.tools, custom)),
         custom=custom,
         has_state_tool=_offers_state_tool(config, run_input, custom),
+        permissions=tuple(ctx.permissions),
     )
 
 

@@ -22,14 +22,16 @@ from claude_agent_sdk import (
     ResultMessage,
 )
 
-from ambient_runner.bridges.claude.client_tools import SERVER_NAME, PendingCalls, create_tool_server
+from ambient_runner.bridges.claude.client_tools import SERVER_NAME, call_records, create_tool_server
 from ambient_runner.bridges.claude.errors import ClaudeExited, SessionLost
 from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED, TIMED_OUT, PermissionRequest
 from ambient_runner.bridges.claude.launch import options_at
+from ambient_runner.bridges.claude.permissions import RuleAnswers
 from ambient_runner.bridges.claude.process import ManagedCli
 from ambient_runner.bridges.claude.state_tool import create_state_tool
 from ambient_runner.bridges.claude.translate import StreamState
 from ambient_runner.bridges.toolkit.interrupts import asked_again_id
+from ambient_runner.bridges.toolkit.pending_calls import PendingCalls
 from ambient_runner.errors import BridgeError, BridgeTimeout, BridgeUnavailable
 from ambient_runner.runs.isolate import isolate
 
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.claude.config import ClaudeConfig
     from ambient_runner.bridges.claude.launch import Launch
     from ambient_runner.bridges.claude.memory import SessionPosition
-    from ambient_runner.bridges.claude.shared import WaitingProcessLimit
     from ambient_runner.bridges.claude.translate import ToolCallRecord
+    from ambient_runner.bridges.toolkit.process_limits import WaitingProcessLimit
     from ambient_runner.bridges.toolkit.turns import NewInput
     from ambient_runner.runs.run import Run
 
@@ -95,6 +97,7 @@ class Session:
         self._first_message: Any = None
         self._queue_drained = anyio.Event()
         self._started = anyio.Event()
+        self._rules = RuleAnswers(launch.permissions, str(launch.options.cwd or ""), thread_id, self._agent_name)
         self._cli = ManagedCli(options_at(launch, position), launch.environment)
         self._client = ClaudeSDKClient(self._client_options(), transport=self._cli)
         self._task: asyncio.Task[None] | None = None
@@ -209,7 +212,7 @@ class Session:
 
     def match_pending_calls(self) -> None:
         """Find out which of the model's calls wait for the client."""
-        self.calls.match_records(self.tool_calls)
+        self.calls.match_records(call_records(self.tool_calls))
 
     def exit_error(self) -> BridgeError:
         """Return the reason why the process is gone."""
@@ -288,7 +291,9 @@ class Session:
     async def _ask_permission(
         self, tool: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResult:
-        """Wait for a person's decision, in this run or a later one. The SDK calls this for the CLI."""
+        """Wait for a person's decision, in this run or a later one, unless a rule decides. The SDK calls this for the CLI."""
+        if (answer := self._rules.answer(tool, arguments)) is not None:
+            return answer
         request = PermissionRequest(
             call_id=context.tool_use_id or "", tool=tool, input=arguments, suggestions=tuple(context.suggestions)
         )
@@ -310,6 +315,9 @@ class Session:
             self._requests.pop(request.id, None)
             self._limit.leave(self)
 
+    def _agent_name(self) -> str:
+        return self.run.agent if self.run is not None else ""
+
     def _client_options(self) -> ClaudeAgentOptions:
         """Return the options the SDK's client itself uses: its callbacks and the MCP servers in this process. The CLI has its own."""
         state_tools = [create_state_tool(self._queue.put_nowait)] if self.launch.has_state_tool else []
@@ -318,6 +326,7 @@ class Session:
         return replace(
             self.launch.options,
             can_use_tool=self._ask_permission,
+            hooks=self._rules.add_hook(self.launch.options.hooks),
             mcp_servers={**self.launch.in_process_servers, **({} if server is None else {SERVER_NAME: server})},
             allowed_tools=[],
             permission_mode=None,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from ambient_runner.bridges.agent_host import AgentHost
+from ambient_runner.bridges.base import DescribesIsolation
 from ambient_runner.errors import UnknownAgent
 from ambient_runner.protocol.capabilities import agent_capabilities
 from ambient_runner.runs.metrics import OPERATOR_METRICS
@@ -88,6 +89,7 @@ def _describe_capabilities(runtime: ServerRuntime, name: str | None) -> dict[str
             "features": runtime.platform.features_of(*([name] if name else hosted)),
             "model": runtime.settings.model or None,
             "defaultThread": runtime.settings.default_thread or None,
+            **_isolation_of(described),
         },
         "agents": {
             agent.name: agent_capabilities(
@@ -100,3 +102,9 @@ def _describe_capabilities(runtime: ServerRuntime, name: str | None) -> dict[str
             for agent in hosted.values()
         },
     }
+
+
+def _isolation_of(agent: AgentHost) -> dict[str, Any]:
+    """Return the limits of an agent that is a process of its own; nothing for others."""
+    bridge = agent.bridge
+    return {"isolation": dict(bridge.describe_isolation())} if isinstance(bridge, DescribesIsolation) else {}
