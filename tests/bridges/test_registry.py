@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ambient_runner.bridges.acp.bridge import ACPBridge
 from ambient_runner.bridges.agui import AGUIBridge
 from ambient_runner.bridges.base import PlatformBridge, PlatformContext
 from ambient_runner.bridges.demo import DemoBridge
@@ -123,11 +124,40 @@ def test_the_demo_is_known_by_name() -> None:
     assert (name, type(bridge)) == ("demo", DemoBridge)
 
 
-def test_every_registered_bridge_loads_that_needs_no_graph() -> None:
-    names = [point.name for point in entry_points(group=BRIDGE_GROUP) if point.name != "langgraph"]
+COMMANDS = {"acp", "claude-acp", "codex", "gemini", "opencode"}
+"""Bridges to programs, which may not be installed."""
+
+
+def test_every_registered_bridge_loads_that_needs_no_graph_and_no_program() -> None:
+    names = [point.name for point in entry_points(group=BRIDGE_GROUP) if point.name not in {"langgraph", *COMMANDS}]
     assert list(load_agents(names)) == names
     with pytest.raises(ConfigError):
         load_agent("langgraph")
+
+
+def test_an_agent_that_is_not_installed_is_refused_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in COMMANDS - {"acp"}:
+        with pytest.raises(ConfigError, match=r"npm install -g .*Node\.js"):
+            load_agent(name)
+    with pytest.raises(ConfigError, match="needs a profile or a command"):
+        load_agent("acp")
+
+
+def test_a_command_is_an_agent() -> None:
+    name, bridge = load_agent(f"mine=acp:{sys.executable} 'my agent.py' --level=2")
+    assert isinstance(bridge, ACPBridge)
+    assert (name, bridge.config.command) == ("mine", (sys.executable, "my agent.py", "--level=2"))
+
+
+@pytest.mark.parametrize(
+    "spec", ["acp:agent --acp", "mine=acp:", "mine=acp:agent 'open", "mine=acp:no-such-agent-4711"]
+)
+def test_a_command_without_a_name_or_that_cannot_be_started_is_refused(spec: str) -> None:
+    with pytest.raises(ConfigError):
+        load_agent(spec)
 
 
 @pytest.mark.parametrize(

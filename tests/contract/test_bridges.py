@@ -12,21 +12,26 @@ from ambient_runner.testing import BridgeContract
 from tests.machine_speed import HANG_SECONDS, scaled
 
 SCRIPTED = {
+    "acp": "tests.bridges.acp.contract:scripted_bridge",
     "adk": "tests.bridges.adk.contract:scripted_agent",
     "agui": "tests.bridges.agui.contract:scripted_bridge",
     "claude": "tests.bridges.claude.contract:scripted_bridge",
     "demo": "demo",
     "langgraph": "tests.bridges.langgraph.contract:scripted_graph",
+    "lines": "tests.bridges.lines.contract:scripted_bridge",
     "remote": "tests.bridges.remote.contract:scripted_bridge",
     "strands": "tests.bridges.strands.contract:scripted_bridge",
 }
 """Agent of each bridge for the contract: the real framework with a scripted model."""
 PROMPTS = {"claude": {"crash_prompt": "gnu crashes", "endless_prompt": "gnu goes on"}}
 """Prompts of scripted agents that do not understand the contract's own."""
-WITH_HISTORY = {"adk", "agui", "langgraph", "strands"}
+WITH_HISTORY = {"acp", "adk", "agui", "langgraph", "lines", "strands"}
 """Bridges whose scripted agent answers `history` with the conversation that it knows."""
 
-BRIDGES = sorted({point.name for point in entry_points(group=BRIDGE_GROUP)} | SCRIPTED.keys())
+PROFILES = {"claude-acp", "codex", "gemini", "opencode"}
+"""Names of the bridge `acp` with the settings of one agent."""
+
+BRIDGES = sorted({point.name for point in entry_points(group=BRIDGE_GROUP)} - PROFILES | SCRIPTED.keys())
 
 
 class TestRegisteredBridges(BridgeContract):

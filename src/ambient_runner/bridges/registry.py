@@ -1,4 +1,4 @@
-"""Load agents: specs (a registered name, `name=package.module:attribute` or `name=http://host:port/`) and tables `[agents.NAME]`.
+"""Load agents: specs (a registered name, `name=package.module:attribute`, `name=http://host:port/` or `name=acp:command`) and tables.
 
 Built-in bridges and those of other packages are found the same way: by the entry-point group `ambient_runner.bridges`. An agent object of a
 framework needs no bridge of the user's: the group `ambient_runner.objects` maps its package to a bridge. Other AG-UI agents are recognized
@@ -41,6 +41,8 @@ _SIMILARITY = 0.6
 """Lowest similarity of two names at which one is suggested for the other."""
 _PLUGIN_ADVICE = "Update or uninstall the package that registers it."
 _URL_PREFIXES = ("http://", "https://", "remote+http://", "remote+https://")
+_COMMAND_PREFIX = "acp:"
+"""Begins the command of an agent that speaks the Agent Client Protocol."""
 
 
 def load_agents(
@@ -66,17 +68,18 @@ def load_agent(
     """Return the name and the bridge of an agent.
 
     A spec is the name of one of the `configured` agents, `demo` (or any registered name), `name=registered`,
-    `name=package.module:attribute` or `name=URL`. The attribute is a bridge, a subclass of PlatformBridge, an agent of a framework that has
-    a bridge, an AG-UI agent, or a function without arguments that returns one of these. The URL is that of another AG-UI server.
+    `name=package.module:attribute`, `name=URL` or `name=acp:command`. The attribute is a bridge, a subclass of PlatformBridge, an agent of
+    a framework that has a bridge, an AG-UI agent, or a function without arguments that returns one of these. The URL is that of another
+    AG-UI server, the command that of an agent of the Agent Client Protocol.
     Raises: ConfigError, naming the wrong part of the spec or table.
     """
     agent = next((found for found in configured if agent == agent_name(found)), agent)
     if not isinstance(agent, str):
         return check_agent_name(agent.name), _check_capabilities(agent.name, _load_table(agent))
-    name, has_name, target = ("", "", agent) if _is_url(agent) else agent.partition("=")
+    name, has_name, target = ("", "", agent) if _is_address(agent) else agent.partition("=")
     target = target.strip() if has_name or not name else name.strip()
     name = name.strip()
-    corrected = target if _is_url(target) else suggest_target(target)
+    corrected = target if _is_address(target) else suggest_target(target)
     if not has_name and ":" in corrected:
         raise ConfigError(f"{target} needs a name. Write mine={corrected}")
     if corrected != target:
@@ -111,7 +114,7 @@ def _load_table(agent: AgentSettings) -> PlatformBridge:
 def _bridge_from_table(agent: AgentSettings, options: BridgeOptions) -> PlatformBridge:
     """Return the bridge of a table: the bridge that fits the object at `use`, or `bridge`, called with that object if there is one."""
     target = agent.use
-    if target and not _is_url(target) and (corrected := suggest_target(target)) != target:
+    if target and not _is_address(target) and (corrected := suggest_target(target)) != target:
         raise ConfigError(f"{options.source}: use cannot be {target!r}. Write use = {corrected!r}")
     if not agent.bridge and not target:
         for key in agent.options:
@@ -132,26 +135,44 @@ def _bridge_from_table(agent: AgentSettings, options: BridgeOptions) -> Platform
     factory = _registered_object(agent.bridge, is_table=True)
     if not _is_bridge_class(factory):
         raise ConfigError(f"{options.source}: the bridge {agent.bridge} takes no agent. Remove `use`.")
-    return options.create(factory, target if _is_url(target) else import_object(target))
+    return options.create(factory, target if _is_address(target) else import_object(target))
 
 
 def _load_bridge(target: str, options: BridgeOptions, configured: Sequence[str] = ()) -> PlatformBridge:
     """Return the bridge of a target. `configured` are the agent names that could have been meant instead of a registered name."""
     if _is_url(target):
         return _remote_bridge(target, options)
+    if _is_command(target):
+        return _command_bridge(target.strip().removeprefix(_COMMAND_PREFIX), options)
     if ":" in target:
         return _bridge_for(target, import_object(target), options)
     return _bridge_for(target, _registered_object(target, configured, is_table=bool(options.source)), options)
+
+
+def _is_address(target: str) -> bool:
+    """Return True if the target is not an object to import."""
+    return _is_url(target) or _is_command(target)
 
 
 def _is_url(target: str) -> bool:
     return target.strip().startswith(_URL_PREFIXES)
 
 
+def _is_command(target: str) -> bool:
+    return target.strip().startswith(_COMMAND_PREFIX)
+
+
 def _remote_bridge(target: str, options: BridgeOptions) -> PlatformBridge:
     with missing_package_as_config_error():
         from ambient_runner.bridges.remote import RemoteBridge
     return options.create(RemoteBridge, target.removeprefix("remote+"))
+
+
+def _command_bridge(command: str, options: BridgeOptions) -> PlatformBridge:
+    from ambient_runner.bridges.acp.bridge import ACPBridge
+    from ambient_runner.bridges.acp.config import parse_command
+
+    return options.create(ACPBridge, "", parse_command(command))
 
 
 def _registered_object(name: str, configured: Sequence[str] = (), *, is_table: bool) -> object:

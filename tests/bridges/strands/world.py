@@ -220,6 +220,10 @@ class _Names:
                 return "MS"
             case e.Custom():
                 return f"CUSTOM {event.name} {json.dumps(event.value)}"
+            case e.ActivitySnapshot():
+                return f"AS {event.activity_type} {json.dumps(event.content)}"
+            case e.ActivityDelta():
+                return f"AD {event.activity_type} {json.dumps(event.patch)}"
             case e.StepStarted():
                 return f"STEP {event.step_name}"
             case e.StepFinished():

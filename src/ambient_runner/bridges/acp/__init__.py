@@ -1,0 +1,1 @@
+"""Bridge to command-line agents that speak the Agent Client Protocol."""

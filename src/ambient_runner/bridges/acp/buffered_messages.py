@@ -1,0 +1,162 @@
+"""Messages of an agent that wait for a run, in order. While nobody takes them, the agent's output is paused, so that they stay few.
+
+An agent goes on between runs: while a person decides about one of its requests, another of its tools may print for hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ambient_runner.errors import BridgeError
+
+__all__ = ["ENDED", "AgentOutput", "MessageBuffer", "QueuedPrompt", "TextChunks", "TurnEnd", "Update"]
+
+ENDED = object()
+"""The last message of a process: it is gone."""
+
+_MAX_MESSAGES = 1024
+_MAX_CHUNKS_SIZE = 4096
+"""Characters of waiting chunks from which further ones are not added to them."""
+_MAX_BYTES = 32 << 20
+"""Bytes of output since the buffer was last empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A `session/update` of the agent, or another notification under its method."""
+
+    value: Mapping[str, Any]
+    child_session: str | None = None
+    """The id of the session of a subagent, if it is from one."""
+
+
+@dataclass(slots=True)
+class TextChunks:
+    """Chunks of one text that wait together. They become one delta: an agent writes faster than a store."""
+
+    kind: str
+    message_id: Any
+    texts: list[str]
+    size: int
+
+    @property
+    def update(self) -> dict[str, Any]:
+        """All chunks as one `update`."""
+        content = {"type": "text", "text": "".join(self.texts)}
+        return {"sessionUpdate": self.kind, "content": content, "messageId": self.message_id}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The response to a prompt: the turn has ended, or failed."""
+
+    result: Mapping[str, Any]
+    error: BridgeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPrompt:
+    """What is sent to the agent when its turn has ended. `user_id` is the id of the user message it contains."""
+
+    blocks: Sequence[dict[str, Any]]
+    user_id: str | None = None
+
+
+class AgentOutput(Protocol):
+    """The output of a process, which can be paused."""
+
+    @property
+    def received_bytes(self) -> int: ...
+
+    def pause_output(self) -> None: ...
+
+    def resume_output(self) -> None: ...
+
+
+class MessageBuffer:
+    """Messages of one process. `output` is paused while there are too many."""
+
+    def __init__(self, output: AgentOutput) -> None:
+        self._output = output
+        self._messages: deque[Any] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_paused = False
+        self._is_discarding = False
+        self._bytes_before = 0
+        """Bytes of output that had come when the buffer was last empty."""
+
+    def put(self, message: Any) -> None:
+        self._messages.append(message)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        if not self._is_paused and not self._is_discarding and self._is_full:
+            self._is_paused = True
+            self._output.pause_output()
+
+    def put_update(self, update: Any) -> None:
+        """Add a message that may be dropped if nobody waits for it: see `discard_excess`."""
+        if not (self._is_discarding and self._is_full):
+            self.put(update)
+
+    def put_chunk(self, kind: str, message_id: Any, text: str) -> None:
+        """Add a chunk of text, to the one before if that waits too."""
+        last = self._messages[-1] if self._messages else None
+        if (
+            type(last) is TextChunks
+            and last.kind == kind
+            and last.message_id == message_id
+            and last.size < _MAX_CHUNKS_SIZE
+        ):
+            last.texts.append(text)
+            last.size += len(text)
+        else:
+            self.put_update(TextChunks(kind, message_id, [text], len(text)))
+
+    def take(self) -> Any:
+        """Return the next message; None if there is none."""
+        if not self._messages:
+            return None
+        message = self._messages.popleft()
+        if not self._messages:
+            self._bytes_before = self._output.received_bytes
+        if self._is_paused and len(self._messages) < _MAX_MESSAGES // 2 and not self._is_full:
+            self._resume()
+        return message
+
+    def take_all(self) -> Iterator[Any]:
+        """Yield what has arrived so far, without waiting."""
+        for _ in range(len(self._messages)):
+            yield self.take()
+
+    async def get(self, seconds: float) -> Any:
+        """Return the next message; None if none comes in time. Only one caller may wait."""
+        if not self._messages:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                with anyio.move_on_after(seconds):
+                    await self._waiter
+            finally:
+                self._waiter = None
+        return self.take()
+
+    def discard_excess(self, *, is_discarding: bool) -> None:
+        """Drop updates that are too many instead of pausing the output: an agent that cannot write does not end its turn."""
+        self._is_discarding = is_discarding
+        if is_discarding and self._is_paused:
+            self._resume()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._messages) >= _MAX_MESSAGES or self._output.received_bytes - self._bytes_before >= _MAX_BYTES
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        self._output.resume_output()

@@ -1,0 +1,241 @@
+"""The launch of an agent process for a run: its command, variables, directories, isolation and tools.
+
+A running process serves another run only if both have the same launch. `session_options.py` has what can be changed in a session.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ambient_runner.bridges.acp.client_tools import ToolRelay, is_reserved_server, offered_tools
+from ambient_runner.bridges.acp.home import AgentHome, find_home
+from ambient_runner.bridges.acp.isolation import GATEWAY_URL, PLACEHOLDER, Isolation, choose_isolation
+from ambient_runner.bridges.acp.profiles import ModelAccess, Profile
+from ambient_runner.bridges.acp.session_options import SessionOptions, build_options
+from ambient_runner.bridges.acp.working_directory import find_directory, is_bound_directory
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.permission_rules import has_restrictions
+from ambient_runner.processes.gateway import ModelGateway
+from ambient_runner.processes.sandbox import sandboxed_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AsyncExitStack
+
+    from ambient_runner.bridges.acp.memory import ACPMemory
+    from ambient_runner.bridges.acp.run_input import RunContext
+    from ambient_runner.bridges.acp.shared import ACPBridgeState
+    from ambient_runner.bridges.base import PlatformContext
+    from ambient_runner.bridges.toolkit.pending_calls import PendingCalls
+    from ambient_runner.config.permission_rules import PermissionRule
+    from ambient_runner.projections.redaction import Secrets
+    from ambient_runner.protocol.events import Tool
+
+__all__ = ["Launch", "StartedResources", "build_launch"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartedResources:
+    """What a process needs besides its files: the command to start it with, and the relay of the client's tools."""
+
+    command: tuple[str, ...]
+    relay: ToolRelay | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Everything that distinguishes one process from another. Processes with equal launches are interchangeable."""
+
+    profile: Profile = field(repr=False)
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    cwd: str
+    directories: tuple[str, ...] = ()
+    """Other directories that the agent may work in."""
+    home: AgentHome
+    isolation: Isolation
+    mcp_servers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    client_tools: tuple[Tool, ...] = ()
+    agent: str = field(default="", compare=False)
+    """Name of the agent on this server, for permission rules."""
+    bound_directory: str = field(default="", compare=False)
+    """The directory if the thread is bound to it; empty for the thread's workspace."""
+    hidden: tuple[str, ...] = field(default=(), compare=False)
+    """Paths of the server that do not exist in the sandbox."""
+    instructions: str = field(default="", compare=False, repr=False)
+    options: SessionOptions = field(compare=False)
+    permissions: tuple[PermissionRule, ...] = field(default=(), compare=False)
+
+    def secret_values(self, secrets: Secrets) -> list[str]:
+        """Return the values of variables that contain a known secret, and the key."""
+        key = [self.isolation.key] if self.isolation.key else []
+        return [*key, *(value for value in self.environment.values() if secrets.contains_secret(value))]
+
+    async def open_resources(
+        self, stack: AsyncExitStack, calls: PendingCalls, on_refused: Callable[[str], None]
+    ) -> StartedResources:
+        """Write the home directory, and start the relay and the gateway. `stack` ends them. Raises: OSError, BridgeError."""
+        await anyio.to_thread.run_sync(self.home.write)
+        directory = Path(await anyio.to_thread.run_sync(tempfile.mkdtemp, "", "ambient-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        relay = ToolRelay(self.client_tools, calls, directory) if self.client_tools else None
+        if relay is not None:
+            stack.push_async_callback(relay.aclose)
+            await relay.start()
+        if not self.isolation.has_sandbox:
+            return StartedResources(command=self.command, relay=relay)
+        gateway = await self._start_gateway(stack, directory, on_refused)
+        sandbox = self.isolation.build_sandbox(
+            self.command,
+            cwd=self.cwd,
+            directories=self.directories,
+            home=self.home,
+            profile=self.profile,
+            hidden=self.hidden,
+            sockets=[relay.socket_path] if relay is not None else [],
+            gateway=gateway,
+            search_path=self.environment.get("PATH"),
+        )
+        command = await anyio.to_thread.run_sync(sandboxed_command, self.command, sandbox)
+        return StartedResources(command=tuple(command), relay=relay)
+
+    def session_params(self, capabilities: Mapping[str, Any], relay: ToolRelay | None) -> dict[str, Any]:
+        """Return the parameters of a session. `capabilities` are the agent's."""
+        abilities = as_object(capabilities.get("sessionCapabilities"))
+        http = as_object(capabilities.get("mcpCapabilities")).get("http") is True
+        own = [relay.mcp_server()] if relay is not None else []
+        params: dict[str, Any] = {"cwd": self.cwd, "mcpServers": [*own, *_mcp_servers(self.mcp_servers, http=http)]}
+        if self.directories and "additionalDirectories" in abilities:
+            params["additionalDirectories"] = list(self.directories)
+        return params
+
+    async def _start_gateway(
+        self, stack: AsyncExitStack, directory: Path, on_refused: Callable[[str], None]
+    ) -> Path | None:
+        if self.isolation.network != "gateway":
+            return None
+        gateway = ModelGateway(
+            base_url=self.isolation.base_url or None,
+            headers=self.isolation.gateway_headers(self.profile),
+            placeholder=PLACEHOLDER,
+            hosts=self.isolation.hosts,
+            on_refused=on_refused,
+        )
+        stack.push_async_callback(gateway.aclose)
+        await gateway.start(directory)
+        return gateway.socket_path
+
+
+def build_launch(shared: ACPBridgeState, ctx: PlatformContext, context: RunContext, memory: ACPMemory) -> Launch:
+    """Return the launch that a run needs."""
+    config, profile = shared.config, shared.profile
+    granted = context.run.environment if context.run is not None else {}
+    variables = {**profile.variables, **shared.base_variables, **granted}
+    agent = context.run.agent if context.run is not None else ""
+    asks = has_restrictions(ctx.permissions, agent)
+    has_key = bool(profile.key_variable and variables.get(profile.key_variable))
+    home = find_home(config, profile, ctx, variables.get("HOME", ""), has_key=has_key)
+    options = build_options(config, context, ctx.model or profile.default_model, asks=asks)
+    if options.agent_mode.files and not home.is_own:  # The mode is a file, and the user's own home is not written to.
+        options = build_options(config, context, ctx.model or profile.default_model, asks=True)
+    isolation = choose_isolation(config, profile, options.mode, variables)
+    client_tools = tuple(offered_tools(context.run_input.tools))
+    access = _model_access(profile, isolation, variables, options.model)
+    access = replace(access, has_client_tools=bool(client_tools))
+    if home.is_own:
+        home = replace(home, files=_merge_files(profile, access, options))
+        options = replace(options, model=_provider_model(profile, access))
+    cwd = find_directory(context.requested.get("cwd"), config, ctx, memory)
+    is_bound = is_bound_directory(cwd, ctx)
+    return Launch(
+        profile=profile,
+        command=_command(config.base_command, profile, options.model),
+        environment={
+            **variables,
+            **options.agent_mode.variables,
+            **home.variables(profile),
+            **_access_variables(profile, isolation),
+            "PWD": cwd,
+        },
+        cwd=cwd,
+        directories=tuple(directory for directory in ctx.add_dirs if directory != cwd),
+        home=home,
+        isolation=isolation,
+        mcp_servers=ctx.mcp_servers,
+        client_tools=client_tools,
+        agent=agent,
+        bound_directory=cwd if is_bound else "",
+        hidden=tuple(ctx.hidden_paths),
+        instructions=ctx.operator_prompt if is_bound else ctx.system_prompt_append,
+        options=options,
+        permissions=tuple(ctx.permissions),
+    )
+
+
+def _command(command: tuple[str, ...], profile: Profile, model: str) -> tuple[str, ...]:
+    return (*command, profile.model_argument, model) if profile.model_argument and model else command
+
+
+def _model_access(profile: Profile, isolation: Isolation, variables: Mapping[str, str], model: str) -> ModelAccess:
+    """Return the way to the model as the agent sees it."""
+    if isolation.hides_key:
+        return ModelAccess(base_url=GATEWAY_URL, key=PLACEHOLDER, model=model)
+    key = variables.get(profile.key_variable, "") if profile.key_variable else ""
+    return ModelAccess(base_url=variables.get(profile.base_url_variable, ""), key=key, model=model)
+
+
+def _merge_files(profile: Profile, access: ModelAccess, options: SessionOptions) -> dict[str, str]:
+    """Return the files of a home directory: those of the profile, with the parts that the mode needs."""
+    return options.agent_mode.merge_files(profile.files(access))
+
+
+def _provider_model(profile: Profile, access: ModelAccess) -> str:
+    """Return the model's name as the agent knows it, with the provider that its files name."""
+    has_prefix = bool(access.model and access.base_url) and not access.model.startswith(profile.model_prefix)
+    return f"{profile.model_prefix}{access.model}" if has_prefix else access.model
+
+
+def _access_variables(profile: Profile, isolation: Isolation) -> dict[str, str]:
+    """Return the variables that lead an agent in a sandbox to the gateway."""
+    variables: dict[str, str] = {"TMPDIR": "/tmp"} if isolation.has_sandbox else {}  # noqa: S108  the sandbox's own
+    if isolation.hides_key:
+        variables |= {profile.key_variable: PLACEHOLDER, profile.base_url_variable: GATEWAY_URL}
+    if isolation.network == "gateway" and isolation.hosts:
+        variables |= {"HTTPS_PROXY": GATEWAY_URL, "https_proxy": GATEWAY_URL, "NO_PROXY": "127.0.0.1,localhost"}
+    return variables
+
+
+def _mcp_servers(servers: Mapping[str, Any], *, http: bool) -> list[dict[str, Any]]:
+    """Return the run's MCP servers in the form of the protocol. Those that could be taken for ours are left out."""
+    converted: list[dict[str, Any]] = []
+    for name, value in servers.items():
+        server = as_object(value)
+        if is_reserved_server(name):
+            continue
+        if isinstance(server.get("command"), str):
+            environment = as_object(server.get("env"))
+            converted.append(
+                {
+                    "name": name,
+                    "command": server["command"],
+                    "args": list(server.get("args") or ()),
+                    "env": [{"name": key, "value": str(item)} for key, item in environment.items()],
+                }
+            )
+        elif isinstance(server.get("url"), str) and http:
+            headers = as_object(server.get("headers"))
+            converted.append(
+                {
+                    "type": "sse" if server.get("type") == "sse" else "http",
+                    "name": name,
+                    "url": server["url"],
+                    "headers": [{"name": key, "value": str(item)} for key, item in headers.items()],
+                }
+            )
+    return converted

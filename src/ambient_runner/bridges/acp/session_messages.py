@@ -1,0 +1,253 @@
+"""The receiving side of a session: messages of the agent's process, in order, as a run needs them.
+
+Requests are decided when they arrive, or kept open for a person. `session.py` starts and ends the process, and sends prompts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ambient_runner.bridges.acp.buffered_messages import ENDED, MessageBuffer, TurnEnd, Update
+from ambient_runner.bridges.acp.connection import AgentConnection
+from ambient_runner.bridges.acp.errors import ACPError
+from ambient_runner.bridges.acp.interrupts import AgentRequest
+from ambient_runner.bridges.acp.known_calls import KnownCalls
+from ambient_runner.bridges.acp.pending_interrupts import OpenRequests
+from ambient_runner.bridges.acp.permissions import PermissionDecision, decide_request
+from ambient_runner.bridges.acp.session_guard import ModeGuard
+from ambient_runner.bridges.acp.session_state import SessionState
+from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.bridges.toolkit.pending_calls import PendingCall, PendingCalls
+from ambient_runner.processes.json_rpc import Notification, Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ambient_runner.bridges.acp.client_tools import ToolRelay
+    from ambient_runner.bridges.acp.launch import Launch
+    from ambient_runner.bridges.acp.shared import ACPBridgeState
+    from ambient_runner.errors import BridgeError
+    from ambient_runner.processes.json_rpc import Message, RequestId
+
+__all__ = ["SessionReceiver"]
+
+logger = logging.getLogger(__name__)
+
+_REPLAY_QUIET = 0.3
+"""Seconds without output after which the late replay of a loaded session is over."""
+_REPLAY_TIMEOUT = 5.0  # seconds
+_LATE_CANCEL_DELAY = 1.0
+"""Seconds for which an agent may keep a cancellation that came after the end of the turn."""
+_CHUNK_KINDS = frozenset({"agent_message_chunk", "agent_thought_chunk"})
+_PLAIN_MEMBERS = 2
+"""Number of members of a content block that is text and nothing else."""
+_STOPPED = "The user stopped the turn."
+"""Result of a call of a client's tool that nobody will answer."""
+
+
+class SessionReceiver:
+    """Receives the messages of one process. Those for a run are in `messages`. `on_expiry` is called for a request that expires."""
+
+    def __init__(
+        self, launch: Launch, shared: ACPBridgeState, thread_id: str, *, on_expiry: Callable[[], None]
+    ) -> None:
+        self.launch = launch
+        self.session_id = ""
+        self.relay: ToolRelay | None = None
+        self.is_replaying = False
+        """True while a loaded session is replayed. Clients have the conversation, so only the session's state counts."""
+        self.is_cancelled = False
+        """True if the turn was asked to end."""
+        self.late_cancel_until = 0.0
+        """Monotonic time until which a cancellation that came too late may hit the next turn. Some agents keep it for a moment."""
+        self.has_ended = False
+        """True if the process is gone, or shall be."""
+        self.turn_error: BridgeError | None = None
+        """The failure of a turn that the agent reports as ended normally, or because of which it was stopped."""
+        self.state = SessionState()
+        self.known_calls = KnownCalls()
+        self.calls = PendingCalls(self._handle_client_call)
+        self.connection = AgentConnection(shared.profile, self._handle_message, self._handle_exit)
+        self.messages = MessageBuffer(self.connection)
+        self.guard = ModeGuard(shared.profile, self.state, self.connection.send_request, thread_id)
+        self.requests = OpenRequests(
+            shared.waiting_limit, self, seconds=shared.config.interrupt_timeout, on_expiry=on_expiry
+        )
+        self.turn_over = anyio.Event()
+        """Set when the response to the prompt has arrived, or the process is gone."""
+        self.turn_over.set()
+        self._profile = shared.profile
+        self._thread_id = thread_id
+        self._prompt_id: RequestId = None
+        self._chunk_kinds: frozenset[str] = frozenset() if shared.profile.quirks.has_mode_chatter else _CHUNK_KINDS
+
+    def begin_turn(self, blocks: list[dict[str, Any]]) -> None:
+        """Send a prompt, and forget the turn before. Raises: PeerClosed."""
+        self.is_cancelled, self.turn_error, self.turn_over = False, None, anyio.Event()
+        self.messages.discard_excess(is_discarding=False)
+        self.guard.begin_turn()
+        self.known_calls.clear()
+        params = {"sessionId": self.session_id, "prompt": blocks}
+        self._prompt_id = self.connection.send_request("session/prompt", params)
+
+    def fail_abandoned_calls(self) -> None:
+        """Answer the calls of client tools that a cancelled turn waits for, so that it can end."""
+        if self.is_cancelled:
+            self.calls.fail_calls(_STOPPED)
+
+    async def wait_for_replay(self) -> None:
+        """Wait until a replay that comes after the response is over."""
+        with anyio.move_on_after(_REPLAY_TIMEOUT):
+            received = -1
+            while received != self.connection.received_bytes:
+                received = self.connection.received_bytes
+                await anyio.sleep(_REPLAY_QUIET)
+
+    def report(self, update: Mapping[str, Any]) -> None:
+        """Add an update of our own, which clients get as any of the agent."""
+        self.messages.put_update(Update(update))
+
+    def _handle_message(self, message: Message) -> None:
+        """Receive a message of the process, in order."""
+        match message:
+            case Notification(method="session/update", params=params):
+                if not self._put_chunk(params):
+                    self._handle_update(as_object(params))
+            case Notification(method="$/cancel_request", params=params):
+                self.requests.withdraw(as_object(params).get("requestId"))
+            case Notification(method=method, params=params):
+                if method == "elicitation/complete":
+                    self.requests.complete(as_object(params).get("elicitationId"))
+                self.messages.put_update(Update({"sessionUpdate": method, "params": params}))
+            case Request():
+                self._handle_request(message)
+            case Response():
+                self._handle_response(message)
+
+    def _handle_response(self, response: Response) -> None:
+        if response.id == self._prompt_id:
+            error = None if response.error is None else self.connection.to_error("session/prompt", response.error)
+            result = as_object(response.result)
+            if self.is_cancelled and result.get("stopReason") != "cancelled":
+                self.late_cancel_until = time.monotonic() + _LATE_CANCEL_DELAY
+            self.turn_over.set()
+            self.messages.put(TurnEnd(result, error))
+        elif (update := self.guard.handle_response(response)) is not None:
+            self.messages.put(Update(update))
+        self._stop_if_unguarded()
+
+    def _put_chunk(self, params: Any) -> bool:
+        """Add a plain chunk of text, of which there are more than of anything else. Return False for any other update."""
+        try:
+            update = params["update"]
+            kind, content = update["sessionUpdate"], update["content"]
+            text, is_plain = content["text"], content["type"] == "text" and len(content) == _PLAIN_MEMBERS
+        except (KeyError, TypeError):
+            return False
+        if (
+            not is_plain
+            or kind not in self._chunk_kinds
+            or type(text) is not str
+            or params["sessionId"] != self.session_id
+        ):
+            return False
+        if "_meta" in update or "_meta" in params or self.is_replaying:
+            return False
+        self.messages.put_chunk(kind, update.get("messageId"), text)
+        return True
+
+    def _handle_update(self, params: Mapping[str, Any]) -> None:
+        update = as_object(params.get("update"))
+        if self.is_replaying:
+            self.state.apply(update)
+            return
+        if meta := as_object(params.get("_meta")):
+            update = {**update, "_meta": {**meta, **as_object(update.get("_meta"))}}
+        child = self._child_session(params)
+        kind = update.get("sessionUpdate")
+        if kind in ("tool_call", "tool_call_update"):
+            self.known_calls.add(update, None if self.relay is None else self.relay.own_tool(update))
+        elif child is None and kind in self.guard.update_kinds:
+            self._check_mode(update)
+        elif kind == "session_info_update" and self._profile.quirks.reports_errors_as_text:
+            self._note_failure(as_object(as_object(update.get("_meta")).get("codex")))
+        self.messages.put_update(Update(update, child))
+
+    def _child_session(self, params: Mapping[str, Any]) -> str | None:
+        """Return the id of the session that a message is from, if it is not this one. Updates may come before the session is known."""
+        session_id = params.get("sessionId")
+        return session_id if isinstance(session_id, str) and self.session_id and session_id != self.session_id else None
+
+    def _note_failure(self, status: Mapping[str, Any]) -> None:
+        """Take over what Codex reports about a request to its model: that it tries again, or that the turn has failed.
+
+        It ends such a turn as any other, with the error as text.
+        """
+        error = as_object(status.get("error"))
+        if error.get("willRetry") is True:
+            self.report({"sessionUpdate": "retry"})
+        if as_object(status.get("threadStatus")).get("type") == "systemError":
+            self.turn_error = ACPError()
+            self.turn_error.add_note(f"The agent reported: {error or status}")
+
+    def _check_mode(self, update: Mapping[str, Any]) -> None:
+        notice = self.guard.check(self.session_id, update)
+        if notice is not None:
+            self.messages.put(Update(notice))
+        self._stop_if_unguarded()
+
+    def _stop_if_unguarded(self) -> None:
+        """Stop an agent that cannot be kept in its mode."""
+        if self.guard.has_failed and not self.has_ended:
+            self.turn_error = ACPError(f"{self._profile.title} left its permission mode by itself and was stopped.")
+            self.has_ended = True
+            self.connection.kill()
+
+    def _handle_request(self, message: Request) -> None:
+        params = as_object(message.params)
+        request = AgentRequest(
+            rpc_id=message.id,
+            is_elicitation=message.method == "elicitation/create",
+            params=params,
+            child_session=self._child_session(params),
+            respond=lambda response: self.connection.respond(message.id, response),
+        )
+        if self.is_cancelled:
+            request.cancel()
+        elif (decision := self._decide(request)) is not None:
+            decision.carry_out()
+            self.messages.put(decision)
+        else:
+            self.messages.put(request)
+
+    def _decide(self, request: AgentRequest) -> PermissionDecision | None:
+        """Return the decision on a request that no person makes; None for one that is open now."""
+        decision = None
+        if not request.is_elicitation:
+            tool = None if self.relay is None else self.relay.own_tool(request.tool_call)
+            earlier = self.known_calls.members_of(request.call_id)
+            self.known_calls.add(request.tool_call, tool)
+            decision = decide_request(request, self.launch, earlier, is_client_tool=tool is not None)
+        if decision is None and not self.requests.add(request):
+            decision = PermissionDecision(request=request, choice="reject", by="limit")
+            logger.warning(
+                "Thread %s: a request of %s was refused, because too many processes wait for an answer. Raise `parked` to allow more.",
+                self._thread_id,
+                self._profile.title,
+            )
+        return decision
+
+    def _handle_client_call(self, call: PendingCall) -> None:
+        self.messages.put(call)
+        if self.is_cancelled:
+            self.fail_abandoned_calls()
+
+    def _handle_exit(self) -> None:
+        self.has_ended = True
+        self.turn_over.set()
+        self.requests.cancel_all()
+        self.messages.put(ENDED)
