@@ -14,7 +14,14 @@ import uvicorn
 
 from ambient_runner import Settings, create_app
 from ambient_runner.bridges.demo import DemoBridge
-from ambient_runner.cli.doctor import Finding, check_claude_key, check_extras, check_secrets, packages_by_extra
+from ambient_runner.cli.doctor import (
+    Finding,
+    check_claude_key,
+    check_command_line_agents,
+    check_extras,
+    check_secrets,
+    packages_by_extra,
+)
 from ambient_runner.cli.serve import bind_socket
 from ambient_runner.config import read_settings
 
@@ -164,3 +171,19 @@ def test_the_secrets_that_are_not_redacted_are_named() -> None:
         ("secret API_TOKEN", False, "too easy to guess, so it is not redacted: choose a longer random value"),
         ("secret DB_PASSWORD", False, "shorter than 8 characters, so it is not redacted: choose a longer random value"),
     ]
+
+
+def test_command_line_agents_are_listed_with_version_or_install_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "node_modules" / "codex-acp"
+    (package / "bin").mkdir(parents=True)
+    (package / "package.json").write_text('{"version": "2.6.0"}')
+    program = package / "bin" / "codex-acp"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    findings = {finding.subject: finding for finding in check_command_line_agents()}
+    assert findings["profile codex"].detail == f"2.6.0 {program}"
+    assert findings["profile gemini"].detail == "npm install -g @google/gemini-cli@0.61.0"
+    assert [finding.is_optional for finding in findings.values()] == [True] * 4

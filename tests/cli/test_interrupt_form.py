@@ -296,3 +296,37 @@ def test_text_that_begins_like_json_can_be_sent_as_a_json_string(line: str, valu
 def test_a_wrong_part_of_a_schema_is_ignored(schema: dict[str, Any], prompts: list[str]) -> None:
     """Agents write schemas, also wrong ones; they ended the command with a traceback."""
     assert typed(asking(schema), *["x"] * len(prompts))[0] == prompts
+
+
+_OPTIONS = Interrupt(
+    id="i",
+    reason="tool_call",
+    message="Codex wants to use execute.",
+    metadata={
+        "options": [
+            {"optionId": "allow_once", "name": "Yes, proceed", "kind": "allow_once"},
+            {"optionId": "cancel", "name": "No", "kind": "reject_once"},
+        ]
+    },
+)
+
+
+def test_options_of_an_agent_are_listed_with_numbers() -> None:
+    assert describe_interrupt(_OPTIONS).splitlines() == ["Codex wants to use execute.", "  1  Yes, proceed", "  2  No"]
+
+
+def test_an_option_is_chosen_by_its_number() -> None:
+    asked: list[str] = []
+
+    def read(field: FormField) -> Any:
+        asked.append(field.prompt)
+        return field.parse_line("1")
+
+    assert build_answer(_OPTIONS, read) == {"optionId": "allow_once", "approved": True}
+    assert asked == ["number [1/2]"]
+
+
+def test_a_rejection_may_say_why() -> None:
+    lines = {"number": "2", "message": "not here"}
+    answer = build_answer(_OPTIONS, lambda field: field.parse_line(lines[field.name]))
+    assert answer == {"optionId": "cancel", "approved": False, "message": "not here"}

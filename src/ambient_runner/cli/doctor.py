@@ -9,12 +9,14 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 from rich.console import Console
 from rich.text import Text
 
+from ambient_runner.bridges.acp.profiles import PROFILES
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.user_errors import describe_error
 from ambient_runner.cli.render import align_columns, strip_control_chars
@@ -23,6 +25,7 @@ from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, named_environ
 from ambient_runner.config.loader import agent_name
 from ambient_runner.errors import ConfigError, RunnerError
 from ambient_runner.ledger.sqlite.connection import database_path
+from ambient_runner.processes.bubblewrap import check_bubblewrap
 from ambient_runner.runs.isolate import reraise_as
 from ambient_runner.server.middleware_loader import load_middleware
 from ambient_runner.services.bounded_http import send_request
@@ -30,6 +33,7 @@ from ambient_runner.services.bounded_http import send_request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ambient_runner.bridges.acp.profiles import Profile
     from ambient_runner.config import AgentSettings, Settings
 
 _PACKAGE = "ambient-runner"
@@ -60,6 +64,8 @@ def run_checks(settings: Settings) -> int:
         *claude,
         check_git(),
         check_node(),
+        *check_command_line_agents(),
+        check_sandbox(),
         *(check_agent(agent) for agent in settings.agents),
         *(check_middleware(entry) for entry in settings.middleware),
         *check_secrets(settings),
@@ -149,11 +155,45 @@ def check_git() -> Finding:
 
 
 def check_node() -> Finding:
-    """Check for Node, which runs the official clients in the tests."""
+    """Check for Node, which runs most command-line agents, and the official clients in the tests."""
     found = shutil.which("node")
     return Finding(
-        "node", bool(found), found or "only needed for the tests with the official clients", is_optional=True
+        "node", bool(found), found or "only needed by command-line agents, and for the tests", is_optional=True
     )
+
+
+def check_command_line_agents() -> list[Finding]:
+    """Return the known command-line agents: the version and place of each that is installed, else the line that installs it."""
+    return [_check_profile(profile) for profile in PROFILES.values()]
+
+
+def _check_profile(profile: Profile) -> Finding:
+    path = shutil.which(profile.command[0])
+    detail = f"{_package_version(Path(path))}{path}" if path else profile.install
+    return Finding(f"profile {profile.name}", path is not None, detail, is_optional=True)
+
+
+def _package_version(program: Path) -> str:
+    """Return the version of the npm package that a program belongs to, with a space; empty if it is not known.
+
+    The programs themselves are not asked: some start and wait, whatever their arguments.
+    """
+    for directory in program.resolve().parents:
+        try:
+            package = json.loads((directory / "package.json").read_text(encoding="utf-8"))
+            return f"{package['version']} "
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return ""
+
+
+def check_sandbox() -> Finding:
+    """Check for the sandbox of command-line agents."""
+    status = check_bubblewrap()
+    enforced = "files and network of command-line agents are limited by the operating system"
+    own = ", ".join(profile.name for profile in PROFILES.values() if profile.has_sandbox)
+    missing = f"{status.reason} Without it only {own} limits its commands itself."
+    return Finding("sandbox", status.path is not None, enforced if status.path else missing, is_optional=True)
 
 
 def check_agent(agent: str | AgentSettings) -> Finding:

@@ -1,7 +1,8 @@
 """An interrupt as a form in the terminal. Pure: `run.py` prints the prompts and reads the lines.
 
 The interrupt's JSON Schema defines the fields: one line per property of an object, one line for any other schema. Without a schema, an
-approval is answered with yes or no, and any other interrupt with one line: a JSON object, array or string, else text.
+approval is answered with yes or no, and any other interrupt with one line: a JSON object, array or string, else text. If the agent offers
+options, one of them is chosen by its number.
 """
 
 from __future__ import annotations
@@ -92,8 +93,11 @@ class FormField:
 def describe_interrupt(interrupt: Interrupt) -> str:
     """Return the text to show for an interrupt: its message, and its metadata as indented JSON if it has no message or no schema.
 
-    A request of LangChain's HumanInTheLoopMiddleware comes with an example answer.
+    A request of LangChain's HumanInTheLoopMiddleware comes with an example answer, and options of a command-line agent with numbers.
     """
+    if options := _options_of(interrupt):
+        lines = [f"  {number}  {option.get('name') or option['optionId']}" for number, option in enumerate(options, 1)]
+        return "\n".join([interrupt.message or interrupt.reason, *lines])
     value = (interrupt.metadata or {}).get("value", interrupt.metadata)
     if not value or value == interrupt.message or (interrupt.message and interrupt.response_schema is not None):
         return interrupt.message or interrupt.reason
@@ -133,8 +137,25 @@ def _example_decision(action: dict[str, Any], allowed: Any) -> dict[str, Any]:
 
 def build_answer(interrupt: Interrupt, read: Callable[[FormField], Any]) -> Any:
     """Return the payload that answers an interrupt, built from the value `read` returns for each field."""
+    if options := _options_of(interrupt):
+        return _choose_option(options, read)
     schema = interrupt.response_schema or (_APPROVAL_SCHEMA if interrupt.reason in _APPROVAL_REASONS else {})
     return _build_value(_WHOLE_ANSWER, schema, True, read)
+
+
+def _options_of(interrupt: Interrupt) -> list[dict[str, Any]]:
+    """Return the options that a command-line agent offers with a permission request; none for any other interrupt."""
+    options = _objects_in((interrupt.metadata or {}).get("options"))
+    return [option for option in options if isinstance(option.get("optionId"), str)]
+
+
+def _choose_option(options: list[dict[str, Any]], read: Callable[[FormField], Any]) -> dict[str, Any]:
+    """Read the number of an option, and with a rejection what the agent should know."""
+    numbers = tuple(str(number) for number, _ in enumerate(options, 1))
+    option = options[int(read(FormField("number", "string", True, numbers))) - 1]
+    answer = {"optionId": option["optionId"], "approved": str(option.get("kind")).startswith("allow")}
+    message = None if answer["approved"] else read(FormField("message", "string", required=False))
+    return {**answer, "message": message} if message else answer
 
 
 def _build_value(name: str, schema: dict[str, Any], required: bool, read: Callable[[FormField], Any]) -> Any:

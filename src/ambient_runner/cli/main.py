@@ -13,10 +13,12 @@ from typing import Annotated
 import typer
 
 from ambient_runner.cli import threads as stored
+from ambient_runner.cli.agent_login import login_agent
 from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id
 from ambient_runner.cli.backup import backup_store
 from ambient_runner.cli.doctor import run_checks
 from ambient_runner.cli.errors import find_error
+from ambient_runner.cli.playback import play_recording
 from ambient_runner.cli.render import strip_control_chars
 from ambient_runner.cli.run import EXIT_STOPPED, run_conversation
 from ambient_runner.cli.serve import serve_agents
@@ -34,6 +36,12 @@ StoreOption = Annotated[
     typer.Option(
         metavar="URL",
         help="Where threads are stored: sqlite:///path or memory://. [default: sqlite:///.ambient/ambient.db]",
+    ),
+]
+CwdOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Existing directory that the agent works in. [default: a workspace for each thread]"
     ),
 ]
 HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [default: 127.0.0.1]")]
@@ -58,6 +66,8 @@ app = typer.Typer(
     "`ambient serve` starts the demo agent at http://127.0.0.1:8000. "
     '`ambient run demo "weather Lisbon"` runs it in the terminal.',
 )
+agents_app = typer.Typer(no_args_is_help=True, help="Command-line agents.")
+app.add_typer(agents_app, name="agents")
 threads_app = typer.Typer(no_args_is_help=True, help="Read stored threads.")
 app.add_typer(threads_app, name="threads")
 
@@ -96,7 +106,7 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[AGENT]...",
-            help="Names from ambient.toml, registered names, name=package.module:attribute or name=URL. "
+            help="Names from ambient.toml, registered names, name=package.module:attribute, name=URL or name=acp:COMMAND. "
             "[default: the agents in ambient.toml, or demo]",
         ),
     ] = None,
@@ -104,6 +114,7 @@ def serve(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 picks a free one. [default: 8000]")
     ] = None,
+    cwd: CwdOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     log_level: Annotated[
@@ -120,7 +131,11 @@ def serve(
       ambient serve mine=my_project.agent:graph --port 9000 your own agent
       ambient serve demo mine=my_project.agent:graph        both
     """
-    serve_agents(read_settings(config, host=host, port=port, store=store, log_level=log_level, agents=agents or None))
+    serve_agents(
+        read_settings(
+            config, host=host, port=port, cwd=_path_text(cwd), store=store, log_level=log_level, agents=agents or None
+        )
+    )
 
 
 @app.command()
@@ -129,7 +144,7 @@ def run(
         str,
         typer.Argument(
             metavar="AGENT",
-            help="A name from ambient.toml, a registered name, name=package.module:attribute or name=URL.",
+            help="A name from ambient.toml, a registered name, name=package.module:attribute, name=URL or name=acp:COMMAND.",
         ),
     ],
     prompt: Annotated[
@@ -141,6 +156,7 @@ def run(
             metavar="THREAD", help="Continue this thread instead of starting a new one.", callback=check_thread_id
         ),
     ] = None,
+    cwd: CwdOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -153,11 +169,24 @@ def run(
       ambient run demo help                             list the commands of the demo agent
       ambient run demo "approve deploy" --thread t1     answer an interrupt in the terminal
       git diff | ambient run mine=my_project.agent:graph -   read the message from a pipe
+      ambient run codex "fix the failing test" --cwd .  a command-line agent in this folder
     """
     message = _read_stdin() if prompt == "-" else check_text(prompt, "The message")
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
-    settings = read_settings(config, store=store, history="server", agents=[agent])
+    settings = read_settings(config, cwd=_path_text(cwd), store=store, history="server", agents=[agent])
     raise typer.Exit(run_conversation(settings, agent, message, thread))
+
+
+@agents_app.command("login")
+def agents_login(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A name from ambient.toml, a profile such as codex, or name=acp:COMMAND."),
+    ],
+    config: ConfigOption = None,
+) -> None:
+    """Sign a command-line agent in on this machine, in one of the ways that it offers."""
+    login_agent(read_settings(config, agents=[name]), name)
 
 
 @threads_app.command("list")
@@ -235,6 +264,29 @@ def backup(
 
 
 @app.command()
+def playback(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Recording: one JSON object with t, dir and msg per line.")
+    ],
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", min=0.001, help="Keep the recorded times, N times as fast. [default: as fast as possible]"
+        ),
+    ] = None,
+) -> None:
+    """Play a recording as an agent of the Agent Client Protocol, on standard input and output.
+
+    What the client sends otherwise than recorded is reported on standard error.
+
+    \b
+    Example:
+      ambient run "mine=acp:ambient playback recording.jsonl" "say hello"
+    """
+    play_recording(file, speed)
+
+
+@app.command()
 def doctor(
     host: HostOption = None,
     port: Annotated[int | None, typer.Option(metavar="PORT", help="Port to check. [default: 8000]")] = None,
@@ -246,6 +298,10 @@ def doctor(
     Exit code 1 if something required is missing.
     """
     raise typer.Exit(run_checks(read_settings(config, host=host, port=port, store=store)))
+
+
+def _path_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _read_stdin() -> str:

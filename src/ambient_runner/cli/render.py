@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Group
 from rich.panel import Panel
@@ -17,10 +17,14 @@ from rich.text import Text
 from ambient_runner.protocol import events as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
+_SESSION_KEY = "acp"
+"""The key of the shared state under which the session of a command-line agent is published."""
+_VENDOR_PREFIX = "acp:_"
+"""Prefix of events that a vendor adds to the Agent Client Protocol."""
 MAX_SHOWN = 2000
 NO_RESULT = "no result"
 _LOG_HINT = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
@@ -159,15 +163,36 @@ def _pending_reason(event: ev.RunFinished | ev.RunError) -> str:
 def _render_note(event: ev.Event) -> list[Piece]:
     match event:
         case ev.StateSnapshot():
-            return [NotePiece("state", compact_json(event.snapshot))]
+            return _state_notes(event.snapshot)
         case ev.StateDelta():
-            return [NotePiece("state", compact_json(patch)) for patch in event.delta]
+            return [NotePiece("state", compact_json(patch)) for patch in event.delta if not _is_session_patch(patch)]
         case ev.StepStarted():
             return [NotePiece("step", event.step_name)]
         case ev.SubagentStarted():
             return [NotePiece("subagent", event.name)]
         case ev.SubagentError():
             return [NotePiece("subagent", event.message)]
+        case ev.Custom():
+            return _render_custom(event)
+        case _:
+            return []
+
+
+def _state_notes(snapshot: Any) -> list[Piece]:
+    """Return the state of the conversation. What a command-line agent says about its session is for front ends."""
+    if not isinstance(snapshot, dict) or _SESSION_KEY not in snapshot:
+        return [NotePiece("state", compact_json(snapshot))]
+    members = cast("dict[str, Any]", snapshot)
+    shown = {key: value for key, value in members.items() if key != _SESSION_KEY}
+    return [NotePiece("state", compact_json(shown))] if shown else []
+
+
+def _is_session_patch(patch: Mapping[str, Any]) -> bool:
+    return f"{patch.get('path', '')}/".startswith(f"/{_SESSION_KEY}/")
+
+
+def _render_custom(event: ev.Custom) -> list[Piece]:
+    match event:
         case ev.Custom(name="ambient:capabilities" | "ambient:trace_id"):
             return []  # for front ends
         case ev.Custom(name="ambient:interrupt_lapsed"):
@@ -178,10 +203,14 @@ def _render_note(event: ev.Event) -> list[Piece]:
             ]
         case ev.Custom(name="ambient:dropped", value={"type": kind, "reason": reason}):
             return [NotePiece("left out", f"{kind or 'an event'}: {reason}")]
-        case ev.Custom():
-            return [NotePiece(event.name, compact_json(event.value))]
-        case _:
+        case ev.Custom(
+            name="acp:session", value={"started": started, "enforcedBy": enforcer, "files": files, "network": network}
+        ):
+            return [NotePiece("session", f"{started}; files: {files}; network: {network}; enforced by {enforcer}")]
+        case ev.Custom(name=name) if name.startswith(_VENDOR_PREFIX):
             return []
+        case _:
+            return [NotePiece(event.name, compact_json(event.value))]
 
 
 def _render_terminal_event(event: ev.RunFinished | ev.RunError) -> EndPiece:
