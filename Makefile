@@ -15,7 +15,7 @@ MINUTES ?= 10
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help run test test-fast test-all test-versions test-migrate coverage fuzz soak check format shape features bench clean
+.PHONY: help run test test-fast test-all test-versions test-migrate test-agents record-agents coverage fuzz soak check format shape features bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,12 @@ test-versions: $(STAMP) $(CLIENTS) ## The bridges' tests with the lowest and the
 
 test-migrate: $(STAMP) ## Examples of the published packages with only the import changed; writes the table of docs/how-to/migrate.md
 	$(BIN)/python -m tests.migrate
+
+test-agents: $(STAMP) $(CLIENTS) ## The four real command-line agents with a scripted model (1.3 GB in .agents; AGENTS=codex,gemini for some, SHORT=1 for one)
+	$(BIN)/python -m tests.agents $(if $(AGENTS),--agents $(AGENTS)) $(if $(SHORT),--short)
+
+record-agents: $(STAMP) $(CLIENTS) ## Record the four real command-line agents again; writes tests/recordings/acp
+	$(BIN)/python -m tests.agents.record
 
 coverage: $(STAMP) $(CLIENTS) ## Branch coverage of the in-process tests; fails below the floor in pyproject.toml
 	$(PYTEST) --ignore=tests/e2e --cov --cov-report=term:skip-covered --cov-report=html:.coverage-html
@@ -70,7 +76,7 @@ bench: $(BENCH) ## Measure side by side with the usual ways; writes docs/benchma
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything the targets made
-	rm -rf .venv .venv-adapters .venv-versions .venv-migrate .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
+	rm -rf .agents .venv .venv-adapters .venv-versions .venv-migrate .venv-strands .venv-adk .venv-langgraph tests/e2e/clients/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage-html
 
 # One environment for one interpreter: with another PYTHON it is made again.
 $(INTERPRETER):
@@ -90,7 +96,7 @@ $(STAMP): $(CORE) requirements-dev.txt
 	@touch $@
 
 $(BENCH): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt sse-starlette psutil
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt sse-starlette psutil agent-client-protocol
 	@for sdk in strands adk langgraph; do \
 		echo "Making .venv-$$sdk for the published adapter"; \
 		$(PYTHON) -m venv --clear .venv-$$sdk && \
