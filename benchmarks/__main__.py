@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import burst, first, frameworks, live, memory, redaction, report, tracing
+from benchmarks import burst, command_line, first, frameworks, live, memory, redaction, report, tracing
 from benchmarks.servers import ROOT
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Section
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-SCENES = ("burst", "redaction", "first", "live", "memory", "tracing", "frameworks")
+SCENES = ("burst", "redaction", "first", "live", "memory", "tracing", "frameworks", "command_line")
 
 
 def main() -> None:
@@ -69,6 +69,7 @@ def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Sec
         "memory": 10 if quick else 50,
         "tracing": 5 if quick else 20,
         "frameworks": 5 if quick else 30,
+        "command_line": 2 if quick else 10,
     }[name]
     seconds = 4.0 if quick else 10.0
     match name:
@@ -90,6 +91,9 @@ def _run_scene(name: str, scratch: Path, quick: bool, progress: Progress) -> Sec
         case "tracing":
             step = _progress_step(progress, "tracing, receiver down", (rounds + tracing.WARM_UP) * len(tracing.TITLES))
             return tracing.build_section(tracing.measure(scratch, rounds, step))
+        case "command_line":
+            step = _progress_step(progress, "command-line agents", rounds + 3)
+            return command_line.build_section(command_line.measure(scratch, rounds, step))
         case _:
             step = _progress_step(progress, "agents of SDKs", (rounds + 1) * 3 * len(frameworks.SDKS))
             return frameworks.build_section(frameworks.measure(scratch, rounds, step))

@@ -1,10 +1,14 @@
-"""The agent that this server runs in the benchmarks: `ambient serve bench=benchmarks.agents:TimedBridge`."""
+"""The agents that this server runs in the benchmarks: `ambient serve bench=benchmarks.agents:TimedBridge`."""
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ambient_runner.acp import ACPBridge
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.protocol.events import Event, TextMessageContent, TextMessageEnd, TextMessageStart
 from benchmarks.workload import last_prompt, parse_workload, stream_deltas
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ag_ui.core import RunAgentInput
+
+
+_FAKE_AGENT = Path(__file__).resolve().parent.parent / "tests" / "bridges" / "acp" / "fake_agent.py"
 
 
 class TimedAdapter:
@@ -34,3 +41,10 @@ class TimedBridge(PlatformBridge):
 
     def capabilities(self) -> FrameworkCapabilities:
         return FrameworkCapabilities(tool_use=False)
+
+
+def fake_acp_agent() -> ACPBridge:
+    """Return the bridge to the fake agent of the tests. It writes what it receives to the file in BENCH_JOURNAL."""
+    journal = os.environ.get("BENCH_JOURNAL", os.devnull)
+    command = [sys.executable, "-I", str(_FAKE_AGENT), "--journal", journal]
+    return ACPBridge(command=command, sandbox="off", parked=200, processes=8)

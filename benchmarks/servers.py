@@ -89,7 +89,10 @@ def _command(name: str, scratch: Path) -> list[str]:
         return [sys.executable, "-m", "benchmarks.redacting_server", name, store]
     if kind != "ambient":
         return [sys.executable, "-m", "benchmarks.baselines", name]
-    agents = [f"bench=benchmarks.sdk.bridges:{sdk}"] if sdk else ["demo", "bench=benchmarks.agents:TimedBridge"]
+    if sdk == "acp":
+        agents = ["bench=benchmarks.agents:fake_acp_agent"]
+    else:
+        agents = [f"bench=benchmarks.sdk.bridges:{sdk}"] if sdk else ["demo", "bench=benchmarks.agents:TimedBridge"]
     return [str(Path(sys.executable).with_name("ambient")), "serve", *agents, "--port", "0", "--store", store]
 
 
