@@ -1,0 +1,1 @@
+"""The bridge to commands that print lines: of text, or of JSON."""
