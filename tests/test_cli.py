@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from ambient_runner.cli.main import _trusted_config
 from ambient_runner.cli.render import (
     EndPiece,
     LineEndPiece,
@@ -464,3 +465,17 @@ def test_serving_on_port_zero_prints_its_address_responds_at_once_and_exits_clea
             process.send_signal(ending)
             out, _ = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, "Traceback" in out) == (0, False)
+
+
+def test_settings_in_the_directory_of_the_agent_are_read_only_if_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ambient.toml").write_text('[agents]\nmine = "demo"\n')
+    assert _trusted_config(None, tmp_path) == Path(os.devnull)
+    assert "--config ambient.toml" in capsys.readouterr().err
+    assert _trusted_config(Path("ambient.toml"), tmp_path) == Path("ambient.toml")
+    assert _trusted_config(None, None) is None
+    other = tmp_path / "project"
+    other.mkdir()
+    assert _trusted_config(None, other) is None

@@ -124,7 +124,7 @@ def test_the_demo_is_known_by_name() -> None:
     assert (name, type(bridge)) == ("demo", DemoBridge)
 
 
-COMMANDS = {"acp", "claude-acp", "codex", "gemini", "opencode"}
+COMMANDS = {"acp", "claude-acp", "codex", "gemini", "lines", "opencode"}
 """Bridges to programs, which may not be installed."""
 
 
@@ -139,7 +139,7 @@ def test_an_agent_that_is_not_installed_is_refused_with_the_line_that_installs_i
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    for name in COMMANDS - {"acp"}:
+    for name in COMMANDS - {"acp", "lines"}:
         with pytest.raises(ConfigError, match=r"npm install -g .*Node\.js"):
             load_agent(name)
     with pytest.raises(ConfigError, match="needs a profile or a command"):
@@ -337,3 +337,19 @@ def test_a_part_that_an_installed_framework_lacks_is_not_mended_by_installing_it
     (tmp_path / "broken_project.py").write_text("import langgraph.checkpoint.of_nobody")
     said = refusal("mine=broken_project:x")
     assert ("No module named 'langgraph.checkpoint.of_nobody'" in said, "pip install" in said) == (True, False)
+
+
+def test_a_file_of_the_current_directory_replaces_no_installed_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that works in this directory could have written it."""
+    (tmp_path / "h11.py").write_text("raise RuntimeError('executed')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    load_agent("demo")
+    assert str(tmp_path) not in sys.path
+    (tmp_path / "own_agent_4711.py").write_text(
+        "from ambient_runner.bridges.demo import DemoBridge\nbridge = DemoBridge()\n"
+    )
+    load_agent("mine=own_agent_4711:bridge")
+    assert sys.path[-1] == str(tmp_path)

@@ -63,12 +63,15 @@ def _module_name(file: Path) -> str:
     return ".".join(parts[-1:] if inside.is_absolute() or ".." in parts else parts)
 
 
-def import_object(target: str) -> object:
-    """Return the object at `package.module:attribute`. Raises: ConfigError, naming the wrong part."""
+def import_object(target: str, *, is_installed: bool = False) -> object:
+    """Return the object at `package.module:attribute`. Raises: ConfigError, naming the wrong part.
+
+    Modules of the current directory are found too, unless `is_installed`: an agent may be able to write there.
+    """
     module, _, path = target.partition(":")
     if not module or not path:
         raise ConfigError(f"{target!r} does not name an object in a module. Write package.module:attribute.")
-    found: object = _import_module(module)
+    found: object = _import_module(module, is_installed=is_installed)
     prefix = ""
     for part in path.split("."):
         if not hasattr(found, part):
@@ -78,10 +81,10 @@ def import_object(target: str) -> object:
     return found
 
 
-def _import_module(name: str) -> object:
+def _import_module(name: str, *, is_installed: bool) -> object:
     here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    if not is_installed and here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # Last: nothing there replaces an installed module.
     with missing_package_as_config_error(), user_code_errors(f"The module {name} cannot be imported"):
         try:
             return importlib.import_module(name)

@@ -186,7 +186,7 @@ def _registered_object(name: str, configured: Sequence[str] = (), *, is_table: b
             f"There is no {missing} {name!r}.{did_you_mean(name, [*configured, *known], _SIMILARITY)}{agents} "
             f"Registered bridges: {', '.join(sorted(known)) or 'none'}. For your own agent, write {own}"
         )
-    return import_object(find_target(points, name, "a bridge named"))
+    return import_object(find_target(points, name, "a bridge named"), is_installed=True)
 
 
 def find_target(points: Iterable[EntryPoint], name: str, what: str) -> str:
@@ -257,7 +257,7 @@ def _bridge_for_object(package: str, target: str, agent: object, options: Bridge
     """Return the bridge that the entry point of a package makes of an agent. Raises: ConfigError, naming the entry point."""
     label = f"The bridge {target} for agents of {package}"
     try:
-        make = import_object(target)
+        make = import_object(target, is_installed=True)
     except ConfigError as error:
         raise ConfigError(f"{label} cannot be imported. {error.message}") from error
     if not callable(make):

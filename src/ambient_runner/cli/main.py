@@ -5,6 +5,7 @@ Each subcommand has a module. `render.py` and `interrupt_form.py` are pure; the 
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -19,10 +20,10 @@ from ambient_runner.cli.backup import backup_store
 from ambient_runner.cli.doctor import run_checks
 from ambient_runner.cli.errors import find_error
 from ambient_runner.cli.playback import play_recording
-from ambient_runner.cli.render import strip_control_chars
 from ambient_runner.cli.run import EXIT_STOPPED, run_conversation
 from ambient_runner.cli.serve import serve_agents
-from ambient_runner.config import read_settings
+from ambient_runner.cli.text_format import strip_control_chars
+from ambient_runner.config import CONFIG_FILE, read_settings
 from ambient_runner.errors import ConfigError, RunnerError
 
 __all__ = ["app", "main"]
@@ -133,7 +134,13 @@ def serve(
     """
     serve_agents(
         read_settings(
-            config, host=host, port=port, cwd=_path_text(cwd), store=store, log_level=log_level, agents=agents or None
+            _trusted_config(config, cwd),
+            host=host,
+            port=port,
+            cwd=_path_text(cwd),
+            store=store,
+            log_level=log_level,
+            agents=agents or None,
         )
     )
 
@@ -173,7 +180,8 @@ def run(
     """
     message = _read_stdin() if prompt == "-" else check_text(prompt, "The message")
     # The terminal sends only what is new and keeps no history of its own, whatever the store.
-    settings = read_settings(config, cwd=_path_text(cwd), store=store, history="server", agents=[agent])
+    file = _trusted_config(config, cwd)
+    settings = read_settings(file, cwd=_path_text(cwd), store=store, history="server", agents=[agent])
     raise typer.Exit(run_conversation(settings, agent, message, thread))
 
 
@@ -298,6 +306,17 @@ def doctor(
     Exit code 1 if something required is missing.
     """
     raise typer.Exit(run_checks(read_settings(config, host=host, port=port, store=store)))
+
+
+def _trusted_config(config: Path | None, cwd: Path | None) -> Path | None:
+    """Return the settings file to read. One in the agent's own directory is read only if it is named: the agent could have written it."""
+    default = Path(CONFIG_FILE)
+    if config is not None or cwd is None or not default.is_file():
+        return config
+    if not default.resolve().is_relative_to(cwd.resolve()):
+        return config
+    typer.secho(f"{default} is not read: the agent can change it. Use --config {default} if you trust it.", err=True)
+    return Path(os.devnull)
 
 
 def _path_text(path: Path | None) -> str | None:
