@@ -210,7 +210,7 @@ def test_every_setting_is_documented(option: Any) -> None:
 
 
 def test_every_documented_variable_exists() -> None:
-    known = {option.env_name for option in OPTIONS} | {"AMBIENT_CONFIG"}
+    known = {option.env_name for option in OPTIONS} | {"AMBIENT_CONFIG", "AMBIENT_NOTIFY"}
     assert set(re.findall(r"\bAMBIENT_[A-Z_]*[A-Z]\b", all_text())) - known == set()
 
 
@@ -284,6 +284,7 @@ MODULES = (
     "ambient_runner.bridges.pydantic_ai",
     "ambient_runner.bridges.remote",
     "ambient_runner.bridges.toolkit",
+    "ambient_runner.acp",
     "ambient_runner.claude",
     "ambient_runner.compat.ag_ui_adk",
     "ambient_runner.compat.ag_ui_langgraph",
@@ -293,6 +294,7 @@ MODULES = (
     "ambient_runner.compat.adk_agui_middleware.data_model.context",
     "ambient_runner.langgraph",
     "ambient_runner.ledger",
+    "ambient_runner.lines",
     "ambient_runner.logging",
     "ambient_runner.protocol.events",
     "ambient_runner.strands",

@@ -312,7 +312,11 @@ _OPTIONS = Interrupt(
 
 
 def test_options_of_an_agent_are_listed_with_numbers() -> None:
-    assert describe_interrupt(_OPTIONS).splitlines() == ["Codex wants to use execute.", "  1  Yes, proceed", "  2  No"]
+    assert describe_interrupt(_OPTIONS).splitlines() == [
+        "Codex wants to use execute.",
+        "  1  Yes, proceed (allow once)",
+        "  2  No (reject once)",
+    ]
 
 
 def test_an_option_is_chosen_by_its_number() -> None:

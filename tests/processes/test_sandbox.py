@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import h11
 import pytest
 
-from ambient_runner.processes.bubblewrap import check_bubblewrap
+from ambient_runner.processes.bubblewrap import check_bubblewrap, find_bubblewrap
 from ambient_runner.processes.gateway import ModelGateway
-from ambient_runner.processes.sandbox import GATEWAY_PORT, Sandbox, find_bubblewrap, sandboxed_command
+from ambient_runner.processes.sandbox import GATEWAY_PORT, Sandbox, sandboxed_command
 from tests.machine_speed import HANG_SECONDS, unless_hung
 from tests.processes.origin import open_origin
 

@@ -346,6 +346,15 @@ def test_an_interrupt_hides_the_arguments_of_its_call_also_if_it_does_not_repeat
     assert safe(of_client) == [of_client]
 
 
+def test_the_names_of_an_agents_options_are_hidden_with_the_arguments_of_its_call() -> None:
+    option = {"optionId": "always", "kind": "allow_always"}
+    named = {"options": [{**option, "name": "Yes, and always for commands that begin with `the sec`"}]}
+    [shown] = safe(asked_about("backend", "Run it?", metadata=named))
+    assert shown == asked_about("backend", "Run it?", metadata={"options": [option]})
+    exposed = asked_about("backend", "Run it?", metadata=named)
+    assert safe(exposed, search="arguments") == [exposed]
+
+
 def test_arguments_as_json_text_are_hidden_where_a_text_quotes_a_part_of_them() -> None:
     metadata = {"name": "search", "arguments": ARGUMENTS}
     [shown] = safe(asked_about("", "Search for the secret plan?", metadata=metadata))

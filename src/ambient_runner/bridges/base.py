@@ -44,6 +44,8 @@ class PlatformContext:
     is_continuation: bool = False
     operator_prompt: str = ""
     """The part of `system_prompt_append` that is the operator's: for an agent that does not work in the workspace."""
+    audience: str = "open"
+    """What the agent's clients see: `open`, or `safe`, the part of it that is for anyone."""
     serves_others: bool = False
     """True if others than this machine can connect: an agent must not use the login of the user that runs the server."""
     permissions: Sequence[PermissionRule] = ()

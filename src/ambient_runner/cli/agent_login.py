@@ -11,7 +11,7 @@ import typer
 from ambient_runner.bridges.acp.bridge import ACPBridge
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.cli.render import strip_control_chars
+from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.errors import ConfigError
 from ambient_runner.processes.child import ChildProcess
 from ambient_runner.processes.json_rpc import JsonRpcError, JsonRpcPeer, PeerClosed

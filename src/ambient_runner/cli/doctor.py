@@ -19,8 +19,8 @@ from rich.text import Text
 from ambient_runner.bridges.acp.profiles import PROFILES
 from ambient_runner.bridges.registry import load_agent
 from ambient_runner.bridges.user_errors import describe_error
-from ambient_runner.cli.render import align_columns, strip_control_chars
 from ambient_runner.cli.serve import bind_socket, format_url, try_store
+from ambient_runner.cli.text_format import align_columns, strip_control_chars
 from ambient_runner.config import MIN_SECRET_LENGTH, SPLIT_ADVICE, named_environment
 from ambient_runner.config.loader import agent_name
 from ambient_runner.errors import ConfigError, RunnerError
@@ -163,7 +163,7 @@ def check_node() -> Finding:
 
 
 def check_command_line_agents() -> list[Finding]:
-    """Return the known command-line agents: the version and place of each that is installed, else the line that installs it."""
+    """Return the known command-line agents: the version and path of each that is installed, else the line that installs it."""
     return [_check_profile(profile) for profile in PROFILES.values()]
 
 

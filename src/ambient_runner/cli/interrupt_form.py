@@ -96,7 +96,7 @@ def describe_interrupt(interrupt: Interrupt) -> str:
     A request of LangChain's HumanInTheLoopMiddleware comes with an example answer, and options of a command-line agent with numbers.
     """
     if options := _options_of(interrupt):
-        lines = [f"  {number}  {option.get('name') or option['optionId']}" for number, option in enumerate(options, 1)]
+        lines = [f"  {number}  {_describe_option(option)}" for number, option in enumerate(options, 1)]
         return "\n".join([interrupt.message or interrupt.reason, *lines])
     value = (interrupt.metadata or {}).get("value", interrupt.metadata)
     if not value or value == interrupt.message or (interrupt.message and interrupt.response_schema is not None):
@@ -147,6 +147,12 @@ def _options_of(interrupt: Interrupt) -> list[dict[str, Any]]:
     """Return the options that a command-line agent offers with a permission request; none for any other interrupt."""
     options = _objects_in((interrupt.metadata or {}).get("options"))
     return [option for option in options if isinstance(option.get("optionId"), str)]
+
+
+def _describe_option(option: dict[str, Any]) -> str:
+    """Return the option's name and, since an agent can name it anything, its kind."""
+    kind = str(option.get("kind") or "").replace("_", " ")
+    return " ".join(f"{option.get('name') or option['optionId']}{f' ({kind})' if kind else ''}".split())
 
 
 def _choose_option(options: list[dict[str, Any]], read: Callable[[FormField], Any]) -> dict[str, Any]:

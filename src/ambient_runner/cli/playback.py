@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.acp.recording import Playback, parse_recording
-from ambient_runner.cli.render import strip_control_chars
+from ambient_runner.cli.text_format import strip_control_chars
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["play_recording"]
 
 
 def play_recording(path: Path, speed: float | None = None) -> None:
-    """Answer a client on stdin with the messages of a recording, until stdin ends. Everything asked otherwise goes to stderr.
+    """Answer a client on stdin with the messages of a recording, until stdin ends. Differences from the recording are reported on stderr.
 
     `speed` divides the recorded waiting times; without it there are none. Raises: ConfigError if the file is no recording.
     """

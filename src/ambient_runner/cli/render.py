@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -14,10 +13,11 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
+from ambient_runner.cli.text_format import compact_json, strip_control_chars
 from ambient_runner.protocol import events as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from rich.console import RenderableType
 
@@ -25,16 +25,9 @@ _SESSION_KEY = "acp"
 """The key of the shared state under which the session of a command-line agent is published."""
 _VENDOR_PREFIX = "acp:_"
 """Prefix of events that a vendor adds to the Agent Client Protocol."""
-MAX_SHOWN = 2000
 NO_RESULT = "no result"
 _LOG_HINT = re.compile(r"(?:; t|\. T)he server's log has the reason\.")
 """The hint that clients of a server get. In the terminal there is no server log; the cause is shown instead."""
-_COLUMN_GAP = 2
-_CONTROLS = {code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-_DIRECTION_OVERRIDES = {*range(0x2028, 0x202F), *range(0x2066, 0x206A)}
-"""Characters that reorder the text after them, so that `gpj.exe` is shown as `exe.jpg`, and Unicode line breaks."""
-_STRIPPED = dict.fromkeys(_CONTROLS | _DIRECTION_OVERRIDES)
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in _STRIPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,41 +217,6 @@ def _render_terminal_event(event: ev.RunFinished | ev.RunError) -> EndPiece:
             return EndPiece("cancelled", "The run was stopped.")
         case _:
             return EndPiece("success", "")
-
-
-def compact_json(value: Any) -> str:
-    """Return the value as JSON on one line, truncated if it is very long."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
-
-
-def align_columns(rows: Sequence[Sequence[Text]]) -> list[Text]:
-    """Return one line per row. No cell is cut or wrapped: ids and paths are there to be copied. Print the lines with `soft_wrap`."""
-    widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-    return [_join_cells(row, widths) for row in rows]
-
-
-def _join_cells(row: Sequence[Text], widths: Sequence[int]) -> Text:
-    line = Text()
-    for cell, width in zip(row, widths, strict=True):
-        line.append_text(cell).append(" " * (width - cell.cell_len + _COLUMN_GAP))
-    line.rstrip()
-    return line
-
-
-def strip_control_chars(text: str) -> str:
-    """Return the text without control characters and bidirectional overrides, except line breaks and tabs."""
-    return text.translate(_STRIPPED)
-
-
-def to_single_line(text: str) -> str:
-    """Return the text without control characters, on one line: no value can pass for another line of the output."""
-    return strip_control_chars(text).replace("\n", " ").replace("\t", " ")
-
-
-def escape_json_source(source: str) -> str:
-    """Return the same JSON with `\\u` escapes for what a terminal would interpret: an encoder escapes only codes below 32."""
-    return source.translate(_JSON_ESCAPES)
 
 
 def to_plain_text(piece: Piece) -> str:

@@ -25,12 +25,11 @@ from ambient_runner.cli.render import (
     EndPiece,
     Piece,
     Screen,
-    strip_control_chars,
     to_plain_text,
     to_renderable,
-    to_single_line,
 )
 from ambient_runner.cli.serve import exit_despite_tasks
+from ambient_runner.cli.text_format import strip_control_chars, to_single_line
 from ambient_runner.errors import (
     BridgeError,
     LedgerError,

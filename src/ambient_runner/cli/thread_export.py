@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.cli.render import escape_json_source
+from ambient_runner.cli.text_format import escape_json_source
 from ambient_runner.ledger.records import RUNTIME, Batch
 from ambient_runner.projections.frames import Framer, snapshot_seqs
 from ambient_runner.projections.private_entries import is_private_line

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from ambient_runner.cli.arguments import require_store_file
-from ambient_runner.cli.render import (
+from ambient_runner.cli.text_format import (
     align_columns,
     compact_json,
     escape_json_source,

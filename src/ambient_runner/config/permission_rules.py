@@ -40,7 +40,7 @@ class PermissionRule:
     kind: str = ""
     """Kind of the call (`ToolKind`)."""
     path: str = ""
-    """The call concerns only files in this folder, or this file. Relative to the agent's working directory."""
+    """The call concerns only this file or files in this directory. Relative to the agent's working directory."""
     agent: str = ""
     """Name of the agent, as in `[agents]`."""
     command: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Child processes: how they start, what is exchanged with them, and an end that leaves none running."""
+"""Child processes: their start, their sandbox, JSON-RPC over their pipes, and an end that leaves none running."""

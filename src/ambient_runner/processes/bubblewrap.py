@@ -8,16 +8,16 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["ISOLATION", "BubblewrapStatus", "check_bubblewrap", "find_bubblewrap"]
+__all__ = ["COMMON_OPTIONS", "BubblewrapStatus", "check_bubblewrap", "find_bubblewrap"]
 
-ISOLATION = (
+COMMON_OPTIONS = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
     *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
 )
 """Options of every sandbox. Bubblewrap started by root keeps all capabilities, and with them the way out, unless they are dropped."""
 
-_PROBE = (*ISOLATION, "--unshare-net", "--tmpfs", "/tmp", "--remount-ro", "/tmp", "--", "true")  # noqa: S108
+_PROBE = (*COMMON_OPTIONS, "--unshare-net", "--tmpfs", "/tmp", "--remount-ro", "/tmp", "--", "true")  # noqa: S108
 _PROBE_TIMEOUT = 30.0  # seconds
 _MAX_REASON = 300  # characters
 
@@ -29,7 +29,7 @@ class BubblewrapStatus:
     path: str | None
     """The program; None if it cannot build a sandbox here."""
     reason: str
-    """Why not, and what to do; empty if it works."""
+    """The reason if it cannot, with what to do about it; empty if it works."""
 
 
 @cache
@@ -84,4 +84,4 @@ _ADVICE = (
     ("not permitted", _NAMESPACES),
     ("denied", _NAMESPACES),
 )
-"""Parts of bubblewrap's messages, and what to do: the first that fits."""
+"""Parts of bubblewrap's messages, each with what to do about it. The first that fits counts."""

@@ -183,13 +183,12 @@ class ChildProcess:
             await anyio.sleep(_SCAN_INTERVAL)
 
     def _receive(self, data: bytes) -> None:
-        if (
-            not self._is_paused
-        ):  # Otherwise it ends, and what it writes is dropped: one that cannot write does not exit.
+        # While it is paused, output is read only to let the process exit, and is dropped.
+        if not self._is_paused:
             self._on_output(data)
 
     def _update(self) -> None:
-        """Read or do not read the output, as things stand. Once all of an exited process has been read, report its end."""
+        """Resume or pause reading the output. Once all output of an exited process has been read, report its end."""
         if self._is_ending or not (self._is_paused or self._stdin.pending_bytes > _MAX_PENDING_INPUT):
             self._stdout.resume()
         else:

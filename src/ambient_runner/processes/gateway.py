@@ -1,4 +1,4 @@
-"""The way of a sandboxed agent to its model: a unix socket outside of the sandbox whose requests get the real key.
+"""The model gateway: a unix socket through which a sandboxed agent reaches its model. Requests get the real key outside of the sandbox.
 
 The agent has a placeholder in place of the key, and a socket in place of a network. What it sends to the socket goes to the provider's base
 URL, or as a tunnel to a host that is allowed. `gateway_inside.py` is the other end, inside the sandbox; `gateway_connection.py` serves one

@@ -39,7 +39,7 @@ _DISCARD_TIMEOUT = 10.0  # seconds
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayRules:
-    """What all connections of a gateway share."""
+    """Settings that all connections of a gateway share."""
 
     upstream: Upstream | None
     keys: KeyHeaders

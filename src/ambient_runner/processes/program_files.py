@@ -1,7 +1,7 @@
 """The files that a program needs to start, for a sandbox in which the user's home is hidden.
 
-Agents are often installed below the home: a link in a `bin` folder, a package in `node_modules`, an interpreter of a version manager. The
-rest of the home must stay hidden, so this names folders that hold programs, never a folder of the user's own data.
+Agents are often installed below the home: a link in a `bin` directory, a package in `node_modules`, an interpreter of a version manager.
+The rest of the home must stay hidden, so this names directories that hold programs, never a directory of the user's own data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHEBANG_BYTES = 256
 
 
 def find_program_files(program: str, search_path: str | None = None) -> list[Path]:
-    """Return the files and folders that a program needs, and its interpreter if it is a script; empty if there is no such program.
+    """Return the files and directories that a program needs, and its interpreter if it is a script; empty if there is no such program.
 
     `search_path` has the form of the variable PATH; None is that of this process.
     """
@@ -52,26 +52,26 @@ def find_program_files(program: str, search_path: str | None = None) -> list[Pat
 
 
 def find_python_files() -> list[Path]:
-    """Return the files and folders that the interpreter of this process needs, without installed packages."""
+    """Return the files and directories that the interpreter of this process needs, without installed packages."""
     return [Path(sys.executable), Path(sys.prefix) / "pyvenv.cfg", Path(sys.base_prefix), Path(sys.base_exec_prefix)]
 
 
 def _installation(program: Path) -> Path:
-    """Return the folder that a program was installed to, or the program itself if that is not clear."""
+    """Return the directory that a program was installed to, or the program itself if that is not clear."""
     if "node_modules" in program.parts:
         return Path(*program.parts[: program.parts.index("node_modules") + 1])
-    for folder in program.parents:
-        if folder.name in _VERSION_MANAGERS or (folder / "pyvenv.cfg").is_file():
-            return folder
+    for directory in program.parents:
+        if directory.name in _VERSION_MANAGERS or (directory / "pyvenv.cfg").is_file():
+            return directory
     prefix = program.parent.parent
     is_prefix = program.parent.name == "bin" and (prefix / "lib").is_dir() and prefix.name != ".local"
     return prefix if is_prefix and not _has_home(prefix) else program
 
 
-def _has_home(folder: Path) -> bool:
-    """Return True if the user's home is the folder or below it."""
+def _has_home(directory: Path) -> bool:
+    """Return True if the user's home is the directory or below it."""
     with suppress(RuntimeError):  # There is none.
-        return Path.home().is_relative_to(folder)
+        return Path.home().is_relative_to(directory)
     return False
 
 

@@ -1,8 +1,8 @@
 """A sandbox of the operating system for a whole agent, by bubblewrap: what the agent can see, write and reach.
 
-The file system is read-only but for the workspace, the agent's home and a private temp folder. The user's home, folders of sockets and
-what the caller hides are covered by empty folders; what the agent needs from below them is mounted again. Of a path and one below it, the
-longer one decides. With a gateway, the agent is started by `gateway_inside.py`, and 127.0.0.1 leads to the gateway's socket.
+The file system is read-only but for the workspace, the agent's home and a private temp directory. The user's home, directories of sockets
+and what the caller hides are covered by empty directories; what the agent needs from below them is mounted again. Of a path and one below
+it, the longer one decides. With a gateway, the agent is started by `gateway_inside.py`, and 127.0.0.1 leads to the gateway's socket.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ambient_runner.processes.bubblewrap import ISOLATION, check_bubblewrap, find_bubblewrap
+from ambient_runner.processes.bubblewrap import COMMON_OPTIONS, check_bubblewrap
 from ambient_runner.processes.program_files import find_python_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["GATEWAY_PORT", "Sandbox", "find_bubblewrap", "sandboxed_command"]
+__all__ = ["GATEWAY_PORT", "Sandbox", "sandboxed_command"]
 
 GATEWAY_PORT = 18118
 """The port on 127.0.0.1 inside a sandbox that leads to the gateway. Every sandbox has its own network, so one number serves all."""
 
-_TEMP_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108
+_TEMP_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108
 _COVERED = ("/run", "/var/run", "/home", "/root", "/etc/shadow", "/etc/gshadow")
 """Sockets of the system (Docker, D-Bus, ssh-agent), homes, and what the agent could read only where the server runs as root."""
 _SOCKET_TABLE = Path("/proc/net/unix")
@@ -42,13 +42,13 @@ class Sandbox:
     workspace: Path
     workspace_access: Literal["read", "write"] = "write"
     home: Path | None
-    """The agent's home, writable. None leaves an empty temporary folder in place of the user's home."""
+    """The agent's home, writable. None leaves an empty temporary directory in place of the user's home."""
     writable: Sequence[Path] = ()
-    """Further files and folders that the agent may change."""
+    """Further files and directories that the agent may change."""
     readable: Sequence[Path] = ()
-    """What the agent needs from below hidden folders. The rest of the file system is readable anyway."""
+    """Files and directories below hidden ones that the agent needs. The rest of the file system is readable anyway."""
     hidden: Sequence[Path] = ()
-    """Files and folders that do not exist for the agent, besides the user's home: the store, other threads."""
+    """Files and directories that do not exist for the agent, besides the user's home: the store, other threads."""
     sockets: Sequence[Path] = ()
     """Unix sockets that the agent may connect to."""
     network: Literal["none", "gateway", "all"] = "none"
@@ -62,7 +62,7 @@ class Sandbox:
 
 
 def sandboxed_command(command: Sequence[str], sandbox: Sandbox) -> list[str]:
-    """Return the command that runs a command in the sandbox. Its environment is the one that the result is started with.
+    """Return the command line that runs a command in the sandbox, in the environment that it is started with.
 
     Raises: FileNotFoundError with the reason if bubblewrap does not work here.
     """
@@ -73,9 +73,9 @@ def sandboxed_command(command: Sequence[str], sandbox: Sandbox) -> list[str]:
     network = () if sandbox.network == "all" else ("--unshare-net",)
     options = [argument for mount in mounts for argument in mount.options()]
     remounts = [argument for mount in mounts for argument in mount.final_options()]
-    folder = str(sandbox.workspace.resolve())
+    directory = str(sandbox.workspace.resolve())
     inner = _gateway_command(command, sandbox)
-    return [status.path, *ISOLATION, *network, *options, *remounts, "--chdir", folder, "--", *inner]
+    return [status.path, *COMMON_OPTIONS, *network, *options, *remounts, "--chdir", directory, "--", *inner]
 
 
 def _gateway_command(command: Sequence[str], sandbox: Sandbox) -> list[str]:
@@ -90,12 +90,12 @@ class _Kind(IntEnum):
 
     HIDDEN = 0
     SOCKET = 1
-    """A socket of the system. It is covered unless it is in a writable folder."""
+    """A socket of the system. It is covered unless it is in a writable directory."""
     TEMPORARY = 2
-    """An empty folder that the agent may write to."""
+    """An empty directory that the agent may write to."""
     LINK = 3
     READ = 4
-    """Visible. What is writable as part of a folder above stays so."""
+    """Visible. What is writable as part of a directory above stays so."""
     WRITE = 5
     READ_ONLY = 6
 
@@ -127,17 +127,17 @@ class _Mount:
                 return ["--ro-bind", os.devnull, path]
 
     def final_options(self) -> list[str]:
-        """Return what follows all mounts: an empty folder becomes read-only once everything below it is mounted."""
+        """Return what follows all mounts: an empty directory becomes read-only once everything below it is mounted."""
         return ["--remount-ro", str(self.path)] if self.kind is _Kind.HIDDEN and self.path.is_dir() else []
 
 
 def _list_mounts(sandbox: Sandbox) -> Iterator[_Mount]:
-    """Return everything that is asked for, in any order."""
+    """Yield the mounts that the sandbox asks for, in any order."""
     is_writable = sandbox.workspace_access == "write"
     writable = [*sandbox.writable, *([sandbox.home] if sandbox.home else [])]
     owned = [_follow_links(path)[-1] for path in [*writable, *([sandbox.workspace] if is_writable else [])]]
     visible = [*_needed_files(sandbox), *sandbox.readable, *sandbox.sockets]
-    yield from _mounts_of(map(Path, _TEMP_FOLDERS), _Kind.TEMPORARY)
+    yield from _mounts_of(map(Path, _TEMP_DIRECTORIES), _Kind.TEMPORARY)
     yield from _mounts_of([*map(Path, _COVERED), *sandbox.hidden], _Kind.HIDDEN)
     yield from _mounts_of(_user_homes(), _Kind.HIDDEN if sandbox.home else _Kind.TEMPORARY)
     yield from _mounts_of(_system_sockets(), _Kind.SOCKET)
@@ -149,7 +149,7 @@ def _list_mounts(sandbox: Sandbox) -> Iterator[_Mount]:
 def _select_mounts(mounts: Iterable[_Mount]) -> list[_Mount]:
     """Return the mounts that change something, parents before what is below them.
 
-    A folder that is hidden below a hidden one is left out, so that not even its name is seen.
+    A directory that is hidden below a hidden one is left out, so that not even its name is seen.
     """
     selected: list[_Mount] = []
     for mount in sorted(set(mounts), key=lambda mount: (mount.path.parts, mount.kind)):
@@ -177,14 +177,14 @@ def _has_effect(mount: _Mount, above: _Mount | None) -> bool:
 
 
 def _mounts_of(paths: Iterable[Path], kind: _Kind, owned: Sequence[Path] = ()) -> Iterator[_Mount]:
-    """Return the mounts of the paths that exist, and of the links on the way to them.
+    """Yield the mounts of the paths that exist, and of the links on the way to them.
 
-    Links in folders that the agent owns are not followed: it could have made them, to get at what they lead to with its next start.
+    Links in directories that the agent owns are not followed: it could have made them, to get at what they lead to with its next start.
     """
     for path in paths:
         *links, found = _follow_links(path)
-        is_led = any(link.is_relative_to(folder) for link in links for folder in owned)
-        if found == Path("/") or is_led or not _exists(found):
+        is_redirected = any(link.is_relative_to(directory) for link in links for directory in owned)
+        if found == Path("/") or is_redirected or not _exists(found):
             continue
         yield _Mount(found, kind)
         if not kind.is_cover:
@@ -214,7 +214,7 @@ def _exists(path: Path) -> bool:
 
 
 def _user_homes() -> list[Path]:
-    """Return the home of this process and that of its user, which differ where HOME is set to another folder."""
+    """Return the home of this process and that of its user, which differ where HOME is set to another directory."""
     import pwd  # Not on Windows, where this module is imported but never used.
 
     homes: list[Path] = []

@@ -41,9 +41,24 @@ def safe_interrupt(interrupt: Interrupt, rules: ExposureRules, find_call: FindCa
         interrupt,
         reason=interrupt.reason if is_reason_kept else "tool_call",
         message=_hide_quotes(interrupt.message, hidden),
-        metadata=_hide_quotes(metadata, hidden),
+        metadata=_hide_option_names(_hide_quotes(metadata, hidden)),
         response_schema=safe_schema(interrupt.response_schema, hidden, HIDDEN_TEXT),
     )
+
+
+def _hide_option_names(metadata: Any) -> Any:
+    """Return the metadata without the names of an agent's options, which may quote a part of a command. Ids and kinds stay."""
+    members = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
+    options: Any = members.get("options")
+    if not isinstance(options, list):
+        return cast("Any", metadata)
+    return {**members, "options": [_without_name(option) for option in cast("list[Any]", options)]}
+
+
+def _without_name(option: Any) -> Any:
+    if not isinstance(option, dict):
+        return option
+    return {key: item for key, item in cast("dict[str, Any]", option).items() if key != "name"}
 
 
 def _hidden_arguments(call_id: str | None, rules: ExposureRules, find_call: FindCall) -> HiddenValues:

@@ -170,6 +170,7 @@ class Platform:
             custom_tools=list(self._tools),
             session_id=run.thread.id,
             permissions=settings.permissions,
+            audience=settings.audience_for(run.agent, serves_others=self._serves_others),
             serves_others=self._serves_others,
             hidden_paths=_hidden_paths(settings) if workspace else [],
         )

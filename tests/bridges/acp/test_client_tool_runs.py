@@ -88,7 +88,8 @@ async def test_a_message_in_place_of_a_result_ends_the_turn_and_the_process_stay
         assert world.adapter().pid == pid
         assert len(world.received("session/cancel")) == 1
     assert len([word for word in select_words(words, "CR") if word.startswith(f"CR {call} ")]) == 1
-    assert (spoken(words), words[-1]) == ("instead", "RF success")
+    # The agent may still say something about the call that is given up.
+    assert (spoken(words).endswith("instead"), words[-1]) == (True, "RF success")
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -289,6 +289,16 @@ async def test_what_the_agent_sends_between_runs_is_delivered_in_the_next(tmp_pa
     assert _texts(events).endswith("next")
 
 
+async def test_a_thread_that_works_in_its_workspace_cannot_be_bound_later(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    async with serve(tmp_path, roots=[str(project)]) as world:
+        thread = world.thread()
+        await thread.say("say hi")
+        with pytest.raises(InvalidInput):
+            await thread.say("env", forwarded_props={"acp": {"cwd": str(project)}})
+
+
 def test_settings_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean mode"):
         ACPBridge(command=fake_command(), modes="plan")

@@ -119,3 +119,10 @@ def test_a_mode_that_does_not_exist_is_a_failure() -> None:
     session = GuardedSession(find_profile("claude-acp"), "default", ["auto"])
     session.report("auto")
     assert session.guard.has_failed
+
+
+@pytest.mark.parametrize("mode", ["accept-edits", "bypass", "yolo"])
+def test_an_agent_that_must_ask_because_of_rules_is_set_back_from_the_mode_of_the_settings(mode: Mode) -> None:
+    session = GuardedSession(find_profile("gemini"), mode, ["default", "autoEdit", "yolo", "plan"])
+    session.guard.options = SessionOptions(mode=mode, agent_mode=agent_mode("gemini", mode, asks=True), asks=True)
+    assert session.report("autoEdit") == {"sessionUpdate": "mode_set_back", "from": "autoEdit", "to": "default"}

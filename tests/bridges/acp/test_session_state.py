@@ -185,3 +185,14 @@ def test_lists_of_any_length_fit_into_the_state() -> None:
     state.apply(update("plan", entries=[{"content": "e" * 1000}] * 10_000))
     assert len(e.encode_event(e.StateSnapshot(snapshot=state.value))) < 2 << 20
     assert state.value["commands"][0]["name"] == "c0"
+
+
+def test_a_state_that_anyone_may_see_has_nothing_of_the_conversation() -> None:
+    state = SessionState(is_safe=True)
+    state.apply({"sessionUpdate": "session_info_update", "title": "Fix the login of the customer"})
+    state.apply({"sessionUpdate": "plan", "entries": [{"content": "secret", "priority": "high", "status": "pending"}]})
+    state.apply(
+        {"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "x", "description": "y"}]}
+    )
+    state.apply({"sessionUpdate": "current_mode_update", "currentModeId": "plan"})
+    assert state.value.keys() == {"modes"}

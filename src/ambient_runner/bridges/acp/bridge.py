@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from ambient_runner.bridges.acp.adapter import ACPAdapter
@@ -20,12 +18,12 @@ from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, P
 from ambient_runner.bridges.toolkit.held_elsewhere import is_held_elsewhere
 from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.config.loader import did_you_mean
+from ambient_runner.bridges.toolkit.option_check import build_config, check_choices, check_command, is_installed
 from ambient_runner.errors import ConfigError, HeldElsewhere
 from ambient_runner.processes.bubblewrap import check_bubblewrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ambient_runner.runs.run import Run
 
@@ -37,9 +35,9 @@ logger = logging.getLogger(__name__)
 class ACPBridge(PlatformBridge):
     """An agent of the Agent Client Protocol: one process per active thread.
 
-    `ACPBridge("codex", mode="plan")` or `ACPBridge(command=["my-agent", "--acp"])`: every setting of `ACPConfig` is a keyword argument.
+    `ACPBridge("codex", mode="plan")` or `ACPBridge(command=["my-agent", "--acp"])`: every option of `ACPConfig` is a keyword argument.
 
-    Raises: ConfigError for a setting that does not exist or cannot work.
+    Raises: ConfigError for an option that does not exist or cannot work.
     """
 
     restates_messages = False
@@ -47,6 +45,7 @@ class ACPBridge(PlatformBridge):
     default_profile: ClassVar[str] = ""
 
     def __init__(self, profile: str = "", command: Sequence[str] = (), **settings: Any) -> None:
+        check_command("ACPBridge", "command", command)
         config = _build_config({**settings, "profile": profile or self.default_profile, "command": tuple(command)})
         self._shared = ACPBridgeState(config)
         _check_sandbox(config, self.describe_isolation())
@@ -113,30 +112,25 @@ class ClaudeACPBridge(ACPBridge):
     default_profile = "claude-acp"
 
 
-def _build_config(settings: Mapping[str, Any]) -> ACPConfig:
-    known = [field.name for field in fields(ACPConfig)]
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known, 0.6) or f" The settings are {', '.join(sorted(known))}."
-            raise ConfigError(f"ACPBridge has no setting {name!r}.{hint}")
-    config = replace(ACPConfig(**settings), mode=parse_mode(settings.get("mode", "default")))
-    _check_choices("home", [config.home], get_args(HomeChoice))
-    _check_choices("sandbox", [config.sandbox], get_args(SandboxChoice))
+def _build_config(options: Mapping[str, Any]) -> ACPConfig:
+    config = build_config("ACPBridge", ACPConfig, options)
+    config = replace(config, mode=parse_mode(options.get("mode", "default")))
+    check_choices("ACPBridge", "home", [config.home], get_args(HomeChoice))
+    check_choices("ACPBridge", "sandbox", [config.sandbox], get_args(SandboxChoice))
     config.check()
-    _check_command(config)
+    _check_installed(config)
     return config
 
 
-def _check_command(config: ACPConfig) -> None:
+def _check_installed(config: ACPConfig) -> None:
     """Raise ConfigError if the agent is not installed. The first run would only fail."""
-    command = config.base_command[0]
-    if shutil.which(command, path=config.env.get("PATH")) is None and not Path(command).is_file():
-        install = config.known_agent.install
-        advice = f"Install it: {install}" if install else "Install it, or correct the command."
-        node = (
-            "" if not install or shutil.which("node") else " It needs Node.js 20 or newer, which was not found either."
-        )
-        raise ConfigError(f"The command {command} was not found. {advice}{node}")
+    program = config.base_command[0]
+    if is_installed(program, config.env.get("PATH")):
+        return
+    install = config.known_agent.install
+    advice = f"Install it: {install}" if install else "Install it, or correct the command."
+    node = " It needs Node.js 20 or newer, which was not found either." if install and not is_installed("node") else ""
+    raise ConfigError(f"The command {program} was not found. {advice}{node}")
 
 
 def _check_sandbox(config: ACPConfig, isolation: Mapping[str, Any]) -> None:
@@ -150,10 +144,3 @@ def _check_sandbox(config: ACPConfig, isolation: Mapping[str, Any]) -> None:
             config.known_agent.title,
             reason,
         )
-
-
-def _check_choices(name: str, values: Iterable[object], allowed: tuple[str, ...]) -> None:
-    for value in values:
-        if value not in allowed:
-            choices = ", ".join(repr(choice) for choice in sorted(allowed))
-            raise ConfigError(f"{name} of ACPBridge cannot be {value!r}. Use one of {choices}.")

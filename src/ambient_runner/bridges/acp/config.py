@@ -1,4 +1,4 @@
-"""Settings of an ACP agent: one value that is passed from the bridge to every part of it."""
+"""Options of an ACP agent: one value that is passed from the bridge to every part of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ambient_runner.bridges.acp.profiles import GENERIC, Profile, find_profile
 from ambient_runner.errors import ConfigError
+from ambient_runner.processes.gateway_addresses import AllowedHosts
 from ambient_runner.runs.lowering import PropRule
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ __all__ = ["PROP", "PROP_MEMBERS", "ACPConfig", "HomeChoice", "SandboxChoice", "
 
 PROP = "acp"
 """The key of `forwardedProps` that the bridge reads."""
+PROP_MEMBERS = ("cwd", "mode", "model", "options")
 _MODE_OPTIONS = frozenset({"mode", "collaboration_mode"})
 """Config options of agents that decide what they may do without asking."""
-PROP_MEMBERS = ("cwd", "mode", "model", "options")
 
 HomeChoice = Literal["auto", "user", "thread"]
 SandboxChoice = Literal["auto", "required", "off"]
@@ -30,14 +31,14 @@ SandboxChoice = Literal["auto", "required", "off"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ACPConfig:
-    """The settings of an ACPBridge. Durations are seconds."""
+    """The options of an ACPBridge. Durations are seconds."""
 
     profile: str = ""
-    """Name of a known agent: `codex`, `gemini`, `opencode` or `claude-acp`."""
+    """Name of a known agent (`profiles.py`), such as `codex`."""
     command: Sequence[str] = ()
     """The command of the agent; empty for that of the profile."""
     mode: Mode = "default"
-    """What the agent may do without asking, and what its sandbox allows."""
+    """The permission mode: the calls that need no permission, and the limits of the sandbox."""
     model: str = ""
     """The model of the agent; empty for the server's setting, else the agent's own choice."""
     models: Sequence[str] = ()
@@ -79,7 +80,10 @@ class ACPConfig:
 
     @property
     def base_command(self) -> tuple[str, ...]:
-        return tuple(self.command) or self.known_agent.command
+        """The command. A relative path is one of the server's directory, not of the thread's."""
+        command = tuple(self.command) or self.known_agent.command
+        is_path = bool(command) and "/" in command[0]
+        return (str(Path(command[0]).absolute()), *command[1:]) if is_path else command
 
     @property
     def prop_rules(self) -> dict[str, PropRule]:
@@ -91,19 +95,35 @@ class ACPConfig:
         return "*" in self.models or model in self.models
 
     def check(self) -> None:
-        """Raise ConfigError for settings that cannot work."""
+        """Raise ConfigError for options that cannot work."""
         if not self.base_command:
             raise ConfigError(
                 'ACPBridge needs a profile or a command. Write profile = "codex", or command = ["my-agent", "--acp"].'
             )
         if self.cwd and not (Path(self.cwd).is_absolute() and Path(self.cwd).is_dir()):
-            raise ConfigError(f"cwd is {self.cwd!r}, which is not an existing directory. Write an absolute path.")
+            raise ConfigError(
+                f"cwd of ACPBridge is {self.cwd!r}, which is not an existing directory. Write an absolute path."
+            )
         for option in (*self.options, *self.client_options):
             if option in _MODE_OPTIONS:
-                raise ConfigError(f"The option {option} is set by the permission mode. Use `mode` instead.")
-        for name in ("parked", "processes"):
-            if getattr(self, name) < 1:
+                raise ConfigError(f"The agent's option {option} is set by the permission mode. Use `mode` instead.")
+        self._check_limits()
+        try:
+            AllowedHosts(self.network)
+        except ValueError as error:
+            raise ConfigError(f"network of ACPBridge: {error}") from error
+
+    def _check_limits(self) -> None:
+        for name, count in (("parked", self.parked), ("processes", self.processes)):
+            if count < 1:
                 raise ConfigError(f"{name} of ACPBridge must be at least 1.")
+        for name, seconds in (
+            ("start_timeout", self.start_timeout),
+            ("turn_timeout", self.turn_timeout),
+            ("interrupt_timeout", self.interrupt_timeout),
+        ):
+            if seconds <= 0:
+                raise ConfigError(f"{name} of ACPBridge must be more than 0 seconds.")
 
 
 def parse_command(text: str) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ambient_runner.config.private_dir import make_private_dir
+from ambient_runner.files.safe_files import make_directory, read_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,17 +36,27 @@ class AgentHome:
         return {"HOME": str(self.path), **own}
 
     def write(self) -> None:
-        """Create the directory with its files. Blocks. Raises: OSError."""
+        """Create the directory with its files. Links that the agent has put in it are not followed. Blocks.
+
+        Raises: OSError; ServiceError when something else is in the place of a directory.
+        """
         if not self.is_own:
             return
-        make_private_dir(self.path)
+        make_private_dir(self.path.parent)
+        make_directory(self.path.parent)
+        make_directory(self.path)
         for name, text in self.files.items():
-            path = self.path / name
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not path.is_symlink() and path.is_file() and path.read_text(encoding="utf-8") == text:
-                continue
-            path.unlink(missing_ok=True)
-            path.write_text(text, encoding="utf-8")
+            _write_below(self.path, PurePosixPath(name), text.encode())
+
+
+def _write_below(root: Path, name: PurePosixPath, data: bytes) -> None:
+    """Write a file below a directory that the agent can change, unless it has this content."""
+    for parent in list(reversed(name.parents))[1:]:
+        make_directory(root / parent)
+    with suppress(ValueError):  # Too large, or no regular file: it is replaced.
+        if read_file(root, name, len(data)) == data:
+            return
+    write_file(root / name, data)
 
 
 def find_home(config: ACPConfig, profile: Profile, ctx: PlatformContext, user_home: str, *, has_key: bool) -> AgentHome:

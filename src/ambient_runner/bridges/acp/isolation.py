@@ -6,6 +6,7 @@ own sandbox counts, where it has one.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,7 +59,7 @@ class Isolation:
         return self.network == "gateway" and bool(self.key)
 
     def describe(self) -> dict[str, Any]:
-        """Return what clients are informed of: who enforces which limits."""
+        """Return the value of `acp:session` for clients: who enforces which limits."""
         files = {"read": "nothing writable", "write": "workspace writable"}[self.workspace]
         if self.enforced_by == "nobody":
             return {"enforcedBy": "nobody", "files": "not limited", "network": "not limited"}
@@ -99,11 +100,12 @@ class Isolation:
             ],
             readable=[
                 *find_program_files(command[0], search_path),
+                *(Path(word) for word in command[1:] if word.startswith("/") and Path(word).is_file()),
                 *find_python_files(),
                 Path(tool_relay.__file__).resolve(),
                 *map(Path, directories),
             ],
-            hidden=list(map(Path, hidden)),
+            hidden=[*map(Path, hidden), Path(tempfile.gettempdir())],
             sockets=list(sockets),
             network=self.network,
             gateway=gateway,

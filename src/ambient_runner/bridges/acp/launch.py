@@ -6,9 +6,7 @@ A running process serves another run only if both have the same launch. `session
 from __future__ import annotations
 
 import shutil
-import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,10 +21,12 @@ from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.permission_rules import has_restrictions
 from ambient_runner.processes.gateway import ModelGateway
 from ambient_runner.processes.sandbox import sandboxed_command
+from ambient_runner.processes.socket_directory import make_socket_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AsyncExitStack
+    from pathlib import Path
 
     from ambient_runner.bridges.acp.memory import ACPMemory
     from ambient_runner.bridges.acp.run_input import RunContext
@@ -42,7 +42,7 @@ __all__ = ["Launch", "StartedResources", "build_launch"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartedResources:
-    """What a process needs besides its files: the command to start it with, and the relay of the client's tools."""
+    """Resources of a process: the command to start it with, and the relay of the client's tools."""
 
     command: tuple[str, ...]
     relay: ToolRelay | None
@@ -66,6 +66,8 @@ class Launch:
     """Name of the agent on this server, for permission rules."""
     bound_directory: str = field(default="", compare=False)
     """The directory if the thread is bound to it; empty for the thread's workspace."""
+    audience: str = field(default="open", compare=False)
+    """What the agent's clients see."""
     hidden: tuple[str, ...] = field(default=(), compare=False)
     """Paths of the server that do not exist in the sandbox."""
     instructions: str = field(default="", compare=False, repr=False)
@@ -82,7 +84,7 @@ class Launch:
     ) -> StartedResources:
         """Write the home directory, and start the relay and the gateway. `stack` ends them. Raises: OSError, BridgeError."""
         await anyio.to_thread.run_sync(self.home.write)
-        directory = Path(await anyio.to_thread.run_sync(tempfile.mkdtemp, "", "ambient-"))
+        directory = await anyio.to_thread.run_sync(make_socket_directory)
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         relay = ToolRelay(self.client_tools, calls, directory) if self.client_tools else None
         if relay is not None:
@@ -155,7 +157,7 @@ def build_launch(shared: ACPBridgeState, ctx: PlatformContext, context: RunConte
     is_bound = is_bound_directory(cwd, ctx)
     return Launch(
         profile=profile,
-        command=_command(config.base_command, profile, options.model),
+        command=_add_model(config.base_command, profile, options.model),
         environment={
             **variables,
             **options.agent_mode.variables,
@@ -171,6 +173,7 @@ def build_launch(shared: ACPBridgeState, ctx: PlatformContext, context: RunConte
         client_tools=client_tools,
         agent=agent,
         bound_directory=cwd if is_bound else "",
+        audience=ctx.audience,
         hidden=tuple(ctx.hidden_paths),
         instructions=ctx.operator_prompt if is_bound else ctx.system_prompt_append,
         options=options,
@@ -178,12 +181,12 @@ def build_launch(shared: ACPBridgeState, ctx: PlatformContext, context: RunConte
     )
 
 
-def _command(command: tuple[str, ...], profile: Profile, model: str) -> tuple[str, ...]:
+def _add_model(command: tuple[str, ...], profile: Profile, model: str) -> tuple[str, ...]:
     return (*command, profile.model_argument, model) if profile.model_argument and model else command
 
 
 def _model_access(profile: Profile, isolation: Isolation, variables: Mapping[str, str], model: str) -> ModelAccess:
-    """Return the way to the model as the agent sees it."""
+    """Return the model, its URL and its key as the agent sees them."""
     if isolation.hides_key:
         return ModelAccess(base_url=GATEWAY_URL, key=PLACEHOLDER, model=model)
     key = variables.get(profile.key_variable, "") if profile.key_variable else ""
@@ -197,8 +200,8 @@ def _merge_files(profile: Profile, access: ModelAccess, options: SessionOptions)
 
 def _provider_model(profile: Profile, access: ModelAccess) -> str:
     """Return the model's name as the agent knows it, with the provider that its files name."""
-    has_prefix = bool(access.model and access.base_url) and not access.model.startswith(profile.model_prefix)
-    return f"{profile.model_prefix}{access.model}" if has_prefix else access.model
+    needs_prefix = bool(access.model and access.base_url) and not access.model.startswith(profile.model_prefix)
+    return f"{profile.model_prefix}{access.model}" if needs_prefix else access.model
 
 
 def _access_variables(profile: Profile, isolation: Isolation) -> dict[str, str]:
@@ -206,8 +209,10 @@ def _access_variables(profile: Profile, isolation: Isolation) -> dict[str, str]:
     variables: dict[str, str] = {"TMPDIR": "/tmp"} if isolation.has_sandbox else {}  # noqa: S108  the sandbox's own
     if isolation.hides_key:
         variables |= {profile.key_variable: PLACEHOLDER, profile.base_url_variable: GATEWAY_URL}
+    if isolation.network == "gateway":  # A proxy of the server, as in HTTP_PROXY, cannot be reached from the sandbox.
+        variables |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
     if isolation.network == "gateway" and isolation.hosts:
-        variables |= {"HTTPS_PROXY": GATEWAY_URL, "https_proxy": GATEWAY_URL, "NO_PROXY": "127.0.0.1,localhost"}
+        variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), GATEWAY_URL)
     return variables
 
 

@@ -1,6 +1,6 @@
-"""Profiles: what is known about an agent. Data only; each quirk has a test.
+"""Profiles of known agents. Data only; each quirk has a test.
 
-A profile names the command, the line that installs it, the variables and files it is configured with, and what it does differently from
+A profile names the command, the line that installs it, the variables and files it is configured with, and its deviations from
 the protocol. `modes.py` has its permission modes.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["GENERIC", "PROFILES", "ModelAccess", "Profile", "Quirks", "find_prof
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelAccess:
-    """The way to a model that a home directory is written for."""
+    """The model, its URL and its key, for the files of a home directory."""
 
     base_url: str = ""
     """The provider's URL for the agent; empty for the agent's own default."""
@@ -31,7 +31,7 @@ class ModelAccess:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quirks:
-    """What an agent does differently from the protocol."""
+    """Deviations of an agent from the protocol."""
 
     replays_after_load: bool = False
     """The replay of a loaded session may come after the response to `session/load`."""
@@ -63,7 +63,7 @@ class Profile:
     model_argument: str = ""
     """Option of the command that sets the model; empty if the model is a config option of the session."""
     model_prefix: str = ""
-    """What the agent puts before the models of the provider in `files`."""
+    """Prefix of the names of models whose provider is in `files`."""
     default_model: str = ""
     """The model if none is set: some agents choose one by asking another model first."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -115,9 +115,8 @@ def _codex_files(access: ModelAccess) -> Mapping[str, str]:
             'wire_api = "responses"',
             "supports_websockets = false",
         ]
-    if (
-        access.has_client_tools
-    ):  # Otherwise Codex gives a call up after five minutes. The session names the real command.
+    # Otherwise Codex gives a call up after five minutes. The session names the real command.
+    if access.has_client_tools:
         lines += ["", "[mcp_servers.ambient]", 'command = "true"', f"tool_timeout_sec = {_DAY_SECONDS}"]
     return {".codex/config.toml": "\n".join([*lines, ""])}
 

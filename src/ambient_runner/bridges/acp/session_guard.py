@@ -99,7 +99,9 @@ class ModeGuard:
         values = option_values(update)
         if not values and found == options.agent_mode.mode_id:
             return False
-        return is_widened(self._profile.name, options.mode, found, {**option_values(self._state.value), **values})
+        return is_widened(
+            self._profile.name, options.widest_mode, found, {**option_values(self._state.value), **values}
+        )
 
     def _send_reset(self, session_id: str, mode: AgentMode) -> bool:
         """Send the requests that set the mode and its options. Return False if the agent has no such mode."""

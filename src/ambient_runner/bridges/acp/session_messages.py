@@ -68,7 +68,7 @@ class SessionReceiver:
         """True if the process is gone, or shall be."""
         self.turn_error: BridgeError | None = None
         """The failure of a turn that the agent reports as ended normally, or because of which it was stopped."""
-        self.state = SessionState()
+        self.state = SessionState(is_safe=launch.audience == "safe")
         self.known_calls = KnownCalls()
         self.calls = PendingCalls(self._handle_client_call)
         self.connection = AgentConnection(shared.profile, self._handle_message, self._handle_exit)

@@ -41,6 +41,13 @@ class SessionOptions:
     agent_mode: AgentMode
     model: str = ""
     config: Mapping[str, str | bool] = field(default_factory=dict[str, "str | bool"])
+    asks: bool = False
+    """True if the agent asks about as much as it can, whatever the mode: there are rules to apply."""
+
+    @property
+    def widest_mode(self) -> Mode:
+        """The widest mode that the agent itself may be in."""
+        return "default" if self.asks and is_wider(self.mode, "default") else self.mode
 
 
 def build_options(config: ACPConfig, context: RunContext, default_model: str, *, asks: bool) -> SessionOptions:
@@ -53,6 +60,7 @@ def build_options(config: ACPConfig, context: RunContext, default_model: str, *,
     return SessionOptions(
         mode=mode,
         agent_mode=agent_mode(config.profile, mode, asks=asks),
+        asks=asks,
         model=_requested_model(config, requested.get("model"), context) or config.model or default_model,
         config={**config.options, **_requested_options(config, requested.get("options"), context)},
     )
@@ -71,7 +79,7 @@ async def apply_options(session_id: str, state: SessionState, launch: Launch, ca
     for name, value in {**options.config, **options.agent_mode.options}.items():
         if name != mode_option and _has_option(state, name, value):
             await _set_option(session_id, state, name, value, call)
-    if state.mode_id and is_widened(profile.name, options.mode, state.mode_id, option_values(state.value)):
+    if state.mode_id and is_widened(profile.name, options.widest_mode, state.mode_id, option_values(state.value)):
         raise ACPError(f"{profile.title} does not offer a permission mode for {options.mode!r}. Choose another `mode`.")
 
 

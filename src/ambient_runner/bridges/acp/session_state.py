@@ -27,6 +27,8 @@ _MAX_LIST_BYTES = 256 << 10
 """Of the modes, options, commands or entries of a plan, as JSON."""
 _MAX_TITLE_BYTES = 1 << 10
 _MAX_PLANS = 20
+_CONVERSATION_MEMBERS = frozenset({"title", "commands", "plan", "plans"})
+"""Members that may quote the conversation or the files of the agent."""
 _MODE_ANNOUNCEMENT = re.compile(r"\[MODE_UPDATE\] (\S{1,64})")
 
 
@@ -37,7 +39,9 @@ class SessionState:
     `usage` {used, size, cost}, `plan` (its entries), and `plans`, those that have an id, by it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_safe: bool = False) -> None:
+        """`is_safe`: anyone may see the state, so that it has nothing of the conversation."""
+        self._left_out = _CONVERSATION_MEMBERS if is_safe else frozenset[str]()
         self._value: dict[str, Any] = {}
         self._changed: set[str] = set()
 
@@ -166,7 +170,7 @@ class SessionState:
 
     def _set(self, name: str, value: Any) -> None:
         """Set a member, or remove it with None."""
-        if self._value.get(name) == value:
+        if name in self._left_out or self._value.get(name) == value:
             return
         self._changed.add(name)
         rest = {key: item for key, item in self._value.items() if key != name}

@@ -30,7 +30,7 @@ def check_requested_directory(requested: Any, config: ACPConfig, memory: ACPMemo
         raise InvalidInput("`forwardedProps.acp.cwd` is outside of the directories that this server allows (`roots`).")
     if not path.is_dir():
         raise InvalidInput("`forwardedProps.acp.cwd` is not an existing directory.")
-    if memory.cwd and Path(memory.cwd) != path:
+    if memory.session and Path(memory.cwd) != path:
         raise InvalidInput("This thread works in another directory. Start a new thread for this one.")
 
 

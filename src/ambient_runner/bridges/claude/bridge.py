@@ -1,14 +1,14 @@
-"""The Claude bridge: creates the adapters of threads and checks the settings."""
+"""The Claude bridge: creates the adapters of threads and checks the options."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
 from ambient_runner.bridges.toolkit.held_elsewhere import is_held_elsewhere
 from ambient_runner.bridges.toolkit.interrupts import resolved_interrupt_ids
-from ambient_runner.errors import ConfigError, HeldElsewhere, optional_dependency
+from ambient_runner.bridges.toolkit.option_check import build_config, check_choices
+from ambient_runner.errors import HeldElsewhere, optional_dependency
 
 with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
     from claude_agent_sdk.types import PermissionMode, SettingSource
@@ -19,11 +19,10 @@ with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
 
 from ambient_runner.bridges.claude.config import ClaudeConfig, StateToolOffer
 from ambient_runner.bridges.claude.shared import ClaudeBridgeState
-from ambient_runner.config.loader import did_you_mean
 from ambient_runner.runs.run import current_run_or_none
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.protocol.events import Tool
@@ -35,9 +34,9 @@ __all__ = ["ClaudeBridge"]
 class ClaudeBridge(PlatformBridge):
     """Claude as an agent of this server: one CLI process per active thread.
 
-    Every setting of `ClaudeConfig` is a keyword argument, such as `ClaudeBridge(permission_mode="plan")`.
+    Every option of `ClaudeConfig` is a keyword argument, such as `ClaudeBridge(permission_mode="plan")`.
 
-    Raises: ConfigError for a setting that does not exist or cannot work.
+    Raises: ConfigError for an option that does not exist or cannot work.
     """
 
     restates_messages = False
@@ -74,22 +73,10 @@ class ClaudeBridge(PlatformBridge):
         await self._shared.erase_thread(thread)
 
 
-def _build_config(settings: Mapping[str, Any]) -> ClaudeConfig:
-    known = [field.name for field in fields(ClaudeConfig)]
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known, 0.6) or f" The settings are {', '.join(sorted(known))}."
-            raise ConfigError(f"ClaudeBridge has no setting {name!r}.{hint}")
-    config = ClaudeConfig(**settings)
-    _check_choices("permission_mode", [config.permission_mode], get_args(PermissionMode))
-    _check_choices("setting_sources", config.setting_sources, get_args(SettingSource))
-    _check_choices("state_tool", [config.state_tool], get_args(StateToolOffer))
+def _build_config(options: Mapping[str, Any]) -> ClaudeConfig:
+    """Return the configuration. Values that the CLI would refuse only when the first run starts it are refused here."""
+    config = build_config("ClaudeBridge", ClaudeConfig, options)
+    check_choices("ClaudeBridge", "permission_mode", [config.permission_mode], get_args(PermissionMode))
+    check_choices("ClaudeBridge", "setting_sources", config.setting_sources, get_args(SettingSource))
+    check_choices("ClaudeBridge", "state_tool", [config.state_tool], get_args(StateToolOffer))
     return config
-
-
-def _check_choices(name: str, values: Iterable[object], allowed: tuple[str, ...]) -> None:
-    """Raise ConfigError for a value that is not allowed. The CLI would refuse it only when the first run starts it."""
-    for value in values:
-        if value not in allowed:
-            choices = ", ".join(repr(choice) for choice in sorted(allowed))
-            raise ConfigError(f"{name} of ClaudeBridge cannot be {value!r}. Use one of {choices}.")

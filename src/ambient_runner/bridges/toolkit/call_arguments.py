@@ -32,13 +32,15 @@ _ESCALATION_KEYS = frozenset(
     """.split()  # noqa: SIM905
 )
 """Arguments of a command that ask for more than to run it in its sandbox."""
-_SHELLS = frozenset(f"{folder}{shell}" for folder in ("", "/bin/", "/usr/bin/") for shell in ("bash", "sh", "zsh"))
+_SHELLS = frozenset(
+    f"{directory}{shell}" for directory in ("", "/bin/", "/usr/bin/") for shell in ("bash", "sh", "zsh")
+)
 _MAX_PATH = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallArguments:
-    """What the arguments say. `command` and `paths` are certain; they are empty if they are not known for certain."""
+    """The command and the files that arguments name. `command` and `paths` are empty if they are not known for certain."""
 
     command: str = ""
     directory: str = ""
@@ -49,7 +51,7 @@ class CallArguments:
 
 
 def read_arguments(kind: str, arguments: Mapping[str, Any]) -> CallArguments:
-    """Return what the arguments of a call of this kind say."""
+    """Return the command and the files that the arguments of a call of this kind name."""
     directories = [value for value in map(arguments.get, _DIRECTORY_KEYS) if value is not None]
     return CallArguments(
         command=_known_command(arguments) if kind == "execute" else "",

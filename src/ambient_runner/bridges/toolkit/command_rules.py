@@ -1,8 +1,8 @@
 """The words of a rule against the text of a command. Pure.
 
 The text is written by a model, for a shell that we do not know. So a rule that allows needs a text that every shell reads in the same way:
-`is_command`. A rule that asks or denies fits whenever the command could be the one it names: `could_run`. That is a net, not a wall: a
-script or an interpreter can run anything. The wall is the sandbox.
+`is_command`. A rule that asks or denies fits whenever the command could be the one it names: `could_run`. That is no security boundary: a
+script or an interpreter can run anything. The sandbox is.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def is_command(words: Sequence[str], command: str) -> bool:
     """
     if not words or len(command) > MAX_COMMAND_LENGTH or not _PLAIN_COMMAND.fullmatch(command):
         return False
-    given = command.split()
-    if "=" in given[0]:  # A variable for the command, such as one that makes git start another program.
+    actual = command.split()
+    if "=" in actual[0]:  # A variable for the command, such as one that makes git start another program.
         return False
     if words[-1] == ANY_WORDS:
-        return len(words) > 1 and given[: len(words) - 1] == list(words[:-1])
-    return given == list(words)
+        return len(words) > 1 and actual[: len(words) - 1] == list(words[:-1])
+    return actual == list(words)
 
 
 def could_run(words: Sequence[str], command: str) -> bool:

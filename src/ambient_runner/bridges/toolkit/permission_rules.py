@@ -1,4 +1,4 @@
-"""Permission rules: what they decide about a call that an agent asks permission for. Pure, except for the default `resolve`.
+"""Permission rules, applied to a call that an agent asks permission for. Pure, except for the default `resolve`.
 
 What an agent says about a call is either certain, or only possible: a title that quotes the command, a location. A rule that allows counts
 what is certain. A rule that asks or denies counts what is possible too.
@@ -26,8 +26,8 @@ Resolve = Callable[[str], str | None]
 
 _STRICTNESS: dict[Behavior, int] = {"allow": 0, "ask": 1, "deny": 2}
 _FILE_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
-_FOLDER_KINDS = frozenset({"delete", "move", "search"})
-"""Kinds of calls that concern everything below the folder they name."""
+_DIRECTORY_KINDS = frozenset({"delete", "move", "search"})
+"""Kinds of calls that concern everything below the directory they name."""
 _LITERAL_PATH = re.compile(r"(?!.*://)[\w./](?:[^\x00-\x1f]*[^\x00-\x20])?")
 """A path that every program takes as it is."""
 _NO_PATH = re.compile(r"[-+@:%^*?\[\]]|(?!file:)\w+://", re.IGNORECASE)
@@ -67,7 +67,7 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with a call, and the rule that says so."""
+    """The decision on a call, with the rule that made it."""
 
     behavior: Behavior
     rule: PermissionRule
@@ -98,8 +98,8 @@ def has_restrictions(rules: Iterable[PermissionRule], agent: str) -> bool:
     return any(rule.decide != "allow" and rule.agent in ("", agent) for rule in rules)
 
 
-def is_below(path: str, folder: str, cwd: str, resolve: Resolve = resolve_path) -> bool | None:
-    """Return True if a path is a folder or below it, after links are followed. None if that cannot be known.
+def is_below(path: str, directory: str, cwd: str, resolve: Resolve = resolve_path) -> bool | None:
+    """Return True if a path is a directory or below it, after links are followed. None if that cannot be known.
 
     An agent may remove `..` before or after it follows links, and may expand `~` or trim spaces. Where that makes a difference, the answer
     is unknown.
@@ -107,11 +107,11 @@ def is_below(path: str, folder: str, cwd: str, resolve: Resolve = resolve_path) 
     if not _LITERAL_PATH.fullmatch(path):
         return None
     absolute = os.path.join(cwd, path)  # noqa: PTH118  `Path` removes `.` and `//`; the text must stay.
-    root = _to_real(os.path.join(cwd, folder), resolve)  # noqa: PTH118
-    found = {_to_real(one, resolve) for one in (absolute, os.path.normpath(absolute))}
+    root = _to_real(os.path.join(cwd, directory), resolve)  # noqa: PTH118
+    found = {_to_real(spelling, resolve) for spelling in (absolute, os.path.normpath(absolute))}
     if root is None or None in found:
         return None
-    answers = {f"{one}/".startswith(f"{root.rstrip('/')}/") for one in found}
+    answers = {f"{real}/".startswith(f"{root.rstrip('/')}/") for real in found}
     return answers.pop() if len(answers) == 1 else None
 
 
@@ -137,8 +137,8 @@ def _fits_for_certain(rule: PermissionRule, call: RequestedCall, resolve: Resolv
     return not rule.path or _concerns_only(call, rule.path, resolve)
 
 
-def _concerns_only(call: RequestedCall, folder: str, resolve: Resolve) -> bool:
-    return bool(call.paths) and all(is_below(path, folder, call.cwd, resolve) for path in call.paths)
+def _concerns_only(call: RequestedCall, directory: str, resolve: Resolve) -> bool:
+    return bool(call.paths) and all(is_below(path, directory, call.cwd, resolve) for path in call.paths)
 
 
 def _runs_in_cwd(call: RequestedCall, resolve: Resolve) -> bool:
@@ -184,4 +184,6 @@ def _could_touch(rule: PermissionRule, call: RequestedCall, kinds: Collection[st
     named = {os.path.join(call.directory, word) for word in words if not _NO_PATH.match(word)}  # noqa: PTH118
     if any(is_below(path, rule.path, call.cwd, resolve) is not False for path in paths | named):
         return True
-    return not _FOLDER_KINDS.isdisjoint(kinds) and any(is_below(rule.path, path, call.cwd, resolve) for path in paths)
+    return not _DIRECTORY_KINDS.isdisjoint(kinds) and any(
+        is_below(rule.path, path, call.cwd, resolve) for path in paths
+    )

@@ -28,7 +28,7 @@ _DECLINED = "The user declined what you asked for. Do not do it; go on without i
 def preamble_texts(run_input: RunAgentInput, new_input: NewInput, missing_turns: Sequence[Turn] = ()) -> list[str]:
     """Return what the agent reads before the new user message, which may be missing. `missing_turns` are those it does not have.
 
-    In this order: the missing turns, tool results that no process waits for, or what became of its question, the context, the state.
+    In this order: the missing turns, tool results that no process waits for, or the fate of its interrupt, the context, the state.
     """
     texts = [history_text(missing_turns)] if missing_turns else []
     if new_input.results:
