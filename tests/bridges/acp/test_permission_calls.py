@@ -242,7 +242,7 @@ def test_a_question_of_an_agent_is_answered_by_no_rule_and_no_mode(tool_call: di
 
 
 INSIDE = claude("Read", "read", {"file_path": "/ws/a"})
-OUTSIDE = claude("Read", "read", {"file_path": "/root/.ssh/id_rsa"})
+OUTSIDE = claude("Read", "read", {"file_path": "/home/other/.ssh/id_rsa"})
 EDIT = claude("Edit", "edit", {"file_path": "a", "old_string": "x", "new_string": "y"})
 EDIT_OUTSIDE = claude("Edit", "edit", {"file_path": "../a", "old_string": "x", "new_string": "y"})
 COMMAND = claude("Bash", "execute", {"command": "ls"})

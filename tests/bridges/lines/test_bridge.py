@@ -26,7 +26,7 @@ COMMAND = [sys.executable]
         ({"command": COMMAND, "env": {"PATH": "/nowhere"}, "resume_command": ["python3", "{session}"]}, "not found"),
         ({"command": COMMAND, "comand": COMMAND}, "Did you mean command"),
         ({"command": COMMAND, "idle_second": 1}, "Did you mean idle_seconds"),
-        ({"command": COMMAND, "xyz": 1}, "The settings are"),
+        ({"command": COMMAND, "xyz": 1}, "The options are"),
         ({"command": COMMAND, "format": "xml"}, "'text', 'json', 'auto'"),
         ({"command": COMMAND, "end": "never"}, "'exit', 'notify', 'idle'"),
         ({"command": COMMAND, "notify": "socket"}, "'file', 'fifo'"),

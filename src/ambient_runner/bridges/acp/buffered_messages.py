@@ -64,7 +64,7 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True)
 class QueuedPrompt:
-    """What is sent to the agent when its turn has ended. `user_id` is the id of the user message it contains."""
+    """A prompt for when the turn has ended. `user_id` is the id of the user message it contains."""
 
     blocks: Sequence[dict[str, Any]]
     user_id: str | None = None

@@ -13,8 +13,8 @@ from ambient_runner.bridges.toolkit.interrupts import has_same_arguments
 
 if TYPE_CHECKING:
     from ambient_runner.bridges.acp.interrupts import AgentRequest
-    from ambient_runner.bridges.acp.run_input import RunContext
     from ambient_runner.bridges.acp.session import AgentSession
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.protocol.events import Event, ResumeEntry
 
 __all__ = ["deliver_answers"]

@@ -15,6 +15,7 @@ from ambient_runner.bridges.acp.client_tools import ToolRelay, is_reserved_serve
 from ambient_runner.bridges.acp.home import AgentHome, find_home
 from ambient_runner.bridges.acp.isolation import GATEWAY_URL, PLACEHOLDER, Isolation, choose_isolation
 from ambient_runner.bridges.acp.profiles import ModelAccess, Profile
+from ambient_runner.bridges.acp.run_input import requested_options
 from ambient_runner.bridges.acp.session_options import SessionOptions, build_options
 from ambient_runner.bridges.acp.working_directory import find_directory, is_bound_directory
 from ambient_runner.bridges.toolkit.json_values import as_object
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ambient_runner.bridges.acp.memory import ACPMemory
-    from ambient_runner.bridges.acp.run_input import RunContext
     from ambient_runner.bridges.acp.shared import ACPBridgeState
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.toolkit.pending_calls import PendingCalls
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.config.permission_rules import PermissionRule
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.protocol.events import Tool
@@ -67,7 +68,7 @@ class Launch:
     bound_directory: str = field(default="", compare=False)
     """The directory if the thread is bound to it; empty for the thread's workspace."""
     audience: str = field(default="open", compare=False)
-    """What the agent's clients see."""
+    """The audience of the agent's clients."""
     hidden: tuple[str, ...] = field(default=(), compare=False)
     """Paths of the server that do not exist in the sandbox."""
     instructions: str = field(default="", compare=False, repr=False)
@@ -153,7 +154,7 @@ def build_launch(shared: ACPBridgeState, ctx: PlatformContext, context: RunConte
     if home.is_own:
         home = replace(home, files=_merge_files(profile, access, options))
         options = replace(options, model=_provider_model(profile, access))
-    cwd = find_directory(context.requested.get("cwd"), config, ctx, memory)
+    cwd = find_directory(requested_options(context.run_input).get("cwd"), config, ctx, memory)
     is_bound = is_bound_directory(cwd, ctx)
     return Launch(
         profile=profile,

@@ -10,17 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.bridges.toolkit.turns import UserTurn
+from ambient_runner.bridges.toolkit.session_turns import MAX_RECEIVED, find_missing_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ambient_runner.bridges.toolkit.turns import Turn
 
-__all__ = ["ACPMemory", "SessionPosition", "user_ids"]
-
-_MAX_RECEIVED = 64
-"""Number of the newest received messages that are compared with the conversation."""
+__all__ = ["ACPMemory", "SessionPosition"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,28 +56,11 @@ class ACPMemory:
         """Return the memory with one more received message."""
         if message_id is None or (self.received and self.received[-1] == message_id):
             return self
-        return replace(self, received=(*self.received, message_id)[-_MAX_RECEIVED:])
+        return replace(self, received=(*self.received, message_id)[-MAX_RECEIVED:])
 
     def find_position(self, history: Sequence[Turn]) -> SessionPosition:
         """Return the session if the conversation still has everything it received, with the turns after that; else a new one."""
-        users = user_ids(history)
-        last = self.received[-1] if self.received else None
-        if not self.session or last is None or last not in users:
+        missing_turns = find_missing_turns(self.received, history) if self.session else None
+        if missing_turns is None:
             return SessionPosition(missing_turns=history)
-        known = users[: users.index(last) + 1]
-        if known[-len(self.received) :] != list(self.received)[-len(known) :]:
-            return SessionPosition(missing_turns=history)
-        return SessionPosition(session=self.session, missing_turns=_turns_after(history, users, len(known)))
-
-
-def user_ids(history: Sequence[Turn]) -> list[str]:
-    """Return the ids of the user messages."""
-    return [turn.id for turn in history if isinstance(turn, UserTurn)]
-
-
-def _turns_after(history: Sequence[Turn], users: Sequence[str], count: int) -> Sequence[Turn]:
-    """Return the turns from the user message number `count` on."""
-    if count >= len(users):
-        return ()
-    first = next(index for index, turn in enumerate(history) if isinstance(turn, UserTurn) and turn.id == users[count])
-    return history[first:]
+        return SessionPosition(session=self.session, missing_turns=missing_turns)

@@ -29,6 +29,7 @@ __all__ = [
     "head_and_tail",
     "json_text",
     "raw_output_content",
+    "text_block",
     "to_content",
     "to_content_blocks",
     "unfenced",
@@ -53,14 +54,14 @@ def to_content_blocks(content: Content, capabilities: Mapping[str, Any]) -> list
     Text and links are for every agent. What it cannot take otherwise becomes text that says so.
     """
     if isinstance(content, str):
-        return [_text_block(content)]
-    return [_to_block(part, number, capabilities) for number, part in enumerate(content, 1)] or [_text_block("")]
+        return [text_block(content)]
+    return [_to_block(part, number, capabilities) for number, part in enumerate(content, 1)] or [text_block("")]
 
 
 def _to_block(part: ContentPart, number: int, capabilities: Mapping[str, Any]) -> Block:
     match part:
         case TextPart(text=text):
-            return _text_block(text)
+            return text_block(text)
         case ImagePart(source=DataSource(value=data, mime_type=kind)) if capabilities.get("image") is True and data:
             return {"type": "image", "data": data, "mimeType": kind}
         case AudioPart(source=DataSource(value=data, mime_type=kind)) if capabilities.get("audio") is True and data:
@@ -79,11 +80,11 @@ def _to_reference(part: Any, number: int, capabilities: Mapping[str, Any]) -> Bl
             body = {"blob": source.value} if text is None else {"text": text}
             uri = f"attachment:///{number}/{name}"
             return {"type": "resource", "resource": {"uri": uri, "mimeType": source.mime_type, **body}}
-        return _text_block(attachment_placeholder(part) if text is None else f"{name}:\n{text}")
+        return text_block(attachment_placeholder(part) if text is None else f"{name}:\n{text}")
     if source.value.lower().startswith(_LINK_SCHEMES):
         kind = {} if source.mime_type is None else {"mimeType": source.mime_type}
         return {"type": "resource_link", "uri": source.value, "name": name, **kind}
-    return _text_block(attachment_placeholder(part))
+    return text_block(attachment_placeholder(part))
 
 
 def _decoded_text(source: DataSource) -> str | None:
@@ -97,7 +98,7 @@ def _decoded_text(source: DataSource) -> str | None:
         return None
 
 
-def _text_block(text: str) -> Block:
+def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 

@@ -45,7 +45,7 @@ _ALIASES: dict[str, Mode] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxLimit:
-    """What the sandbox of a mode allows, whatever the agent is answered."""
+    """Limits of the sandbox of a mode, whatever the agent is answered."""
 
     workspace: Literal["read", "write", "all"]
     """Access to the workspace; `all` is no sandbox."""

@@ -40,7 +40,7 @@ class RecordedMessage:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What a live message must have in common with this one to stand for it."""
+        """The members that a live message must have in common with this one to stand for it."""
         return _message_key(as_object(self.message))
 
 

@@ -17,7 +17,7 @@ from ambient_runner.bridges.acp.buffered_messages import QueuedPrompt
 from ambient_runner.bridges.acp.errors import ACPExited, to_bridge_error
 from ambient_runner.bridges.acp.interrupt_answers import deliver_answers
 from ambient_runner.bridges.acp.launch import build_launch
-from ambient_runner.bridges.acp.memory import ACPMemory, user_ids
+from ambient_runner.bridges.acp.memory import ACPMemory
 from ambient_runner.bridges.acp.outcome import build_run_cancelled, build_run_finished, build_run_waiting
 from ambient_runner.bridges.acp.run_input import build_prompt
 from ambient_runner.bridges.acp.run_stream import RunStream
@@ -25,6 +25,7 @@ from ambient_runner.bridges.acp.session import AgentSession
 from ambient_runner.bridges.toolkit.held_elsewhere import holder_record
 from ambient_runner.bridges.toolkit.interrupts import interrupt_lapsed_events, resolved_interrupt_ids
 from ambient_runner.bridges.toolkit.memory import memory_events
+from ambient_runner.bridges.toolkit.session_turns import received_ids
 from ambient_runner.bridges.toolkit.turns import MISSING_RESULT, unanswered_tool_calls
 from ambient_runner.errors import BridgeError, BridgeTimeout, RunnerError
 from ambient_runner.protocol.events import RunError
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.acp.buffered_messages import TurnEnd
     from ambient_runner.bridges.acp.launch import Launch
-    from ambient_runner.bridges.acp.run_input import RunContext
     from ambient_runner.bridges.acp.session_start import SessionStart
     from ambient_runner.bridges.acp.shared import ACPBridgeState
     from ambient_runner.bridges.base import PlatformContext
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
     from ambient_runner.protocol.events import Event
 
@@ -190,7 +191,7 @@ class ACPRun:
         session, how = await self._start_session(launch, position.session)
         is_new = how == "new"
         if is_new:
-            self.memory = ACPMemory(cwd=launch.bound_directory, received=tuple(user_ids(new_input.history)))
+            self.memory = ACPMemory(cwd=launch.bound_directory, received=received_ids(new_input.history))
         self.memory = replace(self.memory, session=session.id)
         self._attach(session)
         started = "replayed" if is_new and new_input.history else how

@@ -21,9 +21,9 @@ from ambient_runner.bridges.toolkit.state import StateStore
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ambient_runner.bridges.acp.run_input import RunContext
     from ambient_runner.bridges.acp.session import AgentSession
     from ambient_runner.bridges.acp.shared import ACPBridgeState
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.protocol.events import Event
 
 __all__ = ["RunStream"]

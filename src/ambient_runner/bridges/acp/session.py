@@ -84,7 +84,7 @@ class AgentSession:
 
     @property
     def launch(self) -> Launch:
-        """What the process was started with, and the options and permission rules of the newest run."""
+        """The launch of the process, with the options and permission rules of the newest run."""
         return self._receiver.launch
 
     @property

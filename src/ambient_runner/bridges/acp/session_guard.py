@@ -39,7 +39,7 @@ class ModeGuard:
 
     def __init__(self, profile: Profile, state: SessionState, send: Send, thread_id: str) -> None:
         self.options: SessionOptions | None = None
-        """What the session is kept to; None while its mode is being set."""
+        """The options that the session is kept to; None while its mode is being set."""
         self.has_failed = False
         """True if the agent cannot be kept in its mode. It must be stopped."""
         chatter = {"agent_message_chunk"} if profile.quirks.has_mode_chatter else set[str]()

@@ -1,4 +1,4 @@
-"""What a run can change in a running session: its mode, its model and its config options."""
+"""Options that a run can change in a running session: its mode, its model and its config options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.acp.errors import ACPError
 from ambient_runner.bridges.acp.modes import agent_mode, is_widened, is_wider, parse_mode
+from ambient_runner.bridges.acp.run_input import requested_options
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import ConfigError
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.acp.config import ACPConfig
     from ambient_runner.bridges.acp.launch import Launch
     from ambient_runner.bridges.acp.modes import AgentMode, Mode
-    from ambient_runner.bridges.acp.run_input import RunContext
     from ambient_runner.bridges.acp.session_state import SessionState
+    from ambient_runner.bridges.toolkit.run_context import RunContext
 
 __all__ = [
     "SessionOptions",
@@ -55,7 +56,7 @@ def build_options(config: ACPConfig, context: RunContext, default_model: str, *,
 
     `asks`: the agent asks about as much as it can, because there are rules that restrict it.
     """
-    requested = context.requested
+    requested = requested_options(context.run_input)
     mode = _requested_mode(config.mode, requested.get("mode"), context)
     return SessionOptions(
         mode=mode,

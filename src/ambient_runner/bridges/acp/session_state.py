@@ -1,4 +1,4 @@
-"""What an agent has said about its session: modes, options, commands, title, usage and plans. Published as shared state. Pure.
+"""The state of a session, as its agent reports it: modes, options, commands, title, usage and plans. Published as shared state. Pure.
 
 An agent reports it during a turn and between turns. `SessionState` keeps the newest value of each member, and which of them clients do not
 have yet. A run takes all of it at its start, and then the changes.

@@ -104,7 +104,7 @@ class StreamedOutput:
 
 @dataclass(frozen=True, slots=True)
 class ShownActivity:
-    """What clients have of a call's activity: its members, and the chunks of output by their numbers."""
+    """The part of a call's activity that clients have: its members, and the chunks of output by their numbers."""
 
     members: dict[str, Any] = field(default_factory=dict[str, Any])
     first_chunk: int = 0

@@ -33,7 +33,7 @@ _MAX_LATE_IDS = 1000
 
 @dataclass(kw_only=True, slots=True)
 class ToolCallRecord:
-    """What is known about a call of the turn."""
+    """The known facts about a call of the turn."""
 
     call_id: str
     """The agent's id."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.claude.memory import ClaudeMemoryStore
 from ambient_runner.bridges.claude.run import ClaudeRun
-from ambient_runner.bridges.claude.run_input import RunContext
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
+from ambient_runner.bridges.toolkit.run_context import RunContext
 from ambient_runner.errors import NoUserMessage
 
 if TYPE_CHECKING:

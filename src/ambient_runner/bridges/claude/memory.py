@@ -27,7 +27,7 @@ from ambient_runner.runs.isolate import isolate
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ambient_runner.bridges.claude.run_input import RunContext
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.bridges.toolkit.turns import Turn
     from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.protocol.events import Event

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.claude.launch import Launch
     from ambient_runner.bridges.claude.memory import ClaudeMemoryStore
-    from ambient_runner.bridges.claude.run_input import RunContext
     from ambient_runner.bridges.claude.shared import ClaudeBridgeState
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
     from ambient_runner.protocol.events import Event, ResumeEntry
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.lines.memory import LinesMemory
 from ambient_runner.bridges.lines.run import LinesRun
-from ambient_runner.bridges.lines.run_input import RunContext
 from ambient_runner.bridges.toolkit.adapter_run import stream_run
+from ambient_runner.bridges.toolkit.run_context import RunContext
 from ambient_runner.errors import NoUserMessage
 
 if TYPE_CHECKING:

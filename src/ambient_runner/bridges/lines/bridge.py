@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.base import FrameworkCapabilities, PlatformBridge, PlatformContext
@@ -13,7 +10,7 @@ from ambient_runner.bridges.lines.adapter import LinesAdapter
 from ambient_runner.bridges.lines.config import LinesConfig
 from ambient_runner.bridges.lines.launch import UNLIMITED
 from ambient_runner.bridges.lines.shared import LinesBridgeState
-from ambient_runner.config.loader import did_you_mean
+from ambient_runner.bridges.toolkit.option_check import build_config, check_command, is_installed
 from ambient_runner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,23 +60,12 @@ class LinesBridge(PlatformBridge):
         return dict(UNLIMITED)
 
 
-def _build_config(settings: Mapping[str, Any]) -> LinesConfig:
-    known = [field.name for field in fields(LinesConfig)]
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known, 0.6) or f" The settings are {', '.join(sorted(known))}."
-            raise ConfigError(f"LinesBridge has no setting {name!r}.{hint}")
+def _build_config(options: Mapping[str, Any]) -> LinesConfig:
     for name in ("command", "resume_command"):
-        if isinstance(settings.get(name), str):
-            raise ConfigError(f'{name} of LinesBridge must be a list of words. Write {name} = ["my-cli", "--json"].')
-    config = LinesConfig(**settings)
+        check_command("LinesBridge", name, options.get(name))
+    config = build_config("LinesBridge", LinesConfig, options)
     config.check()
     for command in config.commands:
-        _check_installed(command[0], config)
+        if not is_installed(command[0], config.env.get("PATH")):
+            raise ConfigError(f"The command {command[0]} was not found. Install it, or write its path in `command`.")
     return config
-
-
-def _check_installed(program: str, config: LinesConfig) -> None:
-    """Raise ConfigError if the program is not there. The first run would only fail."""
-    if shutil.which(program, path=config.env.get("PATH")) is None and not Path(program).is_file():
-        raise ConfigError(f"The command {program} was not found. Install it, or write its path in `command`.")

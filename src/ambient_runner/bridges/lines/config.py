@@ -35,7 +35,7 @@ class LinesConfig:
     command: Sequence[str] = ()
     """The command of a turn. `{prompt}` in an argument is replaced; without it, the prompt goes to the standard input."""
     format: OutputFormat = "auto"
-    """What the command prints: `text`, `json` (an object in each line), or what the first line shows."""
+    """The output of the command: `text`, `json` (an object in each line), or what the first line shows."""
     resume_command: Sequence[str] = ()
     """The command of a turn that continues the agent's session: its id replaces `{session}`. Without it, the conversation is sent again."""
     end: TurnEnd = "exit"

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.lines.config import LinesConfig
-    from ambient_runner.bridges.lines.run_input import RunContext
     from ambient_runner.bridges.lines.shared import LinesBridgeState
+    from ambient_runner.bridges.toolkit.run_context import RunContext
 
 __all__ = ["UNLIMITED", "build_context", "find_directory", "find_thread_home"]
 

@@ -1,4 +1,4 @@
-"""What a line of a command can say, whichever command it is: text, thoughts, tool calls, tokens, the end of the turn. Pure.
+"""Messages in the lines of a command, whichever command it is: text, thoughts, tool calls, tokens, the end of the turn. Pure.
 
 `json_lines.py` reads the lines, `translate.py` makes events of what they say.
 """
@@ -58,7 +58,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class BlockStart:
-    """What comes next belongs to another message than what came before."""
+    """The end of a message: the next text belongs to another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.lines.provider import LinesHandle
-    from ambient_runner.bridges.lines.run_input import RunContext
     from ambient_runner.bridges.lines.shared import LinesBridgeState
     from ambient_runner.bridges.toolkit.provider import ProviderContext, StopReason
+    from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.bridges.toolkit.turns import Turn
     from ambient_runner.errors import RunnerError
     from ambient_runner.protocol.events import Event

@@ -6,7 +6,7 @@ __all__ = ["SentTexts"]
 
 
 class SentTexts:
-    """What was sent of each text, by its kind (text or reasoning) and key. A text without a key is the one that is being written."""
+    """Texts as far as they were sent, by its kind (text or reasoning) and key. A text without a key is the one that is being written."""
 
     def __init__(self) -> None:
         self._sent: dict[tuple[str, str], list[str]] = {}

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
     from ambient_runner.bridges.toolkit.turns import Turn
 
-__all__ = ["find_missing_turns", "received_ids"]
+__all__ = ["MAX_RECEIVED", "find_missing_turns", "received_ids"]
 
-_MAX_RECEIVED = 64
+MAX_RECEIVED = 64
 """Number of the newest received messages that are compared with the conversation."""
 
 
 def received_ids(turns: Sequence[Turn]) -> tuple[str, ...]:
     """Return the ids of the newest user messages, for a session that has these turns."""
-    return tuple(_user_ids(turns)[-_MAX_RECEIVED:])
+    return tuple(_user_ids(turns)[-MAX_RECEIVED:])
 
 
 def find_missing_turns(received: Sequence[str], history: Sequence[Turn]) -> Sequence[Turn] | None:
