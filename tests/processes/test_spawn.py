@@ -60,11 +60,11 @@ async def test_a_process_that_does_not_use_its_time_to_exit_is_killed() -> None:
 
 async def test_the_group_of_a_process_that_has_exited_ends_too() -> None:
     process = await start(CHILD_IN_GROUP + "input()")
-    left = descendants(process)
+    leader, left = psutil.Process(process.pid), descendants(process)
     with unless_hung():
         assert process.stdin is not None
         await process.stdin.send(b"\n")
-        await gone(psutil.Process(process.pid))
+        await gone(leader)
         await end_process(process)
     await gone(*left)
 
