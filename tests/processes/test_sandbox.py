@@ -356,6 +356,22 @@ def test_sockets_of_the_system_cannot_be_reached_wherever_they_are(box: Box, vis
     assert own.startswith("connected")
 
 
+def test_sockets_in_folders_of_other_users_do_not_keep_an_agent_from_starting(
+    box: Box, visible: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's list names sockets whose path cannot be followed: in private folders, or with names too long for a file."""
+    private = visible / "private"
+    private.mkdir(mode=0o000)
+    table = box.root / "unix"
+    rows = [
+        f"0000: 00000002 0 10000 0001 01 {number} {path}"
+        for number, path in enumerate((private / "s", "/" + "x" * 300))
+    ]
+    table.write_text("\n".join(["Num RefCount Protocol Flags Type St Inode Path", *rows]))
+    monkeypatch.setattr("ambient_runner.processes.sandbox._SOCKET_TABLE", table)
+    assert box.run_shell("echo started") == (0, "started")
+
+
 @pytest.mark.parametrize(
     "path", ["/run/docker.sock", "/var/run/docker.sock", "/run/dbus/system_bus_socket", "/run/user"]
 )

@@ -182,7 +182,12 @@ def _mounts_of(paths: Iterable[Path], kind: _Kind, owned: Sequence[Path] = ()) -
     Links in directories that the agent owns are not followed: it could have made them, to get at what they lead to with its next start.
     """
     for path in paths:
-        *links, found = _follow_links(path)
+        try:
+            *links, found = _follow_links(path)
+        except OSError:
+            if kind.is_cover:
+                continue  # In a directory of another user: the agent, who has this user's rights, does not get there either.
+            raise
         is_redirected = any(link.is_relative_to(directory) for link in links for directory in owned)
         if found == Path("/") or is_redirected or not _exists(found):
             continue
