@@ -183,6 +183,42 @@ def test_a_line_that_is_too_long_is_skipped_and_counted(block: int) -> None:
     assert wire.counts == (0, 2, 0)
 
 
+@pytest.mark.parametrize("block", [1000, 1 << 30])
+def test_the_first_line_that_is_too_long_is_in_the_log_with_its_size(
+    block: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = Wire(max_line_bytes=10_000)
+    long = update("x" * 20_000)
+    data = lines(update("a"), long, long, {"id": 1, "result": "x" * 20_000}, update("b"))
+    for at in range(0, len(data), block):
+        wire.peer.feed(data[at : at + block])
+    assert wire.counts == (0, 3, 0)
+    (record,) = caplog.records
+    assert (record.levelname, record.args) == (
+        "WARNING",
+        ("another program", "session/update", len(lines(long)) - 1, 10_000),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "described"),
+    [
+        (b'{"jsonrpc":"2.0","id":1,"result":"', "a response"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":"', "session/request_permission"),
+        (b"no json at all ", "a line that is no message"),
+    ],
+)
+def test_a_line_that_is_too_long_and_has_no_end_is_in_the_log_at_the_end(
+    line: bytes, described: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = Wire(max_line_bytes=1000)
+    wire.peer.feed(line + b"x" * 5000)
+    assert caplog.records == []
+    wire.peer.close()
+    (record,) = caplog.records
+    assert record.args == ("another program", described, len(line) + 5000, 1000)
+
+
 def test_a_line_without_an_end_is_not_kept() -> None:
     wire = Wire(max_line_bytes=1000)
     for _ in range(1000):

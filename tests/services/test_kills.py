@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import psutil
+import pytest
 from anyio.abc import Process
 
 from ambient_runner.services.workspaces.clone_sources import SourceRules
 from ambient_runner.services.workspaces.repos import Repos
 from ambient_runner.services.workspaces.workspaces import Workspaces
-from tests.machine_speed import unless_hung
+from tests.machine_speed import promised_within, unless_hung
+from tests.processes.recorder import gone
 from tests.services.remotes import ANN, NOTHING, PATH, git, git_server, make_repo
 
 CLONER = Path(__file__).with_name("cloner.py")
@@ -60,6 +63,30 @@ async def test_what_a_killed_process_left_is_cleaned_up_by_the_next_run_and_the_
                 added = await (await repos.add(ANN, url, name="app", environment=NOTHING)).wait_for_result()
             assert added.newly_cloned
             assert git(added.path, "status", "--porcelain", "--branch") == "## ambient/trip"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a killed process has started is found in /proc")
+async def test_a_server_that_is_killed_in_the_middle_of_a_fetch_leaves_no_git(tmp_path: Path) -> None:
+    """Git went on to load the repository for nobody, with the login of the user in its environment."""
+    make_repo(tmp_path / "srv/app", {"a.txt": "hello"})
+    held = threading.Event()
+    orphans: list[psutil.Process] = []
+    with git_server(tmp_path / "srv", stalled=held) as server:
+        try:
+            with unless_hung():
+                async with await cloner(tmp_path / "root", server.url("app/.git")) as process:
+                    await anyio.to_thread.run_sync(server.pack_requests.acquire)
+                    orphans = psutil.Process(process.pid).children(recursive=True)
+                    assert any(orphan.name().startswith("git") for orphan in orphans)
+                    process.kill()
+                    await process.wait()
+            with promised_within(10):
+                await gone(*orphans)
+        finally:
+            held.set()
+            for orphan in orphans:
+                with suppress(psutil.NoSuchProcess):
+                    orphan.kill()
 
 
 async def test_two_processes_that_add_the_same_repository_end_with_one(tmp_path: Path) -> None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from ambient_runner.protocol.strict_json import is_too_deep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["LineBuffer", "is_line_too_deep", "replace_lone_surrogates"]
 
 _MAX_DEPTH = 128
+_HEAD_BYTES = 512
+"""Of a line that is too long, what is kept to tell what it was."""
 
 
 class LineBuffer:
-    """Splits blocks of bytes into lines. A line that is too long is skipped and counted."""
+    """Splits blocks of bytes into lines. A line that is too long is skipped and counted.
 
-    def __init__(self, max_line_bytes: int) -> None:
+    `on_oversized` gets its beginning and its number of bytes, once it has ended.
+    """
+
+    def __init__(
+        self, max_line_bytes: int, on_oversized: Callable[[bytes, int], None] = lambda head, size: None
+    ) -> None:
         self.oversized = 0
         self._max_line_bytes = max_line_bytes
+        self._on_oversized = on_oversized
+        self._head = b""
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -37,8 +50,10 @@ class LineBuffer:
 
     def take_rest(self) -> bytes:
         """Return the line that has begun; nothing if it is too long."""
-        line = b"".join(self._parts)
+        line, size = b"".join(self._parts), self._size
         self._parts, self._size = [], 0
+        if size > self._max_line_bytes:
+            self._on_oversized(self._head, size)
         return line
 
     def _keep(self, part: bytes) -> None:
@@ -50,12 +65,16 @@ class LineBuffer:
         if self._size <= self._max_line_bytes:
             self._parts.append(part)
         elif was_within_bounds:
+            self._head = next(iter(self._parts), part)[:_HEAD_BYTES]
             self._parts = []
             self.oversized += 1
 
     def _is_within_bounds(self, line: bytes) -> bool:
-        self.oversized += len(line) > self._max_line_bytes
-        return len(line) <= self._max_line_bytes
+        if len(line) <= self._max_line_bytes:
+            return True
+        self.oversized += 1
+        self._on_oversized(line[:_HEAD_BYTES], len(line))
+        return False
 
 
 def is_line_too_deep(line: bytes) -> bool:

@@ -1,12 +1,15 @@
 """One side of a JSON-RPC 2.0 connection over lines of JSON: bytes in, messages out, and the other way round.
 
 It does no I/O and has no task: `ChildProcess` or a socket feeds it, and `write` takes what it sends. It is tolerant, since the other side
-may be any program: what is not JSON-RPC is counted and skipped. Messages are delivered in the order in which they arrived.
+may be any program: what is not JSON-RPC is counted and skipped, and the first message that is too long is logged. Messages are delivered
+in the order in which they arrived.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +37,8 @@ __all__ = [
     "Response",
 ]
 
+logger = logging.getLogger(__name__)
+
 CANCEL_METHOD = "$/cancel_request"
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -43,6 +48,8 @@ INTERNAL_ERROR = -32603
 _MAX_LINE_BYTES = 16 << 20
 _MAX_NAME = 100  # characters of an unknown method that are repeated in the answer
 _BLANK = b" \t\r"
+_METHOD = re.compile(rb'"method"\s*:\s*"([\w$/.-]{1,100})"')
+_RESULT = re.compile(rb'"(?:result|error)"\s*:')
 
 RequestId = int | float | str | None
 """The id of a request, as its sender chose it: 0 and null are ids too."""
@@ -105,7 +112,7 @@ class JsonRpcPeer:
     """Parses what the other side sends, and sends requests, notifications and answers to it.
 
     `on_message` gets every notification, every request whose method is in `methods`, and every response to a `send_request`. It must not
-    raise. It may call any method of the peer but `feed`.
+    raise. It may call any method of the peer but `feed`. `name` is the other side's in the log.
     """
 
     def __init__(
@@ -115,6 +122,7 @@ class JsonRpcPeer:
         methods: Collection[str] = (),
         on_message: Callable[[Message], None],
         max_line_bytes: int = _MAX_LINE_BYTES,
+        name: str = "another program",
     ) -> None:
         self.junk_lines = 0
         """Lines that are no JSON-RPC message."""
@@ -125,7 +133,10 @@ class JsonRpcPeer:
         self._write = write
         self._methods = frozenset(methods)
         self._on_message = on_message
-        self._lines = LineBuffer(max_line_bytes)
+        self._lines = LineBuffer(max_line_bytes, self._log_oversized)
+        self._max_line_bytes = max_line_bytes
+        self._name = name
+        self._has_logged = False
         self._decode = msgspec.json.Decoder(_Line).decode
         self._ids = count(1)
         self._calls: dict[RequestId, asyncio.Future[Any]] = {}
@@ -190,6 +201,20 @@ class JsonRpcPeer:
     def respond_error(self, request_id: RequestId, code: int, message: str) -> None:
         """Answer a request with an error; nothing once the connection has ended."""
         self._write_message({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+    def _log_oversized(self, head: bytes, size: int) -> None:
+        """Log the first message that is too long, by its method. Its text is not ours to log."""
+        if self._has_logged:
+            return
+        self._has_logged = True
+        logger.warning(
+            "A message of %s was dropped because it is too long: %s, %d bytes, of which at most %d are read. "
+            "Further ones are dropped without a line here. If the agent waits for an answer to it, stop its run.",
+            self._name,
+            _describe_line(head),
+            size,
+            self._max_line_bytes,
+        )
 
     def _send(self, method: str, params: Any) -> int:
         if self.is_closed:
@@ -270,6 +295,13 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: JsonRpcError | Non
 
 def _is_request_id(value: Any) -> bool:
     return value is None or type(value) in (int, float, str)
+
+
+def _describe_line(head: bytes) -> str:
+    """Return what a message is by its beginning: its method, if it has one."""
+    if method := _METHOD.search(head):
+        return method[1].decode()
+    return "a response" if _RESULT.search(head) else "a line that is no message"
 
 
 def _parse_error(error: Any) -> JsonRpcError | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 
-from ambient_runner.processes.orphan_reaper import MARK, kill_marked
+from ambient_runner.processes.orphan_reaper import MARK, create_mark, kill_marked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,11 +40,11 @@ async def open_process(
 ) -> Process:
     """Start the process in a session of its own. `options` are those of `anyio.open_process`. Raises: OSError.
 
-    With a mark, `kill_group` also finds what has left its group, and the reaper ends it after a crash of this server. A cancellation is
-    delayed until the process is returned, so that the caller can end it: asyncio kills one whose start is cancelled, but anyio then cancels
-    its wait for it too.
+    Every process has a mark, by which the reaper finds it after a crash of this server. With one of the caller, `kill_group` also finds
+    what has left its group. A cancellation is delayed until the process is returned, so that the caller can end it: asyncio kills one whose
+    start is cancelled, but anyio then cancels its wait for it too.
     """
-    variables = env if mark is None else {**env, MARK: mark}
+    variables = {**env, MARK: mark or create_mark()}
     with anyio.CancelScope(shield=True):
         return await anyio.open_process(command, env=variables, start_new_session=True, **options)
     raise AssertionError("unreachable: a scope that is not cancelled swallows nothing")

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 
 from ambient_runner.errors import Draining
+from ambient_runner.processes.orphan_reaper import MARK
 from ambient_runner.services.mcp.config import McpConfigProblem, McpServer, ResolvedMcpServers
 from ambient_runner.services.mcp.status import McpStatus
 from ambient_runner.services.mcp.stdio_client import stdio_client
 from tests.machine_speed import HANG_SECONDS, promised_within, scaled, unless_hung
+from tests.processes.recorder import gone
 from tests.services.mcp_paths import MCP_SERVER
 
 SCRIPT = MCP_SERVER
@@ -68,6 +70,49 @@ async def test_a_stdio_server_reports_version_and_tools_and_is_ended_afterwards(
             again = await status.probe(ResolvedMcpServers(servers=(stdio("echo", log),)), tmp_path)
     assert rows == again == [{"name": "echo", "displayName": "Echo", **WELL}]
     assert [psutil.pid_exists(child["pid"]) for child in started(log)] == [False]
+
+
+SILENT = """
+import os, sys, time
+if not os.fork():
+    os.setsid()
+with open(sys.argv[1], "a") as log:
+    log.write(f"{os.getpid()}\\n")
+time.sleep(600)
+"""
+PROBING = """
+import sys, anyio
+from ambient_runner.services.mcp.config import ResolvedMcpServers
+from ambient_runner.services.mcp.status import McpStatus
+from tests.services.mcp.test_status import SILENT, program
+
+async def main():
+    async with McpStatus(timeout=300) as status:
+        await status.probe(ResolvedMcpServers(servers=(program("silent", SILENT, sys.argv[1]),)), None)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a killed process has started is found in /proc")
+async def test_a_process_that_is_killed_while_it_probes_leaves_no_server_and_nothing_of_it(tmp_path: Path) -> None:
+    log, repository = tmp_path / "log", Path(__file__).parents[3]
+    command = [sys.executable, "-c", PROBING, str(log)]
+    left: list[psutil.Process] = []
+    try:
+        with unless_hung():
+            async with await anyio.open_process(command, cwd=repository, stderr=None) as process:
+                while not log.exists() or log.read_text().count("\n") < 2:
+                    await anyio.sleep(0.01)
+                left = [psutil.Process(int(pid)) for pid in log.read_text().split()]
+                process.kill()
+                await process.wait()
+        with promised_within(10):
+            await gone(*left)
+    finally:
+        for orphan in left:
+            with suppress(psutil.NoSuchProcess):
+                orphan.kill()
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
@@ -123,6 +168,7 @@ async def test_a_child_gets_its_configured_environment_and_nothing_of_the_server
             )
     (child,) = started(log)
     assert child["env"].pop("GITHUB_TOKEN") == "granted-token"
+    assert child["env"].pop(MARK).startswith(f"{os.getpid()}-")  # By which it is ended if the server is killed.
     assert set(child["env"]) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
 
 

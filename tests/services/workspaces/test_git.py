@@ -14,6 +14,7 @@ import pytest
 
 from ambient_runner.config import git_environment
 from ambient_runner.errors import GitUnavailable, RepoAuthRequired, RepoNotFound, RepoRedirected, ServiceError
+from ambient_runner.processes.orphan_reaper import MARK
 from ambient_runner.services.workspaces.clone_sources import CloneSource
 from ambient_runner.services.workspaces.git import Git, GitRemote
 from ambient_runner.services.workspaces.git_logins import GitLogin
@@ -46,6 +47,7 @@ async def test_git_gets_a_few_fixed_variables_and_nothing_of_this_process(monkey
     found = dict(line.split("=", 1) for line in printed.splitlines())
     # What git and the shell add themselves is theirs to choose.
     added = {"GIT_EXEC_PATH", "GIT_PREFIX", "PWD", "OLDPWD", "SHLVL", "_", "GIT_CONFIG_PARAMETERS", "GIT_DIR"}
+    assert found.pop(MARK).startswith(f"{os.getpid()}-")  # By which it is ended if the server is killed.
     assert {name: value for name, value in found.items() if name not in added | {"PATH"}} == {
         "SSL_CERT_FILE": "/certs",
         "HOME": "/dev/null",

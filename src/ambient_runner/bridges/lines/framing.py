@@ -15,10 +15,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class LineBuffer:
-    """Splits blocks into lines. A line that is too long is skipped and counted."""
+    """Splits blocks into lines. A line that is too long is skipped and counted, with its bytes."""
 
     def __init__(self, max_line_bytes: int = _MAX_LINE_BYTES) -> None:
-        self.oversized = 0
+        self.oversized = self.oversized_bytes = 0
         self._max_line_bytes = max_line_bytes
         self._rest = bytearray()
         self._is_skipping = False
@@ -27,7 +27,7 @@ class LineBuffer:
         """Return the lines that end in this block."""
         *lines, rest = data.split(b"\n")
         if lines:
-            self._rest += lines[0]
+            self._keep(lines[0])
             lines[0] = self.take_rest()
         self._keep(rest)
         return [line for line in lines if self._is_within_bounds(line)]
@@ -39,15 +39,23 @@ class LineBuffer:
         return line
 
     def _keep(self, part: bytes) -> None:
-        if not self._is_skipping:
-            self._rest += part
+        if self._is_skipping:
+            self.oversized_bytes += len(part)
+            return
+        self._rest += part
         if len(self._rest) > self._max_line_bytes:
-            self.oversized += 1
+            self._skip(len(self._rest))
             self._rest, self._is_skipping = bytearray(), True
 
     def _is_within_bounds(self, line: bytes) -> bool:
-        self.oversized += len(line) > self._max_line_bytes
-        return len(line) <= self._max_line_bytes
+        if len(line) <= self._max_line_bytes:
+            return True
+        self._skip(len(line))
+        return False
+
+    def _skip(self, size: int) -> None:
+        self.oversized += 1
+        self.oversized_bytes += size
 
 
 class TextBuffer:

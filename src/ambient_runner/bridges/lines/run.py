@@ -209,9 +209,10 @@ class LinesRun:
     def _report_skipped_lines(self) -> None:
         if self._translator.oversized_lines:
             logger.warning(
-                "Thread %s: %d lines of the agent's command were too long and have been skipped.",
+                "Thread %s: %d lines of the agent's command were too long and have been skipped, %d bytes in all.",
                 self._context.run_input.thread_id,
                 self._translator.oversized_lines,
+                self._translator.oversized_bytes,
             )
 
     async def _close_handle(self) -> None:

@@ -79,6 +79,11 @@ class Translator:
         """Number of lines that were skipped because they are too long."""
         return self._lines.oversized
 
+    @property
+    def oversized_bytes(self) -> int:
+        """Number of bytes of these lines."""
+        return self._lines.oversized_bytes
+
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the next block of output. Never raises."""
         if self._format == "auto":
