@@ -245,7 +245,7 @@ def test_a_graph_that_cannot_take_a_cancelled_interrupt_is_one_line_in_the_log(
     ambient: Callable[..., Any], project: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     project(reviewing_graph=CHOOSING_GRAPH)
-    assert ambient("run", "mine=reviewing_graph:graph", "hi", stdin="")[0] == 0
+    assert ambient("run", "mine=reviewing_graph:graph", "hi", stdin="")[0] == 3
     [warning] = [record for record in caplog.records if "cancelled interrupt" in record.message]
     assert (warning.levelname, warning.exc_info) == ("WARNING", None)
 
@@ -328,6 +328,13 @@ def test_an_option_is_chosen_by_its_number() -> None:
 
     assert build_answer(_OPTIONS, read) == {"optionId": "allow_once", "approved": True}
     assert asked == ["number [1/2]"]
+
+
+def test_an_option_of_an_unknown_kind_is_an_approval_as_for_the_agent() -> None:
+    options = [{"optionId": "session", "name": "For now", "kind": "for_the_session"}]
+    interrupt = Interrupt(id="i", reason="tool_call", message="May I?", metadata={"options": options})
+    answer = build_answer(interrupt, lambda field: field.parse_line("1"))
+    assert answer == {"optionId": "session", "approved": True}
 
 
 def test_a_rejection_may_say_why() -> None:

@@ -244,6 +244,80 @@ def test_a_message_is_not_sent_while_an_earlier_interrupt_waits(
     assert ambient("threads", "show", "t1")[1].count("user:") == 1
 
 
+UNANSWERED = """
+async def run(input):
+    entry = input.resume[0] if input.resume else None
+    number = 1 if entry is None else int(entry.interrupt_id[1:]) + 1
+    if number < 3:
+        interrupts = [{"id": f"i{number}", "reason": "confirmation", "message": f"May I do {number}?"}]
+        outcome = {"type": "interrupt", "interrupts": interrupts}
+        yield {"type": "RUN_FINISHED", "threadId": input.thread_id, "runId": input.run_id, "outcome": outcome}
+        return
+    yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "Done."}
+"""
+
+
+def test_an_interrupt_that_is_cancelled_because_the_input_has_ended_has_its_own_exit_code(
+    ambient: Callable[..., Any],
+) -> None:
+    """The run ended well, and a script took that for a yes."""
+    code, out, err = ambient("run", "demo", "approve deploy", "--thread", "t1", stdin="")
+    assert (code, "No answer: cancelled." in out, "standard input" in err) == (3, True, True)
+    assert ambient("run", "demo", "say hi", "--thread", "t1")[0] == 0
+
+
+def test_a_thread_that_still_waits_when_the_input_has_ended_has_its_own_exit_code(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(unanswered=UNANSWERED)
+    code, _, err = ambient("run", "mine=unanswered:run", "hi", "--thread", "t1", stdin="")
+    assert (code, "ambient run mine=unanswered:run MESSAGE --thread t1" in err) == (3, True)
+    code, out, _ = ambient("run", "mine=unanswered:run", "hi", "--thread", "t1", stdin="y\ny\ny\n")
+    assert (code, out.count("Done.")) == (0, 2)
+
+
+REFUSING = """
+from ambient_runner import PlatformBridge
+from ambient_runner.errors import InvalidInput
+from unanswered import run as _run
+
+class Adapter:
+    def run(self, input):
+        return _run(input)
+
+    async def interrupt(self):
+        pass
+
+class Bridge(PlatformBridge):
+    def capabilities(self):
+        from ambient_runner.bridges.base import FrameworkCapabilities
+        return FrameworkCapabilities()
+
+    def create_adapter(self, ctx):
+        return Adapter()
+
+    def check_run(self, run):
+        if any(entry.payload == {"approved": False} for entry in run.input.resume or ()):
+            raise InvalidInput("Say yes.")
+"""
+
+
+def test_an_answer_that_is_refused_is_prompted_for_again(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(unanswered=UNANSWERED, refusing=REFUSING)
+    code, out, _ = ambient("run", "mine=refusing:Bridge", "hi", "--thread", "t1", stdin="n\ny\ny\n")
+    assert (code, "Say yes." in out, out.count("Done.")) == (0, True, 1)
+
+
+def test_after_an_answer_that_is_refused_the_end_of_the_input_leaves_the_interrupt_open(
+    ambient: Callable[..., Any], project: Callable[..., None]
+) -> None:
+    project(unanswered=UNANSWERED, refusing=REFUSING)
+    code, out, _ = ambient("run", "mine=refusing:Bridge", "hi", "--thread", "t1", stdin="n\n")
+    assert (code, "still open" in out) == (3, True)
+
+
 def test_a_result_after_a_restart_has_the_name_and_the_arguments_of_its_call(
     ambient: Callable[..., Any], project: Callable[..., None]
 ) -> None:

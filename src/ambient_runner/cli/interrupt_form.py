@@ -159,7 +159,7 @@ def _choose_option(options: list[dict[str, Any]], read: Callable[[FormField], An
     """Read the number of an option, and with a rejection what the agent should know."""
     numbers = tuple(str(number) for number, _ in enumerate(options, 1))
     option = options[int(read(FormField("number", "string", True, numbers))) - 1]
-    answer = {"optionId": option["optionId"], "approved": str(option.get("kind")).startswith("allow")}
+    answer = {"optionId": option["optionId"], "approved": not str(option.get("kind")).startswith("reject")}
     message = None if answer["approved"] else read(FormField("message", "string", required=False))
     return {**answer, "message": message} if message else answer
 

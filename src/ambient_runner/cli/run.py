@@ -32,6 +32,7 @@ from ambient_runner.cli.serve import exit_despite_tasks
 from ambient_runner.cli.text_format import strip_control_chars, to_single_line
 from ambient_runner.errors import (
     BridgeError,
+    InvalidInput,
     LedgerError,
     PendingInterrupts,
     RunnerError,
@@ -70,8 +71,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EXIT_UNANSWERED = 3
 EXIT_STOPPED = 130
-_EXIT_CODES = {"success": 0, "interrupt": 0, "cancelled": EXIT_STOPPED, "error": 1}
+_EXIT_CODES = {"success": 0, "interrupt": EXIT_UNANSWERED, "cancelled": EXIT_STOPPED, "error": 1}
 
 
 def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | None) -> int:
@@ -87,6 +89,9 @@ def run_conversation(settings: Settings, agent: str, prompt: str, thread: str | 
         opened = portal.wrap_async_context_manager(_open_session(runtime, name, thread or f"cli-{uuid4().hex[:12]}"))
         with opened as session:
             code = _run_turns(portal, session, prompt, terminal)
+            if code == EXIT_UNANSWERED:
+                is_open = terminal.outcome == "interrupt" and settings.is_durable
+                typer.secho(to_single_line(_unanswered_hint(agent, session.key.id if is_open else "")), err=True)
             if thread is None and settings.is_durable:
                 typer.secho(to_single_line(f"Continue with --thread {session.key.id}"), err=True, dim=True)
         exit_despite_tasks(runtime.uncancellable_tasks, code)
@@ -99,7 +104,16 @@ def _run_turns(portal: BlockingPortal, session: TerminalSession, prompt: str, te
     _answer_interrupts(portal, session, terminal, _open_interrupts(view))
     message = UserMessage(id=f"user-{uuid4().hex}", content=prompt)
     _answer_interrupts(portal, session, terminal, _run_turn(portal, session, terminal, [message], []))
-    return _EXIT_CODES[terminal.outcome]
+    code = _EXIT_CODES[terminal.outcome]
+    return EXIT_UNANSWERED if code == 0 and terminal.is_closed else code
+
+
+def _unanswered_hint(agent: str, thread: str) -> str:
+    """Return what to do about an interrupt that nobody could answer. `thread` is the one that still waits; empty if none does."""
+    reason = "Nobody answered the agent: standard input has ended."
+    if thread:
+        return f"{reason} The thread waits. Answer in a terminal: ambient run {agent} MESSAGE --thread {thread}"
+    return f"{reason} Run it in a terminal, write the answers to standard input, or let a permission rule or the agent's mode decide."
 
 
 def _answer_interrupts(
@@ -107,14 +121,19 @@ def _answer_interrupts(
 ) -> None:
     """Prompt for answers and resume until no interrupt is open or the input has ended. An agent may interrupt repeatedly.
 
-    If the run fails on the answers and the interrupts are still open, they are prompted for again.
+    If the answers are refused, or the run fails on them, and the interrupts are still open, they are prompted for again.
     """
     is_retry = False
     while interrupts and not terminal.is_closed:
         answers = terminal.ask_for_answers(interrupts, is_retry=is_retry)
         if is_retry and terminal.is_closed:
             return
-        interrupts = _run_turn(portal, session, terminal, [], answers)
+        try:
+            interrupts = _run_turn(portal, session, terminal, [], answers)
+        except InvalidInput as error:
+            typer.echo(to_single_line(error.message))
+            is_retry = True
+            continue
         is_retry = terminal.outcome == "error" and all(answer.status == "resolved" for answer in answers)
         if is_retry:
             interrupts = _open_interrupts(portal.call(session.load_view))

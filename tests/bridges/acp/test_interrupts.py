@@ -160,13 +160,104 @@ async def test_an_option_that_was_not_offered_is_refused_and_the_interrupt_stays
     assert spoken(answered) == "executed echo one"
 
 
-@pytest.mark.parametrize("payload", [None, "yes", {"approved": "true"}, {"approve": True}, {"always": True}, []])
-async def test_everything_except_an_explicit_approval_declines(tmp_path: Path, payload: object) -> None:
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        True,
+        "yes",
+        [],
+        {},
+        [{"approved": True}],
+        {"approved": "true"},
+        {"approved": 1},
+        {"approved": None},
+        {"approve": True},
+        {"always": True},
+        {"approved": True, "always": "yes"},
+        {"approved": False, "message": 5},
+        {"optionId": "no", "approved": 0},
+        {"optionId": ""},
+        {"approved": True, "editedArgs": {"command": "touch b.txt"}},
+    ],
+)
+async def test_an_answer_that_is_neither_yes_nor_no_is_refused_and_the_interrupt_stays_open(
+    tmp_path: Path, payload: object
+) -> None:
     async with serve(tmp_path) as world:
         thread = world.thread()
         await thread.say("ask touch a.txt")
-        answered = await thread.resume(yes(thread.interrupts[0], payload))
-    assert spoken(answered) == "rejected touch a.txt"
+        interrupt = thread.interrupts[0]
+        with pytest.raises(InvalidInput) as refused:
+            await thread.resume(yes(interrupt, payload))
+        assert list((await world.runner.view_thread(KEY)).open_interrupts) == [interrupt.id]
+        assert world.adapter().is_waiting
+        assert not _work(tmp_path, "a.txt").exists()
+        answered = await thread.resume(yes(interrupt, {"approved": True, "message": None}))
+    assert (refused.value.status, refused.value.code) == (422, "invalid_input")
+    assert spoken(answered) == "executed touch a.txt"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        "red",
+        ["red"],
+        {},
+        {"declined": "true"},
+        {"colour": "red", "approved": 0},
+        {"colour": 7},
+        {"colour": None},
+        {"colour": "red", "declined": 1},
+    ],
+)
+async def test_an_answer_that_does_not_fill_in_the_form_is_refused_and_the_interrupt_stays_open(
+    tmp_path: Path, payload: object
+) -> None:
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("elicit")
+        interrupt = thread.interrupts[0]
+        with pytest.raises(InvalidInput):
+            await thread.resume(yes(interrupt, payload))
+        assert list((await world.runner.view_thread(KEY)).open_interrupts) == [interrupt.id]
+        answered = await thread.resume(yes(interrupt, {"colour": "red"}))
+    assert spoken(answered) == 'answered {"action": "accept", "content": {"colour": "red"}}'
+
+
+async def test_an_id_of_several_kinds_is_not_offered_and_cannot_be_chosen(tmp_path: Path) -> None:
+    """The agent could take it for either. What is left is offered, and every answer has one meaning."""
+    async with serve(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("ask-doubled touch a.txt")
+        interrupt = thread.interrupts[0]
+        for payload in ({"optionId": "both"}, {"optionId": "bare"}, {"optionId": "nothing"}, {"approved": True}):
+            with pytest.raises(InvalidInput):
+                await thread.resume(yes(interrupt, payload))
+        answered = await thread.resume(yes(interrupt, {"approved": True, "always": True}))
+    assert (interrupt.metadata or {})["options"] == [
+        {"optionId": "twice", "name": "twice", "kind": "allow_always"},
+        {"optionId": "no", "name": "no", "kind": "reject_once"},
+    ]
+    assert custom_values(answered, "acp:permission")[0]["optionId"] == "twice"
+    assert spoken(answered) == "executed touch a.txt"
+
+
+async def test_a_request_without_a_clear_option_can_only_be_declined(tmp_path: Path) -> None:
+    async with serve(tmp_path, mode="yolo") as world:
+        thread = world.thread()
+        await thread.say("ask-unclear touch a.txt")
+        interrupt = thread.interrupts[0]
+        for payload in ({"approved": True}, {"approved": True, "always": True}, {"optionId": "both"}):
+            with pytest.raises(InvalidInput):
+                await thread.resume(yes(interrupt, payload))
+        answered = await thread.resume(yes(interrupt, {"approved": False}))
+        assert (await thread.say("say still here"))[-1] == "RF success"
+    assert (interrupt.metadata or {})["options"] == []
+    assert interrupt.response_schema is not None
+    assert "optionId" not in interrupt.response_schema["properties"]
+    assert answered[-1] == "RF success"
     assert not _work(tmp_path, "a.txt").exists()
 
 

@@ -56,6 +56,25 @@ async def test_a_mode_that_allows_everything_answers(tmp_path: Path, mode: str) 
     assert (tmp_path / "work" / "t" / "a.txt").exists()
 
 
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".mcp.json", "sub/.envrc", "linked/config"])
+async def test_accepted_edits_are_none_of_files_that_make_programs_run_commands(tmp_path: Path, path: str) -> None:
+    (tmp_path / "work" / "t" / ".git").mkdir(parents=True)
+    (tmp_path / "work" / "t" / "linked").symlink_to(".git")
+    async with serve(tmp_path, mode="accept-edits") as world:
+        thread = world.thread()
+        assert spoken(await thread.say("ask-edit src/app.py")) == "edited"
+        words = await thread.say(f"ask-edit {path}")
+    assert words[-1] == "RF asks tool_call"
+
+
+async def test_a_rule_allows_the_edit_of_a_file_that_makes_programs_run_commands(tmp_path: Path) -> None:
+    rule = PermissionRule(kind="edit", path=".vscode", decide="allow")
+    async with serve(tmp_path, mode="accept-edits", context={"permissions": (rule,)}) as world:
+        thread = world.thread()
+        assert spoken(await thread.say("ask-edit .vscode/tasks.json")) == "edited"
+        assert (await thread.say("ask-edit .envrc"))[-1] == "RF asks tool_call"
+
+
 async def test_a_rule_that_asks_is_stricter_than_the_mode(tmp_path: Path) -> None:
     rule = PermissionRule(kind="execute", decide="ask")
     async with serve(tmp_path, mode="yolo", context={"permissions": (rule,)}) as world:

@@ -19,7 +19,7 @@ from ambient_runner.bridges.claude.interrupts import LIMIT_REACHED
 from ambient_runner.bridges.claude.translate import CUT_OFF
 from ambient_runner.bridges.toolkit import held_elsewhere
 from ambient_runner.bridges.toolkit.interrupts import DECLINED
-from ambient_runner.errors import HeldElsewhere, InterruptNotOpen, NoActiveRun, PendingInterrupts
+from ambient_runner.errors import HeldElsewhere, InterruptNotOpen, InvalidInput, NoActiveRun, PendingInterrupts
 from ambient_runner.ledger.process_identity import this_process
 from ambient_runner.protocol.events import encode_event
 from ambient_runner.runs.run import Run
@@ -57,6 +57,69 @@ async def test_a_call_that_needs_permission_is_an_interrupt_and_approval_execute
     assert (tmp_path / "work" / "t" / "ran.txt").exists()
 
 
+async def test_an_answer_that_is_neither_yes_nor_no_is_refused_and_the_interrupt_stays_open(tmp_path: Path) -> None:
+    malformed: list[object] = [
+        None,
+        True,
+        "yes",
+        [],
+        {},
+        {"approved": "true"},
+        {"approved": 1},
+        {"approve": True},
+        {"approved": True, "always": "yes"},
+        {"approved": False, "message": 5},
+        {"approved": True, "editedArgs": "{}"},
+        {"approved": True, "editedArgs": {}},
+    ]
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx runs")
+        question = thread.interrupts[0]
+        for payload in malformed:
+            with pytest.raises(InvalidInput):
+                await thread.resume(yes(question, payload))
+            assert list((await world.runner.view_thread(KEY)).open_interrupts) == [question.id]
+        assert not (tmp_path / "work" / "t" / "ran.txt").exists()
+        answered = await thread.resume(yes(question, {"approved": True, "editedArgs": None}))
+    assert spoken(answered) == "It ran."
+
+
+async def test_an_answer_to_another_question_is_refused_and_the_interrupt_stays_open(tmp_path: Path) -> None:
+    malformed: list[object] = [
+        None,
+        True,
+        [],
+        {},
+        {"answers": {}},
+        {"answers": {"Which color?": "Blue"}},
+        {"answers": {"Which colour?": 5}},
+        {"answers": {"Which colour?": "Blue", "Which size?": "Large"}},
+        {"approved": True},
+        {"declined": "true"},
+    ]
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx wonders")
+        question = thread.interrupts[0]
+        for payload in malformed:
+            with pytest.raises(InvalidInput):
+                await thread.resume(yes(question, payload))
+            assert list((await world.runner.view_thread(KEY)).open_interrupts) == [question.id]
+        answered = await thread.resume(yes(question, "Blue"))
+    assert '"Which colour?"="Blue"' in select_words(answered, "CR")[0].replace("\\", "")
+
+
+@pytest.mark.parametrize("payload", [{"declined": True}, {"approved": False}])
+async def test_a_question_can_be_declined(tmp_path: Path, payload: object) -> None:
+    async with claude(tmp_path) as world:
+        thread = world.thread()
+        await thread.say("lynx wonders")
+        answered = await thread.resume(yes(thread.interrupts[0], payload))
+    assert DECLINED in select_words(answered, "CR")[0]
+    assert answered[-1] == "RF success"
+
+
 async def test_an_interrupt_of_a_call_whose_id_was_used_before_names_that_call_and_so_does_its_result(
     tmp_path: Path,
 ) -> None:
@@ -78,15 +141,6 @@ async def test_a_declined_call_is_reported_to_claude_and_not_executed(tmp_path: 
         words = await thread.resume(yes(thread.interrupts[0], {"approved": False, "message": "not today"}))
     assert select_words(words, "CR") == ['CR call_run "not today" error']
     assert not (tmp_path / "work" / "t" / "ran.txt").exists()
-
-
-@pytest.mark.parametrize("payload", [None, "yes", {"approved": "true"}, {"approve": True}, []])
-async def test_everything_except_an_explicit_approval_declines(tmp_path: Path, payload: object) -> None:
-    async with claude(tmp_path) as world:
-        thread = world.thread()
-        await thread.say("lynx runs")
-        words = await thread.resume(yes(thread.interrupts[0], payload))
-    assert select_words(words, "CR") == [f'CR call_run "{DECLINED}" error']
 
 
 async def test_an_approval_may_edit_the_arguments(tmp_path: Path) -> None:

@@ -113,6 +113,40 @@ async def test_a_rule_asks_also_about_what_claude_does_without_asking(tmp_path: 
     assert "tulip" in select_words(answered, "CR")[0]
 
 
+@pytest.mark.parametrize(("words", "name"), [("otter plants", "opencode.json"), ("otter copies", ".envrc")])
+async def test_accepted_edits_are_none_of_files_that_make_programs_run_commands(
+    tmp_path: Path, words: str, name: str
+) -> None:
+    work = tmp_path / "work" / "t"
+    work.mkdir(parents=True)
+    (work / "note.txt").write_text("tulip")
+    async with claude(tmp_path, permission_mode="acceptEdits") as world:
+        thread = world.thread()
+        assert (await thread.say("otter sows"))[-1] == "RF success"
+        assert (await thread.say(words))[-1] == "RF asks tool_call"
+        assert not (work / name).exists()
+        answered = await thread.resume(yes(thread.interrupts[0], {"approved": True}))
+    assert answered[-1] == "RF success"
+    assert (work / "plain.json").exists()
+    assert (work / name).exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"context": rules(PermissionRule(kind="edit", path="opencode.json", decide="allow"))},
+        {"allowed_tools": ["Write"]},
+        {"permission_mode": "bypassPermissions", "env": {"IS_SANDBOX": "1"}},
+    ],
+    ids=["rule", "allowed tool", "bypass"],
+)
+async def test_the_edit_of_such_a_file_may_be_allowed(tmp_path: Path, given: dict[str, Any]) -> None:
+    async with claude(tmp_path, **given) as world:
+        words = await world.thread().say("otter plants")
+    assert words[-1] == "RF success"
+    assert (tmp_path / "work" / "t" / "opencode.json").exists()
+
+
 async def test_a_rule_also_checks_the_calls_of_a_subagent(tmp_path: Path) -> None:
     async with claude(tmp_path, context=rules(PermissionRule(kind="execute", decide="deny"))) as world:
         words = await world.thread().say("otter delegates")

@@ -10,11 +10,13 @@ import pytest
 from ambient_runner.bridges.toolkit.interrupts import (
     approval_schema,
     cancelled_answer,
+    check_approval,
     expires_at,
     interrupt_lapsed_events,
     is_approved,
     resolved_interrupt_ids,
 )
+from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.events import ResumeEntry
 from ambient_runner.protocol.reserved_events import PlatformEvent
 
@@ -66,3 +68,18 @@ def test_an_approval_schema_requires_only_the_decision() -> None:
 def test_one_cancelled_answer_does_not_change_another() -> None:
     cancelled_answer()["cancelled"] = False
     assert cancelled_answer() == {"cancelled": True}
+
+
+@pytest.mark.parametrize(
+    "answer", [None, True, "yes", [], {}, {"approved": 1}, {"approved": None}, {"approved": True, "always": 1}]
+)
+def test_an_answer_that_says_neither_yes_nor_no_is_refused(answer: Any) -> None:
+    with pytest.raises(InvalidInput):
+        check_approval(answer)
+
+
+def test_members_without_a_value_are_left_out_and_further_ones_have_their_type() -> None:
+    answer = {"approved": False, "message": None, "editedArgs": {"a": 1}, "more": [1]}
+    assert check_approval(answer, editedArgs=dict) == {"approved": False, "editedArgs": {"a": 1}, "more": [1]}
+    with pytest.raises(InvalidInput):
+        check_approval({"approved": True, "editedArgs": "{}"}, editedArgs=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ambient_runner.bridges.acp.buffered_messages import QueuedPrompt
 from ambient_runner.bridges.acp.interrupts import decline_message, is_executed, to_response
@@ -25,32 +25,37 @@ logger = logging.getLogger(__name__)
 def deliver_answers(session: AgentSession, context: RunContext) -> list[Event]:
     """Answer what was shown to clients. Return the events that tell who decided what.
 
-    Requests that came after the run had ended that showed the others are shown by this one.
+    Requests that came after the run had ended that showed the others are shown by this one. Raises: InvalidInput, before any is answered.
     """
     new_input = context.new_input
     entries = {entry.interrupt_id: entry for entry in new_input.resume}
+    shown = [request for request in session.requests.all() if request.is_shown] if new_input.resume else []
     events: list[Event] = []
-    for request in session.requests.all() if new_input.resume else ():
-        if request.is_shown and request.is_elicitation:
-            _answer_elicitation(session, request, entries.get(request.id))
-        elif request.is_shown:
-            events += _answer_request(session, request, entries.get(request.id), context)
+    for request, response in [(request, to_response(request, entries.get(request.id))) for request in shown]:
+        if request.is_elicitation:
+            _answer_elicitation(session, request, response, entries.get(request.id))
+        else:
+            events += _answer_request(session, request, response, entries.get(request.id), context)
     session.calls.deliver_results(new_input.results)
     return events
 
 
-def _answer_elicitation(session: AgentSession, request: AgentRequest, entry: ResumeEntry | None) -> None:
-    response = to_response(request, entry)
+def _answer_elicitation(
+    session: AgentSession, request: AgentRequest, response: dict[str, Any], entry: ResumeEntry | None
+) -> None:
     request.resolve(response)
     if response["action"] == "decline":
         _queue_message(session, entry)
 
 
 def _answer_request(
-    session: AgentSession, request: AgentRequest, entry: ResumeEntry | None, context: RunContext
+    session: AgentSession,
+    request: AgentRequest,
+    response: dict[str, Any],
+    entry: ResumeEntry | None,
+    context: RunContext,
 ) -> list[Event]:
     """Give the answer to the process. A call with other arguments than those that were shown is asked about again."""
-    response = to_response(request, entry)
     is_allowed, call = is_executed(request, response), find_interrupted_call(request, session)
     if is_allowed and not has_same_arguments(request.id, [call]):
         logger.warning(

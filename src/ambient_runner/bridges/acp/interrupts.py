@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 from uuid import uuid4
 
-from ambient_runner.bridges.toolkit.interrupts import approval_schema, expires_at, is_approved
+from ambient_runner.bridges.acp.elicitations import (
+    ELICITATION_CANCELLED,
+    answer_elicitation,
+    check_form,
+    form_schema,
+)
+from ambient_runner.bridges.toolkit.interrupts import approval_schema, check_approval, check_members, expires_at
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.events import Interrupt
@@ -34,7 +40,7 @@ __all__ = [
 
 CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
 """The response to a permission request that nobody answers."""
-_ELICITATION_CANCELLED: dict[str, Any] = {"action": "cancel"}
+_EXPECTED_OPTION = 'Send {"optionId": "…"}, or {"approved": true} or {"approved": false}.'
 
 
 Kind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
@@ -74,17 +80,18 @@ class AgentRequest:
 
     @property
     def options(self) -> list[dict[str, str]]:
-        """The options of a permission request, as far as they are valid."""
+        """The options of a permission request that can be chosen: those with an id, a kind, and no other kind under the same id."""
         options: Any = self.params.get("options")
-        items = cast("list[Any]", options) if isinstance(options, list) else []
+        found = [as_object(item) for item in cast("list[Any]", options)] if isinstance(options, list) else []
+        complete = [option for option in found if _text(option.get("optionId")) and _text(option.get("kind"))]
+        kinds: dict[str, set[str]] = {}
+        for option in complete:
+            kinds.setdefault(option["optionId"], set()).add(option["kind"])
+        clear = {option["optionId"]: option for option in reversed(complete) if len(kinds[option["optionId"]]) == 1}
         return [
-            {
-                "optionId": option["optionId"],
-                "name": str(option.get("name") or ""),
-                "kind": str(option.get("kind") or ""),
-            }
-            for option in map(as_object, items)
-            if isinstance(option.get("optionId"), str)
+            {"optionId": name, "name": str(clear[name].get("name") or ""), "kind": clear[name]["kind"]}
+            for name in kinds
+            if name in clear
         ]
 
     def resolve(self, response: Any) -> None:
@@ -97,7 +104,7 @@ class AgentRequest:
         self.respond(response)
 
     def cancel(self) -> None:
-        self.resolve(_ELICITATION_CANCELLED if self.is_elicitation else CANCELLED)
+        self.resolve(ELICITATION_CANCELLED if self.is_elicitation else CANCELLED)
 
 
 def to_interrupt(
@@ -122,7 +129,7 @@ def to_interrupt(
             reason="input_required",
             message=_text(request.params.get("message")) or f"{agent} needs your input.",
             tool_call_id=tool_call_id,
-            response_schema=_elicitation_schema(request.params),
+            response_schema=form_schema(request.params),
             expires_at=expires,
             metadata={"url": url} if isinstance(url, str) else None,
             subagent_run_id=subagent_id,
@@ -144,73 +151,76 @@ def to_interrupt(
 
 
 def _permission_schema(options: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    ids = [option["optionId"] for option in options]
-    return approval_schema(
-        always={"type": "boolean"}, message={"type": "string"}, optionId={"type": "string", "enum": ids}
-    )
-
-
-def _elicitation_schema(params: Mapping[str, Any]) -> dict[str, Any]:
-    schema = as_object(params.get("requestedSchema"))
-    return dict(schema) if schema else {"type": "object", "properties": {}}
+    schema = approval_schema(always={"type": "boolean"}, message={"type": "string"})
+    if not options:
+        return schema
+    named = {"type": "string", "enum": [option["optionId"] for option in options]}
+    either = [{"required": ["approved"]}, {"required": ["optionId"]}]
+    return {"type": "object", "properties": {**schema["properties"], "optionId": named}, "anyOf": either}
 
 
 def check_answer(interrupt: Interrupt, payload: Any) -> None:
     """Return if the answer fits the interrupt: it chooses an option that was offered, or fills in the form. Raises: InvalidInput."""
     if interrupt.reason == "tool_call":
         options = as_object(interrupt.metadata).get("options")
-        offered = [as_object(option) for option in cast("list[Any]", options)] if isinstance(options, list) else []
-        choose_option(cast("list[dict[str, str]]", offered), payload)
+        if isinstance(options, list):  # They may have been too large to be stored.
+            choose_option([as_object(option) for option in cast("list[Any]", options)], payload)
         return
-    schema, answer = as_object(interrupt.response_schema), as_object(payload)
-    required = cast("list[Any]", schema.get("required") or [])
-    missing = [str(name) for name in required if name not in answer]
-    if missing and not _is_declined(answer, schema):
-        raise InvalidInput(f'The answer needs {", ".join(missing)}. To decline, send {{"declined": true}}.')
+    check_form(as_object(interrupt.response_schema), payload)
 
 
 def choose_option(options: Sequence[Mapping[str, str]], payload: Any) -> str | None:
     """Return the id of the option that an answer chooses: the one it names, or the only one of the kind it means.
 
     None for a rejection that is not offered as an option. A missing "always" is a single approval.
-    Raises: InvalidInput if no offered option is meant, or more than one.
+    Raises: InvalidInput if the answer is malformed, or if no offered option is meant, or more than one.
     """
-    answer = as_object(payload)
-    named = answer.get("optionId")
-    if named is not None:
-        chosen = [option for option in options if option.get("optionId") == named]
-        if not chosen:
-            raise InvalidInput(f"This option was not offered. {_offered(options)}")
-        if "approved" in answer and is_approved(answer) != _is_allowing(chosen[0]):
-            raise InvalidInput("`approved` contradicts the option that `optionId` names. Send one of them.")
-        return str(named)
-    if not is_approved(answer):
+    members = check_members(payload, _EXPECTED_OPTION, optionId=str)
+    if "editedArgs" in members:
+        raise InvalidInput(
+            "This agent does not take other arguments. Decline, and say with `message` what it should do."
+        )
+    if "optionId" in members:
+        return _named_option(options, check_members(members, _EXPECTED_OPTION, approved=bool, message=str, always=bool))
+    answer = check_approval(members)
+    if not answer["approved"]:
         return _option_of_kind(options, "reject_once") or _option_of_kind(options, "reject_always")
-    kinds: tuple[Kind, ...] = ("allow_always", "allow_once") if answer.get("always") is True else ("allow_once",)
+    kinds: tuple[Kind, ...] = ("allow_always", "allow_once") if answer.get("always") else ("allow_once",)
     for kind in kinds:
         if option_id := _option_of_kind(options, kind):
             return option_id
-    raise InvalidInput(f"No offered option allows this as you said. Name one with `optionId`. {_offered(options)}")
+    raise InvalidInput(f"No offered option allows this as you said. {_offered(options)}")
+
+
+def _named_option(options: Sequence[Mapping[str, str]], answer: Mapping[str, Any]) -> str:
+    chosen = next((option for option in options if option.get("optionId") == answer["optionId"]), None)
+    if chosen is None:
+        raise InvalidInput(f"This option was not offered. {_offered(options)}")
+    if answer.get("approved", _is_allowing(chosen)) != _is_allowing(chosen):
+        raise InvalidInput("`approved` contradicts the option that `optionId` names. Send one of them.")
+    return chosen["optionId"]
 
 
 def _option_of_kind(options: Sequence[Mapping[str, str]], kind: Kind) -> str | None:
     """Return the option of this kind; None if there is none. Raises: InvalidInput if there are several that allow something."""
     found = [option["optionId"] for option in options if option.get("kind") == kind]
     if len(found) > 1 and kind.startswith("allow"):
-        raise InvalidInput(f"Several options mean this. Name one with `optionId`. {_offered(options)}")
+        raise InvalidInput(f"Several options mean this. {_offered(options)}")
     return found[0] if found else None
 
 
 def _offered(options: Sequence[Mapping[str, str]]) -> str:
-    return f"Offered are {', '.join(str(option.get('optionId')) for option in options) or 'none'}."
+    if not options:
+        return "The agent offers nothing that can be chosen without doubt, so it can only be declined."
+    return f"Name one with `optionId`: {', '.join(str(option.get('optionId')) for option in options)}."
 
 
 def to_response(request: AgentRequest, entry: ResumeEntry | None) -> dict[str, Any]:
-    """Return the response to the agent. Anything but a clear approval declines. Raises: InvalidInput as `choose_option`."""
+    """Return the response to the agent. Raises: InvalidInput as `choose_option`."""
     if entry is None or entry.status == "cancelled":
-        return _ELICITATION_CANCELLED if request.is_elicitation else _declined(request)
+        return ELICITATION_CANCELLED if request.is_elicitation else _declined(request)
     if request.is_elicitation:
-        return _elicitation_response(request.params, entry.payload)
+        return answer_elicitation(request.params, entry.payload)
     option_id = choose_option(request.options, entry.payload)
     return CANCELLED if option_id is None else selected(option_id)
 
@@ -223,24 +233,6 @@ def selected(option_id: str) -> dict[str, Any]:
 def _declined(request: AgentRequest) -> dict[str, Any]:
     option_id = choose_option(request.options, {"approved": False})
     return CANCELLED if option_id is None else selected(option_id)
-
-
-def _elicitation_response(params: Mapping[str, Any], payload: Any) -> dict[str, Any]:
-    """Return the response to an elicitation: what the form asks for, nothing else. A URL has no content."""
-    schema, answer = as_object(params.get("requestedSchema")), as_object(payload)
-    if not isinstance(payload, dict) or _is_declined(answer, schema):
-        return {"action": "decline"}
-    if "requestedSchema" not in params:
-        return {"action": "accept"}
-    properties = as_object(schema.get("properties"))
-    return {"action": "accept", "content": {name: value for name, value in answer.items() if name in properties}}
-
-
-def _is_declined(answer: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    """Return True for `{"declined": true}` or `{"approved": false}`, unless the form itself has that field."""
-    fields = as_object(schema.get("properties"))
-    is_declined = answer.get("declined") is True and "declined" not in fields
-    return is_declined or (answer.get("approved") is False and "approved" not in fields)
 
 
 def is_executed(request: AgentRequest, response: Mapping[str, Any]) -> bool:

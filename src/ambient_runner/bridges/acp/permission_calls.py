@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.acp.modes import answers_without_asking, is_wider
 from ambient_runner.bridges.toolkit.call_arguments import read_arguments
+from ambient_runner.bridges.toolkit.command_files import edits_protected_path
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.permission_rules import RequestedCall, is_below, resolve_path
 
@@ -68,13 +69,15 @@ def requested_call(
 def is_allowed_by_mode(mode: Mode, call: RequestedCall, resolve: Resolve = resolve_path) -> bool:
     """Return True if a mode allows a call without a person. Up to `accept-edits`, all its files must be in the working directory.
 
-    Only `yolo` allows a wider sandbox.
+    `accept-edits` does not allow edits of files that make programs run commands. Only `yolo` allows a wider sandbox.
     """
     if call.is_question or not answers_without_asking(mode, call.kind):
         return False
     if is_wider(mode, "accept-edits"):
         return mode == "yolo" or not call.is_escalation
-    return bool(call.paths) and all(is_below(path, call.cwd, call.cwd, resolve) for path in call.paths)
+    if not call.paths or edits_protected_path(call, resolve):
+        return False
+    return all(is_below(path, call.cwd, call.cwd, resolve) for path in call.paths)
 
 
 def _text(value: Any) -> str:

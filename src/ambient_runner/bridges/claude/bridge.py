@@ -15,6 +15,7 @@ with optional_dependency("claude_agent_sdk", install="ambient-runner[claude]"):
 
     from ambient_runner.bridges.claude.adapter import ClaudeAdapter
     from ambient_runner.bridges.claude.client_tools import mcp_tool_name
+    from ambient_runner.bridges.claude.interrupts import check_answer
     from ambient_runner.bridges.claude.tools import list_tools
 
 from ambient_runner.bridges.claude.config import ClaudeConfig, StateToolOffer
@@ -64,9 +65,17 @@ class ClaudeBridge(PlatformBridge):
         return mcp_tool_name(server, tool)
 
     def check_run(self, run: Run) -> None:
-        """Refuse an answer to a CLI process of another server process: a second Claude would ask again. Raises: HeldElsewhere."""
-        if resolved_interrupt_ids(run.input.resume or ()) and is_held_elsewhere(run.memory):
+        """Refuse an answer to a CLI process of another server process, since a second Claude would ask again, and a malformed one.
+
+        Raises: HeldElsewhere, InvalidInput.
+        """
+        entries = run.input.resume or ()
+        if resolved_interrupt_ids(entries) and is_held_elsewhere(run.memory):
             raise HeldElsewhere
+        for entry in entries:
+            asked = run.answered_interrupts.get(entry.interrupt_id)
+            if entry.status == "resolved" and asked is not None:
+                check_answer(asked.interrupt, entry.payload)
 
     async def erase_thread(self, thread: ThreadKey) -> None:
         """Delete the thread's files in the workspace and the CLI's transcripts, as far as this process knows them."""

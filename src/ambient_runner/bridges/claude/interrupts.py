@@ -13,8 +13,16 @@ from uuid import uuid4
 
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, PermissionUpdate
 
-from ambient_runner.bridges.toolkit.interrupts import DECLINED, approval_schema, expires_at, is_approved
+from ambient_runner.bridges.toolkit.interrupts import (
+    DECLINED,
+    approval_schema,
+    check_approval,
+    check_members,
+    expires_at,
+    is_approved,
+)
 from ambient_runner.bridges.toolkit.json_values import as_object
+from ambient_runner.errors import InvalidInput
 from ambient_runner.protocol.events import Interrupt
 
 if TYPE_CHECKING:
@@ -22,13 +30,23 @@ if TYPE_CHECKING:
 
     from ambient_runner.protocol.events import ResumeEntry
 
-__all__ = ["LIMIT_REACHED", "TIMED_OUT", "PermissionRequest", "is_executed", "to_interrupt", "to_permission_result"]
+__all__ = [
+    "LIMIT_REACHED",
+    "TIMED_OUT",
+    "PermissionRequest",
+    "check_answer",
+    "is_executed",
+    "to_interrupt",
+    "to_permission_result",
+]
 
 ASK_USER_TOOL = "AskUserQuestion"
 TIMED_OUT = "Nobody answered in time. Stop here: the user will come back to it."
 LIMIT_REACHED = (
     "Too many permission requests are waiting on this server already. Go on without this, or say that it has to wait."
 )
+
+_EXPECTED_ANSWERS = 'Send {"answers": {"<question>": "<answer>"}}. To decline, send {"declined": true}.'
 
 _APPROVAL_SCHEMA = approval_schema(
     editedArgs={"type": "object"}, message={"type": "string"}, always={"type": "boolean"}
@@ -93,6 +111,40 @@ def to_interrupt(
     )
 
 
+def check_answer(interrupt: Interrupt, payload: Any) -> None:
+    """Return if the answer fits the interrupt: it decides about the call, or answers the questions. Raises: InvalidInput."""
+    if interrupt.reason == "tool_call":
+        answer = check_approval(payload, editedArgs=dict)
+        if not answer.get("editedArgs", True):
+            raise InvalidInput("`editedArgs` replaces all arguments, so it cannot be empty. Leave it out to keep them.")
+        return
+    questions = as_object(interrupt.metadata).get("questions")
+    if isinstance(questions, list):  # They may have been too large to be stored.
+        items = cast("list[Any]", questions)
+        _check_answers([str(as_object(item).get("question")) for item in items], payload)
+
+
+def _check_answers(questions: Sequence[str], payload: Any) -> None:
+    if isinstance(payload, dict) and _is_declined(check_members(payload, _EXPECTED_ANSWERS)):
+        return
+    answers = _read_answers(questions, payload)
+    unknown = [name for name in answers if name not in questions]
+    if not answers or unknown or not all(_is_answer(value) for value in answers.values()):
+        known = ", ".join(f'"{question}"' for question in questions)
+        raise InvalidInput(
+            f"An answer is a text, or a list of texts, to one of the questions: {known}. {_EXPECTED_ANSWERS}"
+        )
+
+
+def _is_answer(value: Any) -> bool:
+    texts = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return bool(texts) and all(isinstance(text, str) for text in texts)
+
+
+def _is_declined(answer: Mapping[str, Any]) -> bool:
+    return answer.get("declined") is True or answer.get("approved") is False
+
+
 def is_executed(result: PermissionResult) -> bool:
     """Return True if the answer lets the CLI make the call."""
     return isinstance(result, PermissionResultAllow)
@@ -135,20 +187,25 @@ def _session_rules(suggestions: Sequence[PermissionUpdate]) -> list[PermissionUp
 
 
 def _answer_questions(request: PermissionRequest, payload: Any) -> PermissionResult:
-    """Return answers keyed by the text of the question, as the CLI expects them. A plain text answers a single question."""
+    """Return answers keyed by the text of the question, as the CLI expects them. Anything else declines."""
     questions = [str(question["question"]) for question in _questions_in(request)]
+    is_declined = _is_declined(as_object(payload))
+    given: Mapping[str, Any] = {} if is_declined else _read_answers(questions, payload)
+    answers = {name: _answer_text(value) for name, value in given.items() if name in questions}
+    if not answers:
+        reason = as_object(payload).get("message")
+        return PermissionResultDeny(message=reason if isinstance(reason, str) and reason else DECLINED)
+    return PermissionResultAllow(updated_input={**request.input, "answers": answers})
+
+
+def _read_answers(questions: Sequence[str], payload: Any) -> Mapping[str, Any]:
+    """Return the answers by their questions. A single question may be answered without naming it."""
     values: Any = payload
     if isinstance(payload, Mapping):
         values = cast("Mapping[str, Any]", payload).get("answers", payload)
     if isinstance(values, str | list) and len(questions) == 1:
-        values = {questions[0]: cast("Any", values)}
-    if not isinstance(values, Mapping):
-        return PermissionResultDeny(message=DECLINED)
-    members = cast("Mapping[str, Any]", values)
-    answers = {name: _answer_text(value) for name, value in members.items() if name in questions}
-    if not answers:
-        return PermissionResultDeny(message=DECLINED)
-    return PermissionResultAllow(updated_input={**request.input, "answers": answers})
+        return {questions[0]: cast("Any", values)}
+    return cast("Mapping[str, Any]", values) if isinstance(values, Mapping) else {}
 
 
 def _answer_text(value: Any) -> str:

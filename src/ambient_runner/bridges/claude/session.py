@@ -97,7 +97,14 @@ class Session:
         self._first_message: Any = None
         self._queue_drained = anyio.Event()
         self._started = anyio.Event()
-        self._rules = RuleAnswers(launch.permissions, str(launch.options.cwd or ""), thread_id, self._agent_name)
+        self._rules = RuleAnswers(
+            launch.permissions,
+            str(launch.options.cwd or ""),
+            thread_id,
+            self._agent_name,
+            accepts_edits=launch.options.permission_mode == "acceptEdits",
+            allowed_tools=launch.options.allowed_tools,
+        )
         self._cli = ManagedCli(options_at(launch, position), launch.environment)
         self._client = ClaudeSDKClient(self._client_options(), transport=self._cli)
         self._task: asyncio.Task[None] | None = None

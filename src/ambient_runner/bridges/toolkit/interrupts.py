@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from ambient_runner.bridges.toolkit.json_values import as_object
-from ambient_runner.errors import ArgumentsWithheld
+from ambient_runner.errors import ArgumentsWithheld, InvalidInput
 from ambient_runner.projections.json_values import canonical_json
 from ambient_runner.projections.redaction import REDACTED
 from ambient_runner.protocol.reserved_events import PlatformEvent
@@ -26,6 +26,8 @@ __all__ = [
     "approval_schema",
     "asked_again_id",
     "cancelled_answer",
+    "check_approval",
+    "check_members",
     "check_restored_calls",
     "expires_at",
     "framework_interrupt_id",
@@ -41,6 +43,9 @@ _ASKED_AGAIN = re.compile(r"#again-[0-9a-f]{12}\Z")
 DECLINED = "The user declined this call."
 """Result, for the model, of a call that the user did not approve."""
 
+_TYPE_NAMES = {bool: "true or false", str: "a text", dict: "an object"}
+_EXPECTED_APPROVAL = 'Send {"approved": true}, or {"approved": false} and, if you like, a "message".'
+
 
 def approval_schema(**more: dict[str, Any]) -> dict[str, Any]:
     """Return the response schema of an interrupt that asks for approval. `more` are the schemas of further, optional members."""
@@ -50,6 +55,32 @@ def approval_schema(**more: dict[str, Any]) -> dict[str, Any]:
 def is_approved(answer: Any) -> bool:
     """Return True only for an explicit approval."""
     return as_object(answer).get("approved") is True
+
+
+def check_members(payload: Any, expected: str, **types: type) -> dict[str, Any]:
+    """Return the members of an answer, without those that are null. `expected` is the sentence that tells what to send.
+
+    Raises: InvalidInput if it is no object, or if one of these members has another type.
+    """
+    if not isinstance(payload, dict):
+        raise InvalidInput(f"The answer must be an object. {expected}")
+    members = cast("dict[str, Any]", payload)
+    answer = {name: value for name, value in members.items() if value is not None}
+    for name, kind in types.items():
+        if name in answer and type(answer[name]) is not kind:
+            raise InvalidInput(f"`{name}` must be {_TYPE_NAMES[kind]}. {expected}")
+    return answer
+
+
+def check_approval(payload: Any, **types: type) -> dict[str, Any]:
+    """Return the members of an answer to a request for approval, without those that are null. `types` are those of further members.
+
+    Raises: InvalidInput if it says neither yes nor no: nobody must be taken to have decided.
+    """
+    answer = check_members(payload, _EXPECTED_APPROVAL, approved=bool, message=str, always=bool, **types)
+    if "approved" not in answer:
+        raise InvalidInput(f"The answer says neither yes nor no. {_EXPECTED_APPROVAL}")
+    return answer
 
 
 def cancelled_answer() -> dict[str, Any]:
