@@ -27,8 +27,7 @@ def test_the_only_way_to_sign_in_is_taken(tmp_path: Path) -> None:
 
 def test_an_agent_that_ends_says_what_it_wrote(tmp_path: Path) -> None:
     code, output = _login(tmp_path, fake_command(exit="3"))
-    assert code == 1
-    assert "did not sign in" in output
+    assert (code, output) == (1, "The agent did not start: it has ended.\nfatal: the fake agent does not start")
 
 
 def test_an_agent_of_another_kind_has_no_login(tmp_path: Path) -> None:

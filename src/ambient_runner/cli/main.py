@@ -15,6 +15,7 @@ import typer
 
 from ambient_runner.cli import threads as stored
 from ambient_runner.cli.agent_login import login_agent
+from ambient_runner.cli.agent_sessions import list_sessions
 from ambient_runner.cli.arguments import check_owner, check_text, check_thread_id
 from ambient_runner.cli.backup import backup_store
 from ambient_runner.cli.doctor import run_checks
@@ -195,6 +196,22 @@ def agents_login(
 ) -> None:
     """Sign a command-line agent in on this machine, in one of the ways that it offers."""
     login_agent(read_settings(config, agents=[name]), name)
+
+
+@agents_app.command("sessions")
+def agents_sessions(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A name from ambient.toml, a profile such as codex, or name=acp:COMMAND."),
+    ],
+    cwd: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Only sessions in this directory. [default: all of them]")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """List the sessions that a command-line agent has in your own home."""
+    directory = None if cwd is None else str(cwd.resolve())
+    raise typer.Exit(list_sessions(read_settings(config, agents=[name]), name, directory))
 
 
 @threads_app.command("list")

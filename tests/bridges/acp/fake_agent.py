@@ -17,6 +17,8 @@ Options, also as variables (`--load-error` is `FAKE_AGENT_LOAD_ERROR`):
     --load-error yes      refuse load and resume, and forget the session; `exit` ends the process
     --stuck yes           offer no mode but the one it is in
     --start SECONDS       wait before the answer to initialize; `never` gives none
+    --mute A,B            give no answer to these methods
+    --page N              answer session/list with pages of this size; 0 sends the same empty page for ever
     --exit CODE           end at once with this code
     --banner TEXT         print this line before anything else
 """
@@ -181,7 +183,8 @@ class SessionStore:
         return self.find(session_id).to_stored()
 
     def list_all(self) -> list[Json]:
-        stored = [json.loads(path.read_text()) for path in self._directory.glob("*.json")] if self._directory else []
+        paths = sorted(self._directory.glob("*.json")) if self._directory else []
+        stored = [json.loads(path.read_text()) for path in paths]
         return stored or [session.to_stored() for session in self.sessions.values()]
 
     def save(self, session: Session) -> None:
@@ -410,6 +413,26 @@ def step_ask_many(turn: Turn, command: str) -> None:
 def step_ask_always(turn: Turn, command: str) -> None:
     """Ask without an option for this time only."""
     step_ask(turn, command, [("yes-always", "allow_always"), ("no", "reject_once")])
+
+
+def step_ask_doubled(turn: Turn, command: str) -> None:
+    """Ask with ids that occur twice, and with options that lack their id or their kind."""
+    options = [("both", "allow_once"), ("twice", "allow_always"), ("twice", "allow_always"), ("both", "reject_always")]
+    step_ask(turn, command, [*options, ("bare", ""), ("", "allow_once"), ("no", "reject_once")])
+
+
+def step_ask_unclear(turn: Turn, command: str) -> None:
+    """Ask with one id for everything."""
+    step_ask(turn, command, [("both", "allow_once"), ("both", "reject_once")])
+
+
+def step_ask_edit(turn: Turn, path: str) -> None:
+    """Ask before a file is edited."""
+    call = {"toolCallId": turn.new_call_id("edit"), "name": "Edit", "title": f"Edit {path}", "kind": "edit"}
+    arguments = {"file_path": path, "old_string": "", "new_string": "x"}
+    turn.update("tool_call", **call, status="pending", rawInput=arguments)
+    answer = turn.request_permission({**call, "rawInput": arguments}, USUAL)
+    turn.say("edited" if turn.read_outcome(answer, USUAL).startswith("allow") else "not edited")
 
 
 def step_ask_beside(turn: Turn, command: str) -> None:
@@ -1011,6 +1034,23 @@ def step_late(turn: Turn, text: str) -> None:
     turn.after += [chunk, {"sessionUpdate": "session_info_update", "title": "A late title"}]
 
 
+def step_linger(turn: Turn, command: str) -> None:
+    """Write after the turn was cancelled: before its end and after it. With a command, ask about it before."""
+    try:
+        turn.say("I begin.")
+        if command:
+            step_ask(turn, command)
+        turn.wait()
+    except Cancelled:
+        for kind in ("agent_message_chunk", "agent_thought_chunk"):
+            chunk = {"sessionUpdate": kind, "content": {"type": "text", "text": "I linger."}}
+            image = {"sessionUpdate": kind, "content": {"type": "image", "data": "aGk=", "mimeType": "image/png"}}
+            turn.send_update(chunk)
+            turn.after += [chunk, image]
+        turn.after.append({"sessionUpdate": "session_info_update", "title": "A late title"})
+        raise
+
+
 def step_session(turn: Turn, _: str) -> None:
     """Tell what the client has set: the mode, the options, the servers and the capabilities it declared."""
     session = turn.session
@@ -1096,6 +1136,8 @@ class Agent:
     def call(self, method: str, params: Json) -> Any:
         if method not in self._methods:
             raise RpcError(-32601, "Method not found", {"method": method})
+        if method in self.options.get("mute").split(","):
+            return None
         return self._methods[method](params)
 
     def answer(self, request_id: Any, compute: Callable[[], Any]) -> None:
@@ -1156,7 +1198,11 @@ class Agent:
 
     def list_sessions(self, params: Json) -> Json:
         self._require("list")
-        return {"sessions": [{"sessionId": stored["id"], "cwd": stored["cwd"]} for stored in self.store.list_all()]}
+        found = [_session_info(stored) for stored in self.store.list_all()]
+        found = [info for info in found if params.get("cwd") in (None, info["cwd"])]
+        size, start = int(self.options.get("page", "1000")), int(params.get("cursor", "0"))
+        following = {"nextCursor": str(start + size)} if start + size < len(found) or size == 0 else {}
+        return {"sessions": found[start : start + size], **following}
 
     def close_session(self, params: Json) -> Json:
         self._require("close")
@@ -1295,6 +1341,11 @@ class Agent:
     def _send_updates(self, session: Session, updates: list[Json]) -> None:
         for update in updates:
             self.peer.send({"method": "session/update", "params": {"sessionId": session.id, "update": update}})
+
+
+def _session_info(stored: Json) -> Json:
+    title = {"title": stored["prompts"][0]} if stored["prompts"] else {}
+    return {"sessionId": stored["id"], "cwd": stored["cwd"], **title, "updatedAt": "2026-01-02T03:04:05Z"}
 
 
 def _block_text(block: Json) -> str:

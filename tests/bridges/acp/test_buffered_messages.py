@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from ambient_runner.bridges.acp import buffered_messages
-from ambient_runner.bridges.acp.buffered_messages import MessageBuffer
+from ambient_runner.bridges.acp.buffered_messages import MessageBuffer, TextChunks, Update
 from tests.machine_speed import unless_hung
 
 
@@ -36,6 +36,18 @@ def test_messages_come_out_in_order(output: Output) -> None:
     for number in range(3):
         buffer.put(number + 1)
     assert (list(buffer.take_all()), buffer.take()) == ([1, 2, 3], None)
+
+
+def test_late_text_is_dropped_and_everything_else_stays_in_order(output: Output) -> None:
+    buffer, late, call = MessageBuffer(output), Update({"text": "late"}, is_late=True), Update({"call": 1})
+    buffer.put_chunk("text", "m1", "in time")
+    buffer.put_chunk("text", "m1", "late", is_late=True)
+    for message in (late, call):
+        buffer.put_update(message)
+    assert output.is_paused
+    buffer.drop_late()
+    assert not output.is_paused
+    assert list(buffer.take_all()) == [TextChunks("text", "m1", ["in time"], 7), call]
 
 
 def test_the_output_is_paused_while_there_are_too_many(output: Output) -> None:

@@ -115,10 +115,17 @@ async def test_f26_a_stop_ends_a_child_whose_output_is_paused(tmp_path: Path) ->
         assert spoken(await thread.say("say on")).endswith("on")
 
 
-async def test_f26_a_line_above_the_bound_is_passed_over(tmp_path: Path) -> None:
+async def test_f26_lines_above_the_bound_are_passed_over_and_the_first_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = (16 << 20) + 100
     async with serve(tmp_path) as world:
-        words = await world.thread().say(f"line {(16 << 20) + 100}")
+        thread = world.thread()
+        words = await thread.say(f"line {size}")
+        await thread.say(f"line {size}")
     assert spoken(words) == "The line was sent."
+    (record,) = [record for record in caplog.records if record.name == "ambient_runner.processes.json_rpc"]
+    assert record.args == ("The agent", "session/update", size - 1, 16 << 20)
 
 
 async def test_f26_long_lines_between_runs_are_bounded_in_bytes(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from ambient_runner.errors import ConfigError
         {"home": "mine"},
         {"sandbox": "on"},
         {"parked": 0},
+        {"spare": -1},
+        {"spare": 8, "processes": 8},
         {"turn_timeout": 0},
         {"network": ["https://example.com/path"]},
         {"cwd": "relative"},

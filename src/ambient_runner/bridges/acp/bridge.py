@@ -25,6 +25,7 @@ from ambient_runner.processes.bubblewrap import check_bubblewrap
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ambient_runner.ledger.records import ThreadKey
     from ambient_runner.runs.run import Run
 
 __all__ = ["ACPBridge", "ClaudeACPBridge", "CodexBridge", "GeminiBridge", "OpenCodeBridge"]
@@ -82,6 +83,10 @@ class ACPBridge(PlatformBridge):
         """Return who enforces the limits of the agent's files and network, in the configured mode."""
         shared = self._shared
         return choose_isolation(self.config, shared.profile, self.config.mode, shared.base_variables).describe()
+
+    async def erase_thread(self, thread: ThreadKey) -> None:
+        """Let the agent delete its sessions of the thread in the user's own home, as far as this process knows them."""
+        await self._shared.erasure.erase_thread(thread)
 
     async def aclose(self) -> None:
         """End all processes."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ambient_runner.errors import BridgeError
 
-__all__ = ["ENDED", "AgentOutput", "MessageBuffer", "QueuedPrompt", "TextChunks", "TurnEnd", "Update"]
+__all__ = ["ENDED", "AgentOutput", "MessageBuffer", "QueuedPrompt", "TextChunks", "TurnEnd", "Update", "is_late"]
 
 ENDED = object()
 """The last message of a process: it is gone."""
@@ -36,6 +36,8 @@ class Update:
     value: Mapping[str, Any]
     child_session: str | None = None
     """The id of the session of a subagent, if it is from one."""
+    is_late: bool = False
+    """True for text that came after its turn was asked to end. Only the run of that turn shows it."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class TextChunks:
     message_id: Any
     texts: list[str]
     size: int
+    is_late: bool = False
+    """As that of an Update."""
 
     @property
     def update(self) -> dict[str, Any]:
@@ -68,6 +72,11 @@ class QueuedPrompt:
 
     blocks: Sequence[dict[str, Any]]
     user_id: str | None = None
+
+
+def is_late(message: Any) -> bool:
+    """Return True for text that a cancelled turn has sent since it was asked to end."""
+    return isinstance(message, TextChunks | Update) and message.is_late
 
 
 class AgentOutput(Protocol):
@@ -106,19 +115,20 @@ class MessageBuffer:
         if not (self._is_discarding and self._is_full):
             self.put(update)
 
-    def put_chunk(self, kind: str, message_id: Any, text: str) -> None:
+    def put_chunk(self, kind: str, message_id: Any, text: str, *, is_late: bool = False) -> None:
         """Add a chunk of text, to the one before if that waits too."""
         last = self._messages[-1] if self._messages else None
         if (
             type(last) is TextChunks
             and last.kind == kind
             and last.message_id == message_id
+            and last.is_late == is_late
             and last.size < _MAX_CHUNKS_SIZE
         ):
             last.texts.append(text)
             last.size += len(text)
         else:
-            self.put_update(TextChunks(kind, message_id, [text], len(text)))
+            self.put_update(TextChunks(kind, message_id, [text], len(text), is_late))
 
     def take(self) -> Any:
         """Return the next message; None if there is none."""
@@ -135,6 +145,12 @@ class MessageBuffer:
         """Yield what has arrived so far, without waiting."""
         for _ in range(len(self._messages)):
             yield self.take()
+
+    def drop_late(self) -> None:
+        """Drop late text that no run has taken: the run of its turn has ended."""
+        for message in list(self.take_all()):
+            if not is_late(message):
+                self.put(message)
 
     async def get(self, seconds: float) -> Any:
         """Return the next message; None if none comes in time. Only one caller may wait."""

@@ -72,6 +72,8 @@ class ACPConfig:
     """Maximum number of processes that wait for an answer at the same time."""
     processes: int = 8
     """Maximum number of other processes. Idle ones are ended first."""
+    spare: int = 0
+    """Number of processes that are started ahead for new threads, if these can share them. They count in `processes`."""
 
     @property
     def known_agent(self) -> Profile:
@@ -117,6 +119,8 @@ class ACPConfig:
         for name, count in (("parked", self.parked), ("processes", self.processes)):
             if count < 1:
                 raise ConfigError(f"{name} of ACPBridge must be at least 1.")
+        if not 0 <= self.spare < self.processes:
+            raise ConfigError("spare of ACPBridge must be at least 0 and less than `processes`.")
         for name, seconds in (
             ("start_timeout", self.start_timeout),
             ("turn_timeout", self.turn_timeout),

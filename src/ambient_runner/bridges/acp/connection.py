@@ -36,7 +36,7 @@ class AgentConnection:
         """Bytes of its output so far."""
         self._on_exit = on_exit
         self._child: ChildProcess | None = None
-        self._peer = JsonRpcPeer(self._write, methods=_HANDLED_REQUESTS, on_message=on_message)
+        self._peer = JsonRpcPeer(self._write, methods=_HANDLED_REQUESTS, on_message=on_message, name=profile.title)
         self.notify = self._peer.notify
         self.respond = self._peer.respond
         self.respond_error = self._peer.respond_error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -27,7 +28,6 @@ from ambient_runner.processes.socket_directory import make_socket_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AsyncExitStack
-    from pathlib import Path
 
     from ambient_runner.bridges.acp.memory import ACPMemory
     from ambient_runner.bridges.acp.shared import ACPBridgeState
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from ambient_runner.projections.redaction import Secrets
     from ambient_runner.protocol.events import Tool
 
-__all__ = ["Launch", "StartedResources", "build_launch"]
+__all__ = ["Launch", "StartedResources", "build_erasure_launch", "build_launch"]
+
+_PLATFORM_VARIABLES = frozenset({"GIT_CEILING_DIRECTORIES"})
+"""Variables that this server adds to those granted to a run. They are nobody's secrets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +74,21 @@ class Launch:
     """The audience of the agent's clients."""
     hidden: tuple[str, ...] = field(default=(), compare=False)
     """Paths of the server that do not exist in the sandbox."""
+    is_shareable: bool = field(default=False, compare=False)
+    """True if nothing in it belongs to the thread or was granted to its actor, so that other threads can have an equal launch."""
     instructions: str = field(default="", compare=False, repr=False)
     options: SessionOptions = field(compare=False)
     permissions: tuple[PermissionRule, ...] = field(default=(), compare=False)
+
+    def can_serve(self, other: Launch) -> bool:
+        """Return True if a process that was started with this launch, and has no session yet, can be used for the other one.
+
+        MCP servers and, without a sandbox, further directories are parameters of the session. What is fixed at the start, but is the
+        same for all runs of a thread, counts too.
+        """
+        directories = self.directories if self.isolation.has_sandbox else other.directories
+        is_equal = replace(self, mcp_servers=other.mcp_servers, directories=directories) == other
+        return is_equal and (self.audience, self.hidden) == (other.audience, other.hidden)
 
     def secret_values(self, secrets: Secrets) -> list[str]:
         """Return the values of variables that contain a known secret, and the key."""
@@ -176,10 +191,40 @@ def build_launch(shared: ACPBridgeState, ctx: PlatformContext, context: RunConte
         bound_directory=cwd if is_bound else "",
         audience=ctx.audience,
         hidden=tuple(ctx.hidden_paths),
+        is_shareable=is_bound
+        and not home.is_own
+        and not (isolation.has_sandbox and _has_thread_directory(ctx))
+        and granted.keys() <= _PLATFORM_VARIABLES,
         instructions=ctx.operator_prompt if is_bound else ctx.system_prompt_append,
         options=options,
         permissions=tuple(ctx.permissions),
     )
+
+
+def build_erasure_launch(launch: Launch, shared: ACPBridgeState) -> Launch:
+    """Return the launch of a process that only deletes sessions which were made with `launch`: without tools and granted variables."""
+    config, profile = shared.config, shared.profile
+    variables = {**profile.variables, **shared.base_variables}
+    isolation = choose_isolation(config, profile, config.mode, variables)
+    return replace(
+        launch,
+        environment={
+            **variables,
+            **launch.home.variables(profile),
+            **_access_variables(profile, isolation),
+            "PWD": launch.cwd,
+        },
+        directories=(),
+        isolation=isolation,
+        mcp_servers={},
+        client_tools=(),
+        instructions="",
+    )
+
+
+def _has_thread_directory(ctx: PlatformContext) -> bool:
+    """Return True if one of the other directories is in the workspace of the thread."""
+    return bool(ctx.workspace_path) and any(Path(item).is_relative_to(ctx.workspace_path) for item in ctx.add_dirs)
 
 
 def _add_model(command: tuple[str, ...], profile: Profile, model: str) -> tuple[str, ...]:

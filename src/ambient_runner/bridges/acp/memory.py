@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.session_turns import MAX_RECEIVED, find_missing_turns
+from ambient_runner.bridges.toolkit.turns import UserTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ambient_runner.bridges.toolkit.turns import Turn
 
@@ -37,6 +38,8 @@ class ACPMemory:
     """The directory that the thread is bound to."""
     received: tuple[str, ...] = ()
     """Ids of the newest user messages that the session has, in order."""
+    refused: tuple[str, ...] = ()
+    """Ids of the newest user messages that the agent has refused. It has forgotten them, and does not get them again."""
 
     @classmethod
     def from_stored(cls, value: Any) -> ACPMemory:
@@ -44,13 +47,14 @@ class ACPMemory:
         stored = as_object(as_object(value).get("acp"))
         match stored:
             case {"session": str(session), "cwd": str(cwd), "received": list()}:
-                received = cast("list[Any]", stored["received"])
-                return cls(session=session, cwd=cwd, received=tuple(item for item in received if isinstance(item, str)))
+                received, refused = _texts_in(stored["received"]), _texts_in(stored.get("refused"))
+                return cls(session=session, cwd=cwd, received=received, refused=refused)
             case _:
                 return cls()
 
     def to_stored(self) -> dict[str, Any]:
-        return {"acp": {"session": self.session, "cwd": self.cwd, "received": list(self.received)}}
+        refused = {"refused": list(self.refused)} if self.refused else {}
+        return {"acp": {"session": self.session, "cwd": self.cwd, "received": list(self.received), **refused}}
 
     def add_received(self, message_id: str | None) -> ACPMemory:
         """Return the memory with one more received message."""
@@ -58,9 +62,30 @@ class ACPMemory:
             return self
         return replace(self, received=(*self.received, message_id)[-MAX_RECEIVED:])
 
+    def add_refused(self, message_ids: Collection[str], *, is_all_forgotten: bool) -> ACPMemory:
+        """Return the memory after a refusal of the turn with these messages. If the session has forgotten everything, it is given up."""
+        refused = [message_id for message_id in self.received if message_id in message_ids]
+        session = "" if is_all_forgotten else self.session
+        return replace(self, session=session, refused=(*self.refused, *refused)[-MAX_RECEIVED:])
+
+    def without_refused(self, turns: Sequence[Turn]) -> list[Turn]:
+        """Return the turns without refused user messages and the answers to them."""
+        kept: list[Turn] = []
+        is_refused = False
+        for turn in turns:
+            is_refused = turn.id in self.refused if isinstance(turn, UserTurn) else is_refused
+            if not is_refused:
+                kept.append(turn)
+        return kept
+
     def find_position(self, history: Sequence[Turn]) -> SessionPosition:
         """Return the session if the conversation still has everything it received, with the turns after that; else a new one."""
         missing_turns = find_missing_turns(self.received, history) if self.session else None
         if missing_turns is None:
             return SessionPosition(missing_turns=history)
         return SessionPosition(session=self.session, missing_turns=missing_turns)
+
+
+def _texts_in(value: Any) -> tuple[str, ...]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return tuple(item for item in items if isinstance(item, str))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.acp.launch import Launch
     from ambient_runner.bridges.acp.session_start import SessionStart
     from ambient_runner.bridges.acp.shared import ACPBridgeState
+    from ambient_runner.bridges.acp.tool_records import TurnState
     from ambient_runner.bridges.base import PlatformContext
     from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.bridges.toolkit.turns import NewInput, Turn
@@ -68,7 +69,7 @@ class ACPRun:
         self._context = context
         self._platform = platform
         self._shared = shared
-        self._stream = RunStream(context, shared)
+        self._stream = RunStream(context, shared, on_refusal=self._forget_turn)
         self._has_ended = anyio.Event()
         self._keeps_session = False
 
@@ -191,7 +192,8 @@ class ACPRun:
         session, how = await self._start_session(launch, position.session)
         is_new = how == "new"
         if is_new:
-            self.memory = ACPMemory(cwd=launch.bound_directory, received=received_ids(new_input.history))
+            received = received_ids(new_input.history)
+            self.memory = ACPMemory(cwd=launch.bound_directory, received=received, refused=self.memory.refused)
         self.memory = replace(self.memory, session=session.id)
         self._attach(session)
         started = "replayed" if is_new and new_input.history else how
@@ -214,6 +216,34 @@ class ACPRun:
         return False
 
     async def _start_session(self, launch: Launch, session_id: str) -> tuple[AgentSession, SessionStart]:
+        """Open the session in a process that was started ahead, or in a new one. Then start further ones ahead."""
+        self._check_not_stopping()
+        started = await self._start_in_spare(launch, session_id) or await self._start_in_new_process(launch, session_id)
+        if self._context.run is not None:
+            self._shared.erasure.track_session(self._context.run.thread, started[0])
+        self._shared.start_spares(launch)
+        return started
+
+    async def _start_in_spare(self, launch: Launch, session_id: str) -> tuple[AgentSession, SessionStart] | None:
+        """Return None if there is no fitting process, or if it fails: it was started some time ago."""
+        session = self._shared.take_spare(launch)
+        if session is None:
+            return None
+        session.assign(launch, self._context.run_input.thread_id)
+        self._use_session(session, launch)
+        try:
+            return session, await session.start(session_id)
+        except BridgeError as error:
+            if self.is_stopping:
+                raise
+            logger.info(
+                "Thread %s: the spare process failed; another one is started.",
+                self._context.run_input.thread_id,
+                exc_info=error,
+            )
+            return None
+
+    async def _start_in_new_process(self, launch: Launch, session_id: str) -> tuple[AgentSession, SessionStart]:
         """Start a process. If it fails over the earlier session, start another with a new one."""
         session = self._create_session(launch)
         await self._shared.admit(session)
@@ -233,11 +263,15 @@ class ACPRun:
 
     def _create_session(self, launch: Launch) -> AgentSession:
         self._check_not_stopping()
-        session = self.session = AgentSession(launch, self._shared, self._context.run_input.thread_id)
-        session.is_in_run = True
+        session = AgentSession(launch, self._shared, self._context.run_input.thread_id)
+        self._use_session(session, launch)
+        return session
+
+    def _use_session(self, session: AgentSession, launch: Launch) -> None:
+        """Make this process, whose session is about to start, the one of the run."""
+        self.session, session.is_in_run = session, True
         if self._context.run is not None:
             session.secrets = launch.secret_values(self._context.run.secrets)
-        return session
 
     def _attach(self, session: AgentSession) -> None:
         """Make this the run of the process: its secrets are redacted here."""
@@ -261,7 +295,7 @@ class ACPRun:
         return build_prompt(
             self._context.run_input,
             new_input,
-            missing_turns,
+            self.memory.without_refused(missing_turns),
             capabilities=session.prompt_capabilities,
             instructions=session.launch.instructions if session.needs_instructions else "",
         )
@@ -271,9 +305,12 @@ class ACPRun:
     ) -> None:
         self._check_not_stopping()
         blocks = self._build_prompt(session, new_input, missing_turns)
-        self.memory = self.memory.add_received(new_input.user.id if new_input.user is not None else None)
+        user_id = new_input.user.id if new_input.user is not None else None
+        self.memory = self.memory.add_received(user_id)
         session.queued_prompts.clear()
         await session.send_prompt(blocks)
+        session.turn.has_earlier_turns = bool(missing_turns)
+        session.turn.message_ids |= {} if user_id is None else {user_id: None}
 
     def _has_next_prompt(self) -> bool:
         """Return True if the turn has ended well and there is more to say: with a rejection, or beside the answers."""
@@ -287,6 +324,7 @@ class ACPRun:
         for prompt in prompts:
             self.memory = self.memory.add_received(prompt.user_id)
         await session.send_prompt([block for prompt in prompts for block in prompt.blocks])
+        session.turn.message_ids |= {prompt.user_id: None for prompt in prompts if prompt.user_id is not None}
 
     def _check_not_stopping(self) -> None:
         """Raises: BridgeError if the run was stopped meanwhile. It ends as cancelled."""
@@ -295,6 +333,10 @@ class ACPRun:
 
     def _save_memory(self, *, is_waiting: bool = False) -> list[Event]:
         return memory_events({**self.memory.to_stored(), **(holder_record() if is_waiting else {})})
+
+    def _forget_turn(self, turn: TurnState) -> None:
+        """Remember that the agent has refused this turn, and what it has forgotten with it."""
+        self.memory = self.memory.add_refused(turn.message_ids, is_all_forgotten=turn.has_earlier_turns)
 
     def _finish_waiting(self) -> list[Event]:
         session, translator = self._stream.session, self._stream.translator
@@ -319,6 +361,6 @@ class ACPRun:
         if error is not None and not self.is_stopping:
             raise error
         terminal = build_run_finished(self._context.run_input, end.result, is_stopped=self.is_stopping)
-        closing = self._stream.translator.finish_turn()
+        closing = [*self._stream.translator.finish_turn(), *self._stream.refusal_events()]
         session.turn.clear()
         return [*closing, *self._save_memory(), *self._stream.composer.close(terminal), terminal]

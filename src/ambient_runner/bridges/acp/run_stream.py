@@ -9,7 +9,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from ambient_runner.bridges.acp.buffered_messages import ENDED, TextChunks, TurnEnd, Update
+from ambient_runner.bridges.acp.buffered_messages import ENDED, TextChunks, TurnEnd, Update, is_late
 from ambient_runner.bridges.acp.interrupts import AgentRequest
 from ambient_runner.bridges.acp.permissions import PermissionDecision
 from ambient_runner.bridges.acp.session_state import STATE_KEY
@@ -17,12 +17,14 @@ from ambient_runner.bridges.acp.translate import Translator
 from ambient_runner.bridges.toolkit.composer import Composer
 from ambient_runner.bridges.toolkit.pending_calls import PendingCall
 from ambient_runner.bridges.toolkit.state import StateStore
+from ambient_runner.protocol.events import ToolMessage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from ambient_runner.bridges.acp.session import AgentSession
     from ambient_runner.bridges.acp.shared import ACPBridgeState
+    from ambient_runner.bridges.acp.tool_records import TurnState
     from ambient_runner.bridges.toolkit.run_context import RunContext
     from ambient_runner.protocol.events import Event
 
@@ -34,17 +36,23 @@ _INTERRUPT_DELAY = 0.5
 """Seconds until an interrupt is shown while another subagent or tool still streams."""
 _CALL_DELAY = 2.0
 """Seconds until the client gets a call of its tool while something else still streams. Further calls may follow."""
+_REFUSED = "refusal"
+"""Stop reason of a turn that the agent has refused. It forgets the prompt and everything after it."""
 _SILENCE_INTERVAL = 60.0
 """Seconds of silence of a working tool after which clients are informed that it still works."""
 
 
 class RunStream:
-    """Events of one run. `attach` it to a process; `turn_end` is set when its turn has ended."""
+    """Events of one run. `attach` it to a process; `turn_end` is set when its turn has ended.
 
-    def __init__(self, context: RunContext, shared: ACPBridgeState) -> None:
+    `on_refusal` is called for a turn that the agent has refused.
+    """
+
+    def __init__(self, context: RunContext, shared: ACPBridgeState, *, on_refusal: Callable[[TurnState], None]) -> None:
         self.composer = Composer()
         self.state = StateStore(context.run_input.state)
         self.turn_end: TurnEnd | None = None
+        self._on_refusal = on_refusal
         self._context = context
         self._config = shared.config
         self._profile = shared.profile
@@ -84,10 +92,13 @@ class RunStream:
         )
 
     def pending_events(self) -> list[Event]:
-        """Return the events of what the process has sent since the last run. A turn that has no end is abandoned."""
+        """Return the events of what the process has sent since the last run. A turn that has no end is abandoned.
+
+        Text of a turn that was asked to end is no part of the next answer.
+        """
         events: list[Event] = []
         while (message := self.session.take_message()) not in (None, ENDED):
-            events += self._to_events(message)
+            events += [] if is_late(message) else self._to_events(message)
             if self.turn_end is not None:
                 events += self.end_turn(is_error=self.turn_end.error is not None)
         if self.session.is_in_turn:
@@ -96,11 +107,24 @@ class RunStream:
 
     def end_turn(self, *, is_error: bool = False) -> list[Event]:
         """Return the events that close everything the turn has left open. Another turn may follow in the same run."""
-        closing = [*self.translator.finish_turn(is_error=is_error), *self.composer.close()]
+        finished = self.translator.finish_turn(is_error=is_error)
+        closing = [*finished, *self.composer.close(), *self.refusal_events()]
         self.turn_end, self.session.is_in_turn = None, False
         self.session.turn.clear()
         self.attach(self.session)
         return closing
+
+    def refusal_events(self) -> list[Event]:
+        """Return the event for a turn that has ended with a refusal: the agent has forgotten these messages. Else nothing."""
+        if self.turn_end is None or self.turn_end.result.get("stopReason") != _REFUSED:
+            return []
+        turn = self.session.turn
+        calls = {record.client_id for record in turn.tool_calls.values()}
+        for message in self._context.run_input.messages:
+            if isinstance(message, ToolMessage) and message.tool_call_id in calls:
+                turn.message_ids[message.id] = None
+        self._on_refusal(turn)
+        return self.composer.custom("acp:refusal", {"messageIds": list(turn.message_ids)})
 
     def show_call(self, request: AgentRequest) -> list[Event]:
         """Return the events of the call that a request is about, with its arguments."""

@@ -1,12 +1,14 @@
 """One agent process with one session of the Agent Client Protocol.
 
 Its updates, its requests to a person, its calls of client tools and the ends of its turns come out of one buffer, in order. A process
-outlives the run that started it: it waits for the next one, or for an answer. What it sends between runs stays in the buffer.
+outlives the run that started it: it waits for the next one, or for an answer. What it sends between runs stays in the buffer. It may be
+started before there is a session: `process_pool.py` keeps such processes for new threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import AsyncExitStack
 from importlib.metadata import version
@@ -17,7 +19,7 @@ import anyio
 from ambient_runner.bridges.acp.buffered_messages import ENDED
 from ambient_runner.bridges.acp.session_messages import SessionReceiver
 from ambient_runner.bridges.acp.session_options import apply_options
-from ambient_runner.bridges.acp.session_start import PROTOCOL_VERSION, SessionStarter, check_version
+from ambient_runner.bridges.acp.session_start import PROTOCOL_VERSION, SessionStarter, check_version, has_ability
 from ambient_runner.bridges.acp.translate import TurnState
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.errors import BridgeError, BridgeTimeout
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentSession"]
 
+logger = logging.getLogger(__name__)
+
 _CLIENT_CAPABILITIES: dict[str, Any] = {
     "fs": {"readTextFile": False, "writeTextFile": False},
     "terminal": False,
@@ -42,14 +46,19 @@ _CLIENT_CAPABILITIES: dict[str, Any] = {
 }
 _CANCEL_TIMEOUT = 3.0
 """Seconds the agent has to end its turn after it was asked to."""
+_CLOSE_TIMEOUT = 1.0
+"""Seconds the agent has to close its session, such as to write its files, before its process is ended."""
 _CALL_GRACE = 0.2
 """Seconds the agent has to give up its calls of client tools after it was asked to end its turn. Some do not."""
 
 
 class AgentSession:
-    """A process started with `launch`. Use `start`, then `send_prompt` and `next_message`; `aclose` ends it."""
+    """A process started with `launch`. Use `start`, then `send_prompt` and `next_message`; `aclose` ends it.
 
-    def __init__(self, launch: Launch, shared: ACPBridgeState, thread_id: str) -> None:
+    A process without a thread can be started ahead with `start_process`, and given to a thread with `assign`.
+    """
+
+    def __init__(self, launch: Launch, shared: ACPBridgeState, thread_id: str = "") -> None:
         self.is_initialized = False
         """True once the process has told its capabilities."""
         self.is_in_run = False
@@ -71,6 +80,7 @@ class AgentSession:
         self._connection = self._receiver.connection
         self._messages = self._receiver.messages
         self._first_message: Any = None
+        self._agent: Mapping[str, Any] = {}
         self._resources = AsyncExitStack()
         self.state = self._receiver.state
         self.known_calls = self._receiver.known_calls
@@ -93,7 +103,7 @@ class AgentSession:
 
     @property
     def is_alive(self) -> bool:
-        return bool(self.id) and not self._receiver.has_ended and self._connection.is_alive
+        return bool(self.id) and self._has_process
 
     @property
     def is_busy(self) -> bool:
@@ -139,16 +149,48 @@ class AgentSession:
         """
         return self.is_in_turn and self.is_alive and not self.is_cancelled and new_input.user is None
 
+    @property
+    def is_spare(self) -> bool:
+        """True if the process is ready for its first session."""
+        return self.is_initialized and not (self.id or self.requests) and self._has_process
+
+    def assign(self, launch: Launch, thread_id: str) -> None:
+        """Give a process that was started ahead to a thread. `launch` is that of the thread's run."""
+        self._thread_id = thread_id
+        self._receiver.assign(launch, thread_id)
+
+    def offers(self, ability: str) -> bool:
+        """Return True if the agent offers this operation on its sessions, such as `close`."""
+        return has_ability(self._agent, ability)
+
     async def start(self, session_id: str) -> SessionStart:
-        """Start the process and open the session, or a new one if it is empty or the agent has lost it.
+        """Start the process, unless it was started ahead, and open the session, or a new one if it is empty or the agent has lost it.
 
         Raises: BridgeUnavailable, BridgeTimeout, ACPAuthRequired, ACPError.
         """
         try:
-            return await self._start(session_id)
+            if not self.is_initialized:
+                await self._start_process()
+            return await self._open_session(session_id)
         except BaseException:
             await self.aclose(now=True)
             raise
+
+    async def start_process(self) -> None:
+        """Start the process without a session. Raises: OSError, BridgeError."""
+        try:
+            await self._start_process()
+        except BaseException:
+            await self.aclose(now=True)
+            raise
+
+    async def wait_for_exit(self) -> None:
+        """Wait until the process is gone."""
+        await self._receiver.exited.wait()
+
+    async def delete_session(self, session_id: str) -> None:
+        """Let the agent erase one of its sessions. Raises: BridgeError."""
+        await self._call("session/delete", {"sessionId": session_id})
 
     async def send_prompt(self, blocks: Sequence[dict[str, Any]]) -> None:
         """Begin a turn. Raises: ACPExited if the process is gone."""
@@ -230,29 +272,48 @@ class AgentSession:
         self._connection.kill()
 
     async def aclose(self, *, now: bool = False) -> None:
-        """End the process. With `now`, or during a turn, it is killed: it has nothing left to write."""
+        """End the process, after its session is closed. With `now`, or during a turn, it is killed: it has nothing left to write."""
+        is_orderly = self.is_alive and not (now or self.is_busy)
         self._receiver.has_ended = True
         self.requests.cancel_all()
         self._shared.remove(self)
         with anyio.CancelScope(shield=True):
             try:
+                if is_orderly and self.offers("close"):
+                    await self._close_session()
                 await self._connection.aclose(now=now or self.is_busy)
             finally:
                 await self._resources.aclose()
 
-    async def _start(self, session_id: str) -> SessionStart:
+    async def _close_session(self) -> None:
+        """Let the agent close its session. One that cannot is ended all the same."""
+        try:
+            await self._connection.call("session/close", {"sessionId": self.id}, timeout=_CLOSE_TIMEOUT)
+        except BridgeError as error:
+            logger.info(
+                "Thread %s: %s did not close its session.", self._thread_id, self._profile.title, exc_info=error
+            )
+
+    @property
+    def _has_process(self) -> bool:
+        return not self._receiver.has_ended and self._connection.is_alive
+
+    async def _start_process(self) -> None:
+        """Start the process and let it tell its capabilities."""
         resources = await self.launch.open_resources(self._resources, self.calls, self._report_refused_host)
         self._receiver.relay = resources.relay
         await self._connection.start(self.launch, resources.command)
         if self._receiver.has_ended:
             raise self.exit_error()
-        agent = as_object(await self._call("initialize", _initialize_params()))
-        check_version(agent, self._profile.title)
+        self._agent = as_object(await self._call("initialize", _initialize_params()))
+        check_version(self._agent, self._profile.title)
         self.is_initialized = True
-        capabilities = as_object(agent.get("agentCapabilities"))
+
+    async def _open_session(self, session_id: str) -> SessionStart:
+        capabilities = as_object(self._agent.get("agentCapabilities"))
         self.prompt_capabilities = as_object(capabilities.get("promptCapabilities"))
-        starter = SessionStarter(self.launch, agent, self._call, self._receiver, self._thread_id)
-        started = await starter.start(session_id, self.launch.session_params(capabilities, resources.relay))
+        starter = SessionStarter(self.launch, self._agent, self._call, self._receiver, self._thread_id)
+        started = await starter.start(session_id, self.launch.session_params(capabilities, self._receiver.relay))
         self._receiver.session_id, self.needs_instructions = started.id, started.how == "new"
         self.state.apply_session(started.settings)
         await self.apply_options(self.launch)

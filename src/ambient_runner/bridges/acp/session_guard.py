@@ -48,7 +48,7 @@ class ModeGuard:
         self._profile = profile
         self._state = state
         self._send = send
-        self._thread_id = thread_id
+        self.thread_id = thread_id
         self._may_widen = False
         self._reset_count = 0
         self._resets: dict[RequestId, str] = {}
@@ -73,7 +73,7 @@ class ModeGuard:
         wanted = self.options.agent_mode
         logger.warning(
             "Thread %s: %s widened its mode to %r by itself; it is set back to %r.",
-            self._thread_id,
+            self.thread_id,
             self._profile.title,
             found,
             wanted.mode_id,
@@ -88,7 +88,7 @@ class ModeGuard:
         if mode_id is None:
             return None
         if response.error is not None:
-            logger.warning("Thread %s: %s refuses the mode %r.", self._thread_id, self._profile.title, mode_id)
+            logger.warning("Thread %s: %s refuses the mode %r.", self.thread_id, self._profile.title, mode_id)
             self.has_failed = True
         result = as_object(response.result)
         if "configOptions" in result:

@@ -19,7 +19,7 @@ from ambient_runner.bridges.acp.known_calls import KnownCalls
 from ambient_runner.bridges.acp.pending_interrupts import OpenRequests
 from ambient_runner.bridges.acp.permissions import PermissionDecision, decide_request
 from ambient_runner.bridges.acp.session_guard import ModeGuard
-from ambient_runner.bridges.acp.session_state import SessionState
+from ambient_runner.bridges.acp.session_state import SessionState, announced_mode
 from ambient_runner.bridges.toolkit.json_values import as_object
 from ambient_runner.bridges.toolkit.pending_calls import PendingCall, PendingCalls
 from ambient_runner.processes.json_rpc import Notification, Request, Response
@@ -66,6 +66,8 @@ class SessionReceiver:
         """Monotonic time until which a cancellation that came too late may hit the next turn. Some agents keep it for a moment."""
         self.has_ended = False
         """True if the process is gone, or shall be."""
+        self.exited = anyio.Event()
+        """Set when the process is gone."""
         self.turn_error: BridgeError | None = None
         """The failure of a turn that the agent reports as ended normally, or because of which it was stopped."""
         self.state = SessionState(is_safe=launch.audience == "safe")
@@ -85,9 +87,15 @@ class SessionReceiver:
         self._prompt_id: RequestId = None
         self._chunk_kinds: frozenset[str] = frozenset() if shared.profile.quirks.has_mode_chatter else _CHUNK_KINDS
 
+    def assign(self, launch: Launch, thread_id: str) -> None:
+        """Give the process to a thread."""
+        self.launch = launch
+        self._thread_id = self.guard.thread_id = thread_id
+
     def begin_turn(self, blocks: list[dict[str, Any]]) -> None:
         """Send a prompt, and forget the turn before. Raises: PeerClosed."""
         self.is_cancelled, self.turn_error, self.turn_over = False, None, anyio.Event()
+        self.messages.drop_late()
         self.messages.discard_excess(is_discarding=False)
         self.guard.begin_turn()
         self.known_calls.clear()
@@ -157,7 +165,7 @@ class SessionReceiver:
             return False
         if "_meta" in update or "_meta" in params or self.is_replaying:
             return False
-        self.messages.put_chunk(kind, update.get("messageId"), text)
+        self.messages.put_chunk(kind, update.get("messageId"), text, is_late=self.is_cancelled)
         return True
 
     def _handle_update(self, params: Mapping[str, Any]) -> None:
@@ -175,7 +183,13 @@ class SessionReceiver:
             self._check_mode(update)
         elif kind == "session_info_update" and self._profile.quirks.reports_errors_as_text:
             self._note_failure(as_object(as_object(update.get("_meta")).get("codex")))
-        self.messages.put_update(Update(update, child))
+        self.messages.put_update(Update(update, child, is_late=self._is_late(update)))
+
+    def _is_late(self, update: Mapping[str, Any]) -> bool:
+        """Return True for text of a turn that was asked to end. What it says about tools and the session counts until the next prompt."""
+        if not self.is_cancelled or update.get("sessionUpdate") not in _CHUNK_KINDS:
+            return False
+        return not (self._profile.quirks.has_mode_chatter and announced_mode(update))
 
     def _child_session(self, params: Mapping[str, Any]) -> str | None:
         """Return the id of the session that a message is from, if it is not this one. Updates may come before the session is known."""
@@ -248,6 +262,7 @@ class SessionReceiver:
 
     def _handle_exit(self) -> None:
         self.has_ended = True
+        self.exited.set()
         self.turn_over.set()
         self.requests.cancel_all()
         self.messages.put(ENDED)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ambient_runner.bridges.acp.launch import Launch
     from ambient_runner.bridges.acp.session_messages import SessionReceiver
 
-__all__ = ["PROTOCOL_VERSION", "SessionStart", "SessionStarter", "StartedSession", "check_version"]
+__all__ = ["PROTOCOL_VERSION", "SessionStart", "SessionStarter", "StartedSession", "check_version", "has_ability"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,12 @@ def check_version(agent: Mapping[str, Any], title: str) -> None:
         )
 
 
+def has_ability(agent: Mapping[str, Any], name: str) -> bool:
+    """Return True if the agent offers this operation on its sessions, by its response to `initialize`. Null is no offer."""
+    abilities = as_object(as_object(agent.get("agentCapabilities")).get("sessionCapabilities"))
+    return abilities.get(name) not in (None, False)
+
+
 class SessionStarter:
     """Starts the session of a process with this launch. `agent` is its response to `initialize`, `call` sends it a request."""
 
@@ -61,9 +67,8 @@ class SessionStarter:
     async def start(self, session_id: str, params: dict[str, Any]) -> StartedSession:
         """Continue the session, or begin a new one if the id is empty or the agent has lost it. Raises: BridgeError."""
         capabilities = as_object(self._agent.get("agentCapabilities"))
-        abilities = as_object(capabilities.get("sessionCapabilities"))
         started = None
-        if session_id and "resume" in abilities:
+        if session_id and has_ability(self._agent, "resume"):
             started = await self._continue("session/resume", session_id, params, "resumed")
         if session_id and started is None and capabilities.get("loadSession") is True:
             started = await self._load(session_id, params)

@@ -1,4 +1,4 @@
-"""State shared by all threads of an ACPBridge: its variables, its secrets, and the processes it may have."""
+"""State shared by all threads of an ACPBridge: its variables, its secrets, the processes it may have, and the sessions it deletes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ambient_runner.bridges.acp.errors import ACPBusy
+from ambient_runner.bridges.acp.process_pool import SpareProcesses
+from ambient_runner.bridges.acp.session_erasure import SessionErasure
 from ambient_runner.bridges.toolkit.process_limits import WaitingProcessLimit
 from ambient_runner.bridges.toolkit.secret_variables import secret_values
 from ambient_runner.config import base_environment, named_environment
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ambient_runner.bridges.acp.config import ACPConfig
+    from ambient_runner.bridges.acp.launch import Launch
     from ambient_runner.bridges.acp.session import AgentSession
 
 __all__ = ["ACPBridgeState"]
@@ -34,11 +37,26 @@ class ACPBridgeState:
         """Variables of the server for every process."""
         self.secrets = secret_values(self.base_variables)
         """Secrets that every process has, or that a gateway uses for it."""
+        self.erasure = SessionErasure(self)
+        self._spares = SpareProcesses(self)
         self._sessions: OrderedDict[AgentSession, None] = OrderedDict()
 
+    def take_spare(self, launch: Launch) -> AgentSession | None:
+        """Return a process that was started ahead and can be used for this launch, counted as one in use; None if there is none."""
+        spare = self._spares.take(launch)
+        if spare is not None:
+            self._sessions[spare] = None
+        return spare
+
+    def start_spares(self, launch: Launch) -> None:
+        """Start processes ahead, in the background, for threads that are started like this one. Ends no process to make room."""
+        self._spares.refill(launch, self.config.processes - len(self._working_sessions()))
+
     async def admit(self, session: AgentSession) -> None:
-        """Count a process that is about to start. Ends idle ones to make room. Raises: ACPBusy if there are none."""
-        while len(self._working_sessions()) >= self.config.processes:
+        """Count a process that is about to start. Ends spare and idle ones to make room. Raises: ACPBusy if there are none."""
+        while len(self._working_sessions()) + len(self._spares) >= self.config.processes:
+            if await self._spares.end_oldest():
+                continue
             idle = next((other for other in self._sessions if other.is_idle), None)
             if idle is None:
                 raise ACPBusy
@@ -55,6 +73,7 @@ class ACPBridgeState:
         self._sessions.pop(session, None)
 
     async def aclose(self) -> None:
+        await self._spares.aclose()
         while self._sessions:
             session, _ = self._sessions.popitem()
             await session.aclose()

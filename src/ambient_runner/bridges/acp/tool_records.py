@@ -138,7 +138,9 @@ class TurnState:
     plan_ids: dict[tuple[str | None, str], str] = field(default_factory=dict[tuple["str | None", str], str])
     """Ids of the activities that show plans, by the subagents' keys and the agent's ids of the plans."""
     message_ids: dict[str, None] = field(default_factory=dict[str, None])
-    """Ids of all messages, results and activities of the turn. After a refusal the agent has forgotten them."""
+    """Ids of all messages, results and activities of the turn, also of the user's message. After a refusal the agent has forgotten them."""
+    has_earlier_turns: bool = False
+    """True if the prompt also has earlier turns of the conversation, which the agent forgets with it."""
     late_ids: dict[str, None] = field(default_factory=dict[str, None])
     """Calls of earlier turns. An update of one is no new call."""
 
@@ -151,6 +153,7 @@ class TurnState:
         self.subagents.clear()
         self.plan_ids.clear()
         self.message_ids.clear()
+        self.has_earlier_turns = False
 
 
 def default_tool_name(tool_call: Mapping[str, Any]) -> str:
